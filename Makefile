@@ -1,0 +1,42 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs in .venv, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test check format digits clean
+
+demo: $(VENV)/.core
+	$(BIN)/udjfl compare --data dirty-digits --seeds 5
+
+test: check
+	$(BIN)/python -m pytest -n 2
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+digits: $(VENV)/.core
+	$(BIN)/python scripts/make_dirty_digits.py
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "udjfl needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Installing udjfl into $(VENV) (once; a few minutes on a new machine)"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

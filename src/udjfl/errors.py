@@ -1,0 +1,57 @@
+"""Everything udjfl raises on purpose.
+
+    UdjflError
+    ├── SettingsError       a setting, method, theory or parameter is wrong; lists every mistake found
+    ├── DataError           data that cannot be used, or cannot be cut as asked
+    ├── ReportError         a client's report is unusable; knows the client, the round and the field
+    └── StorageError        the run folder cannot be written or read
+        └── CheckpointError a checkpoint or final model is damaged
+
+Messages say what is wrong and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+
+class UdjflError(Exception):
+    """Base of every error raised by udjfl on purpose."""
+
+
+class SettingsError(UdjflError, ValueError):
+    """One or more settings are wrong. `mistakes` has one sentence for each."""
+
+    def __init__(self, mistakes: str | Sequence[str]) -> None:
+        self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+class DataError(UdjflError, ValueError):
+    """The data cannot be used, or cannot be cut as asked."""
+
+
+class ReportError(UdjflError, ValueError):
+    """A client's report cannot be used. `client`, `round` and `field` say which part of which one."""
+
+    def __init__(self, client: str, field: str, problem: str, round: int | None = None) -> None:
+        self.client, self.field, self.problem, self.round = client, field, problem, round
+        where = "" if round is None else f" in round {round}"
+        super().__init__(f"client {client!r}{where}: {field} {problem}")
+
+
+class StorageError(UdjflError):
+    """The run folder cannot be written or read."""
+
+
+class CheckpointError(StorageError):
+    """A checkpoint or a final model is damaged."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error sentence about an unknown name: the nearest known one, then all of them."""
+    options = sorted(known)
+    near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{hint} Known: {', '.join(options)}."

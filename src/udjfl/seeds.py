@@ -1,0 +1,33 @@
+"""Random streams. Every random choice names its purpose, so nothing depends on what ran before it.
+
+A stream is addressed by (seed, purpose, ...), for example `(seed, "batches", round, client)`. Two streams with different
+addresses are independent, and a stream can be opened again at any time: that is why a resumed run needs no saved generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+def stream_seed(seed: int, *address: str | int) -> int:
+    """A 63-bit number that depends on the seed and on every part of the address."""
+    text = "\x1f".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in address)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def numpy_stream(seed: int, *address: str | int) -> np.random.Generator:
+    """A numpy generator for one purpose."""
+    return np.random.default_rng(stream_seed(seed, *address))
+
+
+def torch_stream(seed: int, *address: str | int) -> torch.Generator:
+    """A torch generator (on the CPU) for one purpose."""
+    import torch
+
+    return torch.Generator().manual_seed(stream_seed(seed, *address))
