@@ -4,6 +4,7 @@
     ├── SettingsError       a setting, method, theory or parameter is wrong; lists every mistake found
     ├── DataError           data that cannot be used, or cannot be cut as asked
     ├── ReportError         a client's report is unusable; knows the client, the round and the field
+    ├── DivergedError       training left the finite numbers
     └── StorageError        the run folder cannot be written or read
         └── CheckpointError a checkpoint or final model is damaged
 
@@ -39,6 +40,10 @@ class ReportError(UdjflError, ValueError):
         self.client, self.field, self.problem, self.round = client, field, problem, round
         where = "" if round is None else f" in round {round}"
         super().__init__(f"client {client!r}{where}: {field} {problem}")
+
+
+class DivergedError(UdjflError):
+    """The server's step is not finite."""
 
 
 class StorageError(UdjflError):

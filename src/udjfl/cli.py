@@ -1,0 +1,254 @@
+"""The command line. Thin: it turns flags into settings, calls the package, and shows what came back."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from udjfl.config import AnySettings, CompareSettings, RunSettings, Settings, checked, read_toml
+from udjfl.errors import SettingsError, UdjflError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from udjfl.methods import Method
+
+app = typer.Typer(
+    name="udjfl",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Distributive justice for federated learning: four theories of whom the shared model should serve.",
+)
+Config = Annotated[Path | None, typer.Option("--config", help="TOML file with settings; flags win over it.")]
+Params = Annotated[
+    list[str] | None,
+    typer.Option("-p", "--param", metavar="KEY=VALUE", help="A parameter of the method; repeat for more."),
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder to keep the run in; `udjfl resume` goes on from there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+
+
+def with_settings(kind: type[Settings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command one flag for every setting, so that flags and settings cannot drift apart.
+
+    Flags arrive as text (None if not given) and the settings' own checks convert them: all mistakes are found at once.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
+        for name, about in kind.model_fields.items():
+            if name == "params":
+                continue
+            flag = "--" + name.replace("_", "-")
+            is_switch = about.annotation is bool
+            names = f"{flag}/--no-{name.replace('_', '-')}" if is_switch else flag
+            default = about.default if not isinstance(about.default, list) else ",".join(map(str, about.default))
+            option = typer.Option(
+                names, help=f"{(about.description or '').capitalize()}. [default: {default}]", show_default=False
+            )
+            annotation = Annotated[(bool | None) if is_switch else (str | None), option]  # type: ignore[valid-type]
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+
+        def wrapper(**given: Any) -> None:
+            flags = {name: given.pop(name) for name in kind.model_fields if name in given}
+            command(flags={name: value for name, value in flags.items() if value is not None}, **given)
+
+        wrapper.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        wrapper.__doc__ = command.__doc__
+        wrapper.__name__ = command.__name__
+        return wrapper
+
+    return decorate
+
+
+@app.command("run")
+@with_settings(RunSettings)
+def run_command(
+    *,
+    config: Config = None,
+    param: Params = None,
+    out: Out = None,
+    json: AsJson = False,
+    flags: dict[str, Any],
+) -> None:
+    """Train one method on one federation and show what it does to each client."""
+    settings = _settings(RunSettings, config, flags, param)
+    _run(settings, out, resume=False, as_json=json)
+
+
+@app.command("compare")
+@with_settings(CompareSettings)
+def compare_command(
+    *,
+    config: Config = None,
+    param: Params = None,
+    out: Out = None,
+    json: AsJson = False,
+    flags: dict[str, Any],
+) -> None:
+    """Train several methods on the same federations, seed by seed. FedAvg is always among them."""
+    settings = _settings(CompareSettings, config, flags, param)
+    _compare(settings, out, resume=False, as_json=json)
+
+
+@app.command("resume")
+def resume_command(
+    folder: Annotated[Path, typer.Argument(help="The folder given as --out to `udjfl run` or `udjfl compare`.")],
+    json: AsJson = False,
+) -> None:
+    """Go on with a run or a comparison that was stopped. The result is what it would have been without the stop."""
+    from udjfl.history import RunFolder
+
+    about = RunFolder.open(folder).read_json("settings.json")
+    if "comparison" in about:
+        _compare(checked(CompareSettings, about["comparison"]), folder, resume=True, as_json=json)
+    elif about.get("origin") is None:
+        raise SettingsError(
+            f"{folder} was started from Python with data of its own; call udjfl.simulate(..., out={str(folder)!r}, "
+            "resume=True) with the same federation"
+        )
+    else:
+        kept = {**about["training"], **about["origin"], "method": about["method"]}
+        params = {key: value for key, value in about["params"].items() if value is not None}
+        _run(checked(RunSettings, {**kept, "params": params}), folder, resume=True, as_json=json)
+
+
+@app.command("methods")
+def methods_command(json: AsJson = False) -> None:
+    """List the methods: whom they serve, how sure we are of them, their parameters."""
+    from udjfl.report.catalogue import catalogue, catalogue_view
+
+    _show(catalogue_view(), catalogue(), json)
+
+
+def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any], param: list[str] | None) -> AnySettings:
+    values = read_toml(config) if config else {}
+    params = dict(values.get("params", {}))
+    mistakes = []
+    for pair in param or []:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
+        params[key.strip()] = value.strip()
+    try:
+        settings = checked(kind, {**values, **flags, "params": params})
+    except SettingsError as error:
+        raise SettingsError([*mistakes, *error.mistakes]) from None
+    if mistakes:
+        raise SettingsError(mistakes)
+    return settings
+
+
+def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
+    from udjfl.config import TrainingSettings
+    from udjfl.data import load
+    from udjfl.methods import parse_method
+    from udjfl.report.terminal import result_view
+    from udjfl.simulation import run, summary
+
+    method = parse_method(settings.method, settings.params)
+    origin = {
+        "data": settings.data,
+        "clients": settings.clients,
+        "partition": settings.partition,
+        "seed": settings.seed,
+    }
+    training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
+    federation = load(settings.data, clients=settings.clients, partition=settings.partition, seed=settings.seed)
+    with _progress(1, settings.rounds) as progress:
+        result = run(
+            federation, method, training, settings.seed, out=out, resume=resume, origin=origin,
+            progress=lambda stage, done, total: progress(method, settings.seed, stage, done, total),
+        )  # fmt: skip
+    _show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)
+
+
+def _compare(settings: CompareSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
+    from udjfl.comparison import chosen_methods, compare
+    from udjfl.report.terminal import comparison_view
+
+    runs = len(chosen_methods(settings)) * len(settings.seeds)
+    with _progress(runs, settings.rounds) as progress:
+        comparison = compare(settings, out=out, resume=resume, progress=progress)
+    _show(comparison_view(comparison), comparison.as_dict(), as_json)
+
+
+@contextmanager
+def _progress(runs: int, rounds: int) -> Iterator[Callable[[Method, int, str, int, int], None]]:
+    """A bar on a terminal; a plain line per finished run elsewhere. On standard error, so that output stays clean."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def lines(method: Method, seed: int, stage: str, done: int, total: int) -> None:
+            if stage == "training" and done == total:
+                print(f"seed {seed}: {method.label} done, {total} rounds", file=sys.stderr, flush=True)
+
+        yield lines
+        return
+
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("rounds"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task("starting", total=runs * rounds)
+        finished = 0
+
+        def move(method: Method, seed: int, stage: str, done: int, total: int) -> None:
+            nonlocal finished
+            if stage == "uncertainty":
+                bar.update(task, description=f"seed {seed}: each client alone, {done}/{total}")
+                return
+            bar.update(task, completed=finished + done, description=f"seed {seed}: {method.label}")
+            if done == total:
+                finished += total
+
+        yield move
+
+
+def _show(view: RenderableType, document: Any, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=120)
+    console.print(view)
+
+
+def main() -> None:
+    """Entry point: errors meant for the user become one line each on standard error."""
+    logging.getLogger("udjfl").addHandler(
+        RichHandler(console=Console(stderr=True), show_time=False, show_path=False, markup=False)
+    )
+    try:
+        app()
+    except UdjflError as error:
+        for line in str(error).splitlines():
+            print(f"udjfl: {line}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("udjfl: stopped; a run with --out goes on with `udjfl resume FOLDER`", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

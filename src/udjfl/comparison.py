@@ -1,0 +1,205 @@
+"""Several methods on the same federations, seed by seed, with FedAvg always among them as the reference for Psi."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from udjfl.config import CompareSettings, TrainingSettings
+from udjfl.data import Federation, load
+from udjfl.errors import SettingsError, StorageError
+from udjfl.history import RunFolder
+from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parse_method
+from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
+from udjfl.rounds import Progress
+from udjfl.simulation import Result, run, versions
+from udjfl.uncertainty import Uncertainty
+
+# What each theory sets out to improve, as the paper measures it.
+THEORY_METRIC = {"rawls": "psi", "egalitarian": "std", "utilitarian": "global_accuracy", "desert": "pearson_r"}
+
+
+@dataclass(frozen=True)
+class MethodSummary:
+    """One method over all seeds. `against_fedavg` has a paired test for every metric; empty for the reference itself."""
+
+    method: Method
+    metrics: dict[str, Summary]
+    against_fedavg: dict[str, Paired]
+    client_accuracy: dict[str, Summary]
+    uncertainty: dict[str, Summary]
+    undefined: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Methods side by side; the reference, FedAvg, is the first row."""
+
+    data: str
+    seeds: tuple[int, ...]
+    settings: CompareSettings
+    rows: tuple[MethodSummary, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for `--json`."""
+        return {
+            "data": self.data,
+            "seeds": list(self.seeds),
+            "settings": self.settings.model_dump(),
+            "versions": versions(),
+            "reference": self.rows[0].method.label,
+            "methods": [_row_as_dict(row, self.seeds) for row in self.rows],
+        }
+
+
+def _row_as_dict(row: MethodSummary, seeds: Sequence[int]) -> dict[str, Any]:
+    def plain(summary: Summary) -> dict[str, Any]:
+        return {
+            "mean": summary.mean,
+            "ci95": list(summary.ci95) if summary.ci95 else None,
+            "values": list(summary.values),
+        }
+
+    return {
+        "method": row.method.name,
+        "theory": row.method.theory,
+        "label": row.method.label,
+        "grade": row.method.grade,
+        "params": row.method.params,
+        "seeds": list(seeds),
+        **{key: plain(summary) for key, summary in row.metrics.items()},
+        "client_accuracy": {client: plain(summary) for client, summary in row.client_accuracy.items()},
+        "uncertainty": {client: plain(summary) for client, summary in row.uncertainty.items()},
+        "against_fedavg": {key: asdict(test) for key, test in row.against_fedavg.items()},
+        "undefined": row.undefined,
+    }
+
+
+def chosen_methods(settings: CompareSettings) -> list[Method]:
+    """The methods of a comparison, FedAvg by size in front. Every mistake in any of them is reported at once."""
+    methods: list[Method] = []
+    mistakes: list[str] = []
+    used: set[str] = set()
+    for text in _spelled_out(settings.methods):
+        try:
+            plain = parse_method(text)
+            own = {key: value for key, value in settings.params.items() if key in plain.params}
+            used |= set(own)
+            methods.append(parse_method(text, own) if own else plain)
+        except SettingsError as error:
+            mistakes += error.mistakes
+    if not mistakes:
+        unused = sorted(set(settings.params) - used)
+        mistakes += [f"params: none of the chosen methods has a parameter {key!r}" for key in unused]
+    if mistakes:
+        raise SettingsError(mistakes)
+    return with_reference(methods)
+
+
+def _spelled_out(names: Sequence[str]) -> list[str]:
+    """`all` stands for every method; for a family, its named points."""
+    families = {target for target, _ in ALIASES.values()}
+    everything = [name for name in METHODS if name not in families] + list(ALIASES)
+    return [name for given in names for name in (everything if given == "all" else [given])]
+
+
+def with_reference(methods: Sequence[Method]) -> list[Method]:
+    """FedAvg by size, then the others, each once."""
+    every = [FedAvg(), *methods]
+    return [method for row, method in enumerate(every) if method not in every[:row]]
+
+
+def compare(
+    settings: CompareSettings,
+    *,
+    federation: Federation | None = None,
+    methods: Sequence[Method] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: Callable[[Method, int, str, int, int], None] | None = None,
+) -> Comparison:
+    """Run every method on every seed's federation and compare.
+
+    The federation of a seed is loaded as the settings say; give `federation` to use your own data, split once, with only
+    the training seeded. `methods` replaces those named in the settings. `out` keeps every run in a folder of its own;
+    with `resume=True` finished runs found there are not run again.
+    """
+    chosen = chosen_methods(settings) if methods is None else with_reference(methods)
+    training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
+    root = _comparison_folder(out, settings, resume) if out is not None else None
+    results: list[list[Result]] = [[] for _ in chosen]
+    for seed in settings.seeds:
+        here = federation or load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
+        origin = None if federation else {**{k: getattr(settings, k) for k in ("data", "clients", "partition")}, "seed": seed}
+        shared: Uncertainty | None = None
+        for method, so_far in zip(chosen, results, strict=True):
+            reference = results[0][-1] if so_far is not results[0] else None
+            result = run(
+                here, method, training, seed, reference=reference, uncertainty=shared, origin=origin,
+                out=root / f"seed-{seed}" / folder_name(method) if root else None, resume=root is not None,
+                progress=_bound(progress, method, seed),
+            )  # fmt: skip
+            shared = Uncertainty(training.uncertainty, result.uncertainty)
+            so_far.append(result)
+    name = federation.name if federation else settings.data
+    rows = tuple(_summarised(method, r, results[0]) for method, r in zip(chosen, results, strict=True))
+    comparison = Comparison(name, tuple(settings.seeds), settings, rows)
+    if root:
+        RunFolder(root).write_json("comparison.json", comparison.as_dict())
+    return comparison
+
+
+def folder_name(method: Method) -> str:
+    """A method as a folder name: `udj-theory=rawls-beta=5`."""
+    text = "-".join([method.name, *(f"{key}={value}" for key, value in method.params.items() if value is not None)])
+    return "".join(c if c.isalnum() or c in "-=._," else "_" for c in text)
+
+
+def _bound(progress: Callable[[Method, int, str, int, int], None] | None, method: Method, seed: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda stage, done, total: progress(method, seed, stage, done, total)
+
+
+def _comparison_folder(out: str | os.PathLike[str], settings: CompareSettings, resume: bool) -> Path:
+    folder = RunFolder(Path(out))
+    about = {"comparison": settings.model_dump()}
+    if (folder.path / "settings.json").exists():
+        if not resume:
+            raise StorageError(
+                f"{folder.path} already holds a comparison; continue it with `udjfl resume {folder.path}`, "
+                "or choose another folder"
+            )
+        if folder.read_json("settings.json") != about:
+            raise StorageError(f"{folder.path} was started with other settings; resume it with the same")
+        return folder.path
+    return RunFolder.create(out, about, versions()).path
+
+
+def _summarised(method: Method, results: Sequence[Result], references: Sequence[Result]) -> MethodSummary:
+    is_reference = results is references
+
+    def values(of: Sequence[Result], key: str) -> list[float | None]:
+        # The reference has no psi of its own, as it is measured from itself: zero by definition, if there are two clients.
+        return [r.metrics.get(key, 0.0 if len(r.client_accuracy) > 1 else None) for r in of]
+
+    ids = list(results[0].client_accuracy)
+    return MethodSummary(
+        method=method,
+        metrics={m.key: summarise(values(results, m.key)) for m in METRICS},
+        against_fedavg={}
+        if is_reference
+        else {m.key: paired(values(results, m.key), values(references, m.key)) for m in METRICS},
+        client_accuracy={i: summarise([r.client_accuracy[i] for r in results]) for i in ids},
+        uncertainty={i: summarise([r.uncertainty[i] for r in results]) for i in ids},
+        undefined={
+            key: sorted({r.undefined[key] for r in results if key in r.undefined})
+            for key in {key for r in results for key in r.undefined}
+        },
+    )
+
+
+__all__ = ["THEORY_METRIC", "Comparison", "MethodSummary", "chosen_methods", "compare"]

@@ -1,0 +1,143 @@
+"""Settings: what can be chosen, its range, its default. From keywords, flags or a TOML file; every mistake at once."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from udjfl.errors import SettingsError, did_you_mean
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class DataSettings(Settings):
+    """Which federation."""
+
+    data: Annotated[str, Field(description="name of the data")] = "dirty-digits"
+    clients: Annotated[int, Field(ge=1, description="number of clients")] = 5
+    partition: Annotated[str, Field(description="shards, iid, dirichlet[:alpha] or quantity[:alpha]")] = "shards"
+
+
+class TrainingSettings(Settings):
+    """How one method is trained on one federation."""
+
+    model: Annotated[str, Field(description="mlp, cnn, logistic, or your own as package.module:function")] = "mlp"
+    hidden: Annotated[int, Field(ge=1, description="hidden units of the mlp")] = 64
+    weight_norm: Annotated[bool, Field(description="normalise the weights of the mlp's output layer")] = True
+    rounds: Annotated[int, Field(ge=1, description="rounds of federated training")] = 100
+    lr: Annotated[float, Field(gt=0, description="learning rate of the clients' SGD")] = 0.1
+    momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of the clients' SGD")] = 0.9
+    batch_size: Annotated[int, Field(ge=1, description="examples per optimiser step")] = 128
+    local_epochs: Annotated[int, Field(ge=1, description="passes over a client's data per round")] = 1
+    loss_at: Annotated[
+        Literal["received", "running", "final"],
+        Field(description="the loss a client reports: at the received model, while training, or after it"),
+    ] = "received"
+    participation: Annotated[float, Field(gt=0, le=1, description="share of the clients asked each round")] = 1.0
+    drop_out: Annotated[float, Field(ge=0, lt=1, description="chance that an asked client does not answer")] = 0.0
+    on_bad_report: Annotated[
+        Literal["fail", "exclude"], Field(description="stop at an unusable report, or go on without that client")
+    ] = "fail"
+    uncertainty: Annotated[
+        Literal["entropy", "confidence", "ensemble"], Field(description="how a client's uncertainty is measured")
+    ] = "entropy"
+    uncertainty_epochs: Annotated[int, Field(ge=1, description="epochs a client trains alone for it")] = 50
+    uncertainty_lr: Annotated[float, Field(gt=0, description="learning rate of that training")] = 0.1
+    uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
+    eval_every: Annotated[int, Field(ge=1, description="rounds between evaluations (the last is always one)")] = 1
+    checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
+    engine: Annotated[Literal["auto", "serial", "stacked"], Field(description="how local work is computed")] = "auto"
+    device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
+
+
+class RunSettings(DataSettings, TrainingSettings):
+    """One method on one federation with one seed."""
+
+    method: Annotated[str, Field(description="method, as in `rawls` or `udj:theory=rawls:beta=5`")] = "rawls"
+    params: Annotated[dict[str, Any], Field(description="the method's parameters")] = {}
+    seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 0
+
+
+class CompareSettings(DataSettings, TrainingSettings):
+    """Several methods on the same federations."""
+
+    methods: Annotated[list[str], Field(min_length=1, description="methods, separated by commas, or all")] = [
+        "fedavg",
+        "rawls",
+        "egalitarian",
+        "utilitarian",
+        "desert",
+    ]
+    params: Annotated[dict[str, Any], Field(description="parameters for each method that has them")] = {}
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0)]], Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7")
+    ] = [0, 1, 2, 3, 4]
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _methods_from_text(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds_from_count_or_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            value = int(value) if value.strip().isdigit() else [part.strip() for part in value.split(",")]
+        return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, value: list[int]) -> list[int]:
+        if len(set(value)) != len(value):
+            raise ValueError("give each seed once; a seed counted twice makes intervals too narrow")
+        return value
+
+
+AnySettings = TypeVar("AnySettings", bound=Settings)
+
+
+def checked(kind: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
+    """Settings from plain values, or a SettingsError that lists every mistake."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        raise SettingsError(sentences(error, kind.model_fields)) from None
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
+
+
+def sentences(error: ValidationError, known: Iterable[str]) -> list[str]:
+    """One plain sentence per mistake pydantic found, naming the field."""
+    lines = []
+    for mistake in error.errors(include_url=False):
+        field = ".".join(str(part) for part in mistake["loc"] if not _is_union_branch(part))
+        if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            lines.append(f"{field}: no such setting.{did_you_mean(field, known)}")
+        elif mistake["type"] == "value_error":
+            lines.append(f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"]))
+        else:
+            lines.append(f"{field}: {_lower_first(mistake['msg'])}, got {mistake['input']!r}")
+    return list(dict.fromkeys(lines))
+
+
+def _is_union_branch(part: int | str) -> bool:
+    """Pydantic adds the branch of a union to a location ('float', 'tuple[float, ...]'); no reader asked for it."""
+    return isinstance(part, str) and (part in ("float", "int", "str") or "[" in part)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]

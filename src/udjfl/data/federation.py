@@ -1,0 +1,176 @@
+"""The federation: who the clients are, what each holds, and the clean data that everyone is measured on.
+
+A `Federation` is checked once, when it is made; everything after it may rely on the promises in its docstring.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from udjfl.data import checks
+from udjfl.data.checks import Numbers, Part
+from udjfl.data.partition import IndexArray
+from udjfl.errors import DataError
+from udjfl.ordering import client_order
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Features `x` [n, ...] in float32 and labels `y` [n] in int64."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: IndexArray) -> Examples:
+        """The examples at these positions, in this order."""
+        picked = torch.from_numpy(np.asarray(rows, dtype=np.int64).copy())
+        return Examples(self.x[picked], self.y[picked])
+
+    @staticmethod
+    def joined(parts: Sequence[Examples]) -> Examples:
+        """All parts one after the other."""
+        return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One client's data. `ambiguous_share` is the ambiguous share of the train part, None when nobody knows."""
+
+    id: str
+    train: Examples
+    test: Examples
+    ambiguous_share: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """What a data source offers before it is cut into clients.
+
+    Examples with the same number in `clean_groups` or `ambiguous_groups` (copies of one image, frames of one track)
+    stay on one side of the train/test split; the numbers mean the same in both arrays. `ambiguous` is None when the
+    source has no such examples. `test` is None when the global test set is to be made of the clients' clean test parts.
+    """
+
+    clean: Examples
+    ambiguous: Examples | None
+    test: Examples | None
+    class_names: tuple[str, ...]
+    clean_groups: IndexArray
+    ambiguous_groups: IndexArray
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Clients sorted by id, one global clean test set, and the names of the classes.
+
+    Making one checks everything and raises one DataError that lists every mistake: ids are unique, no part is empty,
+    features have one shape and are finite, labels are class numbers, and no example of any train part is also in any
+    test part. Equal rows are normal in tabular data: `allow_duplicates=True` leaves that last check out.
+    """
+
+    name: str
+    clients: tuple[Client, ...]
+    test: Examples
+    class_names: tuple[str, ...]
+    allow_duplicates: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", tuple(sorted(self.clients, key=lambda client: client_order(client.id))))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        mistakes = [
+            *checks.client_mistakes(self.ids, [client.ambiguous_share for client in self.clients]),
+            *checks.class_name_mistakes(self.class_names),
+            *checks.part_mistakes(self._parts(), self.n_classes, self.allow_duplicates),
+        ]
+        if mistakes:
+            raise DataError("\n".join(mistakes))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        clients: Mapping[Any, Sequence[Numbers]],
+        test: Sequence[Numbers],
+        class_names: Sequence[str] | None = None,
+        name: str = "own data",
+        allow_duplicates: bool = False,
+    ) -> Federation:
+        """A federation of your own data: `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
+
+        Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts or whole numbers.
+        Without `class_names` the classes are called "0", "1", ... up to the highest label found.
+        """
+        if not isinstance(clients, Mapping):
+            raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
+        mistakes = [f"client id {key!r}: give a text or a whole number" for key in clients if not _is_id(key)]
+        parts = [checks.converted(str(key), ("train", "test"), arrays, mistakes) for key, arrays in clients.items()]
+        global_test = checks.converted(None, ("test",), test, mistakes)
+        flat = [part for group in [*parts, global_test] for part in group]
+        names = checks.default_class_names(flat, mistakes) if class_names is None else tuple(map(str, class_names))
+        if mistakes:  # the parts that did convert are checked too, so that one attempt shows every mistake
+            raise DataError("\n".join([*mistakes, *checks.part_mistakes(flat, len(names), allow_duplicates)]))
+        made = tuple(
+            Client(str(key), Examples(train.x, train.y), Examples(held_out.x, held_out.y))
+            for key, (train, held_out) in zip(clients, parts, strict=True)
+        )
+        return cls(name, made, Examples(global_test[0].x, global_test[0].y), names, allow_duplicates)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The clients' ids, in order."""
+        return tuple(client.id for client in self.clients)
+
+    @property
+    def n_classes(self) -> int:
+        """How many classes there are, whether or not every one occurs."""
+        return len(self.class_names)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.test.x.shape[1:])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many train examples each client has, in order."""
+        return tuple(len(client.train) for client in self.clients)
+
+    def describe(self) -> list[dict[str, Any]]:
+        """One plain dict per client; `class_counts` counts the train part, in the order of `class_names`."""
+        return [
+            {
+                "id": client.id,
+                "train": len(client.train),
+                "test": len(client.test),
+                "ambiguous_share": client.ambiguous_share,
+                "class_counts": torch.bincount(client.train.y, minlength=self.n_classes).tolist(),
+            }
+            for client in self.clients
+        ]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 over ids, class names, shapes and all values in order: equal exactly when the data are equal."""
+        digest = hashlib.sha256(repr(self.class_names).encode())
+        for part in self._parts():
+            digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
+            digest.update(np.ascontiguousarray(part.x.detach().cpu().numpy(), dtype="<f4").reshape(-1).data)
+            digest.update(np.ascontiguousarray(part.y.cpu().numpy(), dtype="<i8").data)
+        return digest.hexdigest()
+
+    def _parts(self) -> list[Part]:
+        sides = [(c.id, side, part) for c in self.clients for side, part in (("train", c.train), ("test", c.test))]
+        return [Part(owner, side, part.x, part.y) for owner, side, part in [*sides, (None, "test", self.test)]]
+
+
+def _is_id(key: object) -> bool:
+    return isinstance(key, str | int | np.integer) and not isinstance(key, bool)

@@ -1,0 +1,247 @@
+"""Cutting a pool of examples into clients.
+
+Pure functions from labels and a random generator to index arrays. Nobody is left empty: every client gets at least two
+examples, one to train on and one to test on. What cannot be cut as asked raises a DataError that gives the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from udjfl.errors import DataError, SettingsError, did_you_mean
+
+IndexArray: TypeAlias = npt.NDArray[np.int64]
+Labels: TypeAlias = npt.NDArray[np.integer]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+Number = TypeVar("Number", int, float)
+
+FEWEST = 2  # examples a client needs: one to train on, one to test on
+DIRICHLET_ATTEMPTS = 10
+# Above this, shares are equal to within one example, and numpy's sampler overflows near the largest float.
+HIGHEST_ALPHA = 1e12
+
+ALIASES = {"paper": "shards", "quantity-skew": "quantity"}
+# What may follow the name, as in "dirichlet:0.3" or "shards:size=60,per-client=10"; a bare number is the first one.
+OPTIONS: dict[str, dict[str, str]] = {
+    "shards": {"size": "shard_size", "per-client": "shards_per_client"},
+    "dirichlet": {"alpha": "alpha"},
+    "quantity": {"alpha": "alpha"},
+    "iid": {},
+}
+
+
+@dataclass(frozen=True)
+class Partition:
+    """How to cut the data, and its numbers. Numbers left as None take the default of the kind, if it uses them.
+
+    shards      the paper's federation: `shards_per_client` (20) label-sorted shards of `shard_size` examples (None: as
+                many as fit), from the cleanest client to the most ambiguous one
+    dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`, 0.5)
+    quantity    client sizes ~ Dirichlet(`alpha`, 1.0), labels as in the pool
+    iid         equal sizes, labels as in the pool
+    """
+
+    kind: str
+    alpha: float | None = None
+    shard_size: int | None = None
+    shards_per_client: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in OPTIONS:
+            raise SettingsError(f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}")
+        used = set(OPTIONS[self.kind].values())
+        for field, default in (("alpha", 1.0 if self.kind == "quantity" else 0.5), ("shards_per_client", 20)):
+            if field in used and getattr(self, field) is None:
+                object.__setattr__(self, field, default)
+        if self.alpha is not None:
+            object.__setattr__(self, "alpha", float(self.alpha))
+        given = [field.name for field in fields(self)[1:] if getattr(self, field.name) is not None]
+        mistakes = [f"partition {self.kind!r} does not use {name}: leave it out" for name in given if name not in used]
+        if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
+            mistakes.append(f"partition alpha is {self.alpha}: give a finite number above 0")
+        if self.shard_size is not None and self.shard_size < 1:
+            mistakes.append(f"partition shard_size is {self.shard_size}: give at least 1")
+        if self.shards_per_client is not None and self.shards_per_client < FEWEST:
+            mistakes.append(f"partition shards_per_client is {self.shards_per_client}: give at least {FEWEST}")
+        if mistakes:
+            raise SettingsError(mistakes)
+
+    @classmethod
+    def parse(cls, text: str) -> Partition:
+        """A partition from text: "shards", "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10"."""
+        found = re.fullmatch(r"([^:(]*)(?::(.*)|\((.*)\))?", text.strip().lower())
+        if found is None:
+            raise SettingsError(f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or 'dirichlet(0.3)'")
+        kind = found[1].strip().replace("_", "-")
+        kind = ALIASES.get(kind, kind)
+        options = found[2] if found[2] is not None else found[3]
+        if kind not in OPTIONS or options is None:
+            return cls(kind)
+        given = _options(text, kind, options)
+        return cls(
+            kind,
+            alpha=_read(text, float, given.get("alpha")),
+            shard_size=_read(text, int, given.get("shard_size")),
+            shards_per_client=_read(text, int, given.get("shards_per_client")),
+        )
+
+    def __str__(self) -> str:
+        if self.alpha is not None:
+            return f"{self.kind}:{self.alpha!r}"
+        per_client = None if self.shards_per_client == 20 else self.shards_per_client
+        numbers = {"size": self.shard_size, "per-client": per_client}
+        options = ",".join(f"{name}={number}" for name, number in numbers.items() if number is not None)
+        return f"{self.kind}:{options}" if options else self.kind
+
+
+def _options(text: str, kind: str, options: str) -> dict[str, str]:
+    """The options as {field: number}, with the numbers still as text."""
+    known = OPTIONS[kind]
+    if not known:
+        raise SettingsError(f"partition {text!r}: {kind} takes no number, write just {kind!r}")
+    given: dict[str, str] = {}
+    for item in options.split(","):
+        name, equals, number = item.rpartition("=")
+        name = name.strip().replace("_", "-") if equals else next(iter(known))
+        if name not in known:
+            raise SettingsError(f"partition {text!r}: option {name!r} is unknown.{did_you_mean(name, known)}")
+        if known[name] in given:
+            raise SettingsError(f"partition {text!r}: {name} is given twice, keep one")
+        given[known[name]] = number.strip()
+    return given
+
+
+def _read(text: str, number: Callable[[str], Number], value: str | None) -> Number | None:
+    try:
+        return None if value is None else number(value)
+    except ValueError:
+        kind = "a whole number" if number is int else "a number"
+        raise SettingsError(f"partition {text!r}: {value!r} is not {kind}; write for example 'dirichlet:0.3'") from None
+
+
+def cut(
+    partition: Partition, labels: Labels, ambiguous: Mask, clients: int, generator: np.random.Generator
+) -> list[IndexArray]:
+    """The positions that each client gets. `ambiguous` marks the ambiguous examples; only shards tell them apart."""
+    if partition.kind == "shards":
+        per_client = partition.shards_per_client or 20
+        return shards(labels, ambiguous, clients, generator, partition.shard_size, per_client)
+    if partition.alpha is None:
+        return iid(labels, clients, generator)
+    by_alpha = dirichlet if partition.kind == "dirichlet" else quantity
+    return by_alpha(labels, clients, partition.alpha, generator)
+
+
+def clean_shards(clients: int, shards_per_client: int = 20) -> list[int]:
+    """How many of each client's shards are clean: 19, 15, 10, 5, 1 for the paper's five clients.
+
+    For another number of clients: the straight line from 19 to 1, rounded to whole numbers, halves away from the middle
+    (14.5 to 15 and 5.5 to 5, as in the paper). One client has half of each.
+    """
+    if clients == 1:
+        return [shards_per_client // 2]
+    counts = []
+    for client in range(clients):
+        exact = shards_per_client - 1 - Fraction((shards_per_client - 2) * client, clients - 1)
+        above = exact > Fraction(shards_per_client, 2)
+        counts.append(math.floor(exact + Fraction(1, 2)) if above else math.ceil(exact - Fraction(1, 2)))
+    return counts
+
+
+def shards(
+    labels: Labels,
+    ambiguous: Mask,
+    clients: int,
+    generator: np.random.Generator,
+    shard_size: int | None = None,
+    shards_per_client: int = 20,
+) -> list[IndexArray]:
+    """The paper's federation: clean and ambiguous data apart, sorted by label, cut into shards, dealt at random.
+
+    See `clean_shards` for who gets how many of each. Data beyond what the shards need are left out at random, before
+    the sorting, so that the shards still cover all labels. `shard_size=None` takes the largest that fits.
+    """
+    clean_counts = clean_shards(clients, shards_per_client)
+    counts = [clean_counts, [shards_per_client - clean for clean in clean_counts]]
+    pools = [np.flatnonzero(~ambiguous), np.flatnonzero(ambiguous)]
+    fits = min(len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True))
+    size = max(fits, 1) if shard_size is None else shard_size
+    if size > fits:
+        needed = [size * sum(count) for count in counts]
+        smaller = f"a shard size of at most {fits}, " if fits else ""
+        raise DataError(
+            f"{clients} clients with {shards_per_client} shards of {size} need {needed[0]} clean and {needed[1]} "
+            f"ambiguous examples; there are {len(pools[0])} and {len(pools[1])}. "
+            f"Use {smaller}fewer clients, or another partition (iid, dirichlet, quantity)"
+        )
+    hands = []
+    for pool, count in zip(pools, counts, strict=True):
+        chosen = generator.permutation(pool)[: size * sum(count)]
+        in_label_order = chosen[np.argsort(labels[chosen], kind="stable")]
+        dealt = generator.permutation(in_label_order.reshape(sum(count), size))
+        hands.append(np.split(dealt, np.cumsum(count)[:-1]))
+    return [np.concatenate([clean.ravel(), vague.ravel()]) for clean, vague in zip(*hands, strict=True)]
+
+
+def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IndexArray]:
+    """Equal sizes (they differ by at most one), labels as in the pool."""
+    _require_enough(len(labels), clients)
+    return np.array_split(generator.permutation(len(labels)), clients)
+
+
+def quantity(labels: Labels, clients: int, alpha: float, generator: np.random.Generator) -> list[IndexArray]:
+    """Sizes in proportions ~ Dirichlet(alpha), labels as in the pool. Small alpha: very unequal sizes."""
+    _require_enough(len(labels), clients)
+    owners = np.empty(len(labels), dtype=np.int64)
+    _deal(owners, np.arange(len(labels)), clients, alpha, generator)
+    return _holdings(owners, clients, generator)
+
+
+def dirichlet(labels: Labels, clients: int, alpha: float, generator: np.random.Generator) -> list[IndexArray]:
+    """Each class in proportions ~ Dirichlet(alpha) over the clients. Small alpha: each client has few classes.
+
+    Drawn again, at most ten times, while some client has too few examples; then the largest clients give some away.
+    """
+    _require_enough(len(labels), clients)
+    owners = np.empty(len(labels), dtype=np.int64)
+    for _ in range(DIRICHLET_ATTEMPTS):
+        for label in np.unique(labels):
+            _deal(owners, np.flatnonzero(labels == label), clients, alpha, generator)
+        if np.bincount(owners, minlength=clients).min() >= FEWEST:
+            break
+    return _holdings(owners, clients, generator)
+
+
+def _require_enough(examples: int, clients: int) -> None:
+    if examples < FEWEST * clients:
+        raise DataError(
+            f"{clients} clients need {FEWEST * clients} examples, {FEWEST} for each; there are {examples}. "
+            f"Use at most {examples // FEWEST} clients, or more data"
+        )
+
+
+def _deal(owners: IndexArray, rows: IndexArray, clients: int, alpha: float, generator: np.random.Generator) -> None:
+    """Give these rows to clients in proportions ~ Dirichlet(alpha); writes into `owners`."""
+    shares = generator.dirichlet(np.full(clients, min(alpha, HIGHEST_ALPHA)))
+    edges = np.rint(np.cumsum(shares) * len(rows)).astype(np.int64).clip(max=len(rows))
+    edges[-1] = len(rows)  # the shares' sum may miss 1 by rounding
+    owners[generator.permutation(rows)] = np.repeat(np.arange(clients), np.diff(edges, prepend=0))
+
+
+def _holdings(owners: IndexArray, clients: int, generator: np.random.Generator) -> list[IndexArray]:
+    """The rows of each client, after the largest clients gave to those with too few. Changes `owners`."""
+    sizes = np.bincount(owners, minlength=clients)
+    while sizes.min() < FEWEST:
+        giver, taker = int(sizes.argmax()), int(sizes.argmin())
+        owners[generator.choice(np.flatnonzero(owners == giver))] = taker
+        sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1
+    return [np.flatnonzero(owners == client) for client in range(clients)]

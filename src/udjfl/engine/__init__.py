@@ -1,0 +1,59 @@
+"""One round of local work for all clients. `choose` picks how it is computed; the numbers are the same either way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import nn
+
+from udjfl.data.federation import Client
+from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, one_thread
+from udjfl.engine.serial import SerialEngine
+from udjfl.engine.stacked import StackedEngine, why_not
+from udjfl.errors import SettingsError
+
+logger = logging.getLogger("udjfl")
+_said: set[str] = set()
+
+
+def choose(
+    module: nn.Module,
+    clients: Sequence[Client],
+    engine: Literal["auto", "serial", "stacked"] = "auto",
+    device: str = "cpu",
+) -> Engine:
+    """The stacked engine where the model allows it, else the serial one (saying why, once)."""
+    _check_device(device)
+    if engine == "serial":
+        return SerialEngine(module, clients, device)
+    reason = why_not(module)
+    if reason is None:
+        return StackedEngine(module, clients, device)
+    if reason not in _said:
+        _said.add(reason)
+        logger.warning("The model is trained one client at a time: %s, so clients cannot be stacked.", reason)
+    return SerialEngine(module, clients, device)
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        first_line = str(error).splitlines()[0]
+        raise SettingsError(f"device: {device!r} cannot be used here ({first_line}); try device='cpu'") from None
+
+
+__all__ = [
+    "Engine",
+    "LocalResult",
+    "LocalWork",
+    "Pooled",
+    "SerialEngine",
+    "StackedEngine",
+    "choose",
+    "one_thread",
+    "why_not",
+]

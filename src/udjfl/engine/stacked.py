@@ -1,0 +1,124 @@
+"""All clients of a round as one batched program, for models that are stacks of linear layers.
+
+Every parameter gains a leading client axis, every matrix product becomes a batched one, and one backward pass serves all
+clients: the sum of their losses has each client's own gradient in its own slice. Clients with fewer examples are padded;
+padding has weight zero, and a client that has run out of batches stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from udjfl.data.federation import Client
+from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, batch_order
+from udjfl.models import WeightNormLinear, normalised, trainable
+
+STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear)
+
+
+def why_not(module: nn.Module) -> str | None:
+    """Why a model cannot be stacked, or None if it can."""
+    if not isinstance(module, nn.Sequential):
+        return f"{type(module).__name__} is not an nn.Sequential"
+    for layer in module:
+        if not isinstance(layer, STACKABLE):
+            return f"it has a {type(layer).__name__} layer"
+        if isinstance(layer, nn.Linear) and layer.bias is None:
+            return "it has a linear layer without bias"
+    if not all(p.requires_grad for p in module.parameters()):
+        return "some of its parameters are frozen"
+    return None
+
+
+class StackedEngine(Engine):
+    name = "stacked"
+
+    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu") -> None:
+        super().__init__(module, clients, device)
+        longest = max(len(data) for data in self.train_data)
+        self.x = torch.stack([_padded(data.x.flatten(1), longest) for data in self.train_data])
+        self.y = torch.stack([_padded(data.y, longest) for data in self.train_data])
+        self.shapes = [p.shape for p in trainable(module)]
+
+    def train(
+        self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
+    ) -> LocalResult:
+        vector = vector.to(self.device)
+        index, weight = self._batches(rows, work, address)
+        parameters = [
+            part.view(shape).expand(len(rows), *shape).clone().requires_grad_()
+            for part, shape in zip(torch.split(vector, [s.numel() for s in self.shapes]), self.shapes, strict=True)
+        ]
+        at_start = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
+        running = self._descend(parameters, torch.tensor(rows, device=self.device), index, weight, work)
+        with torch.no_grad():
+            trained = torch.cat([p.flatten(1) for p in parameters], dim=1)
+        steps = (weight.sum(dim=2) > 0).sum(dim=0).to(torch.float64).cpu()
+        losses = at_start if at_start is not None else (running.cpu() / steps)
+        if work.loss_at == "final":
+            losses = torch.stack(
+                [self.evaluate(trained[i], buffers, Pooled([self.train_data[r]]))[0][0] for i, r in enumerate(rows)]
+            )
+        return LocalResult(vector - trained, losses, steps, buffers.expand(len(rows), -1))
+
+    def _batches(self, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]) -> tuple[Tensor, Tensor]:
+        """For each step and client, which examples [S, N, B] and their weights (1/batch size; 0 for padding)."""
+        per_client = []
+        for row in rows:
+            n = len(self.train_data[row])
+            epochs = batch_order(n, work.epochs, address, self.clients[row].id)
+            full = -(-n // work.batch_size) * work.batch_size
+            padded = nn.functional.pad(epochs, (0, full - n), value=-1)
+            per_client.append(padded.view(-1, work.batch_size))
+        longest = max(len(batches) for batches in per_client)
+        index = torch.stack([_padded(batches, longest, fill=-1) for batches in per_client], dim=1)
+        real = (index >= 0).to(torch.float32)
+        weight = real / real.sum(dim=2, keepdim=True).clamp_min(1)
+        width = int(real.sum(dim=2).max())  # no batch is wider than its largest: small clients need no padding to batch_size
+        return index.clamp_min(0)[:, :, :width].to(self.device), weight[:, :, :width].to(self.device)
+
+    def _descend(self, parameters: list[Tensor], rows: Tensor, index: Tensor, weight: Tensor, work: LocalWork) -> Tensor:
+        """SGD with momentum on all clients at once, in place; the sum of each client's batch losses."""
+        velocities: list[Tensor] = []
+        total = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
+        for step_index, step_weight in zip(index, weight, strict=True):
+            x, y = self.x[rows[:, None], step_index], self.y[rows[:, None], step_index]
+            logits = self._forward(parameters, x)
+            each = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(step_weight)
+            losses = (each * step_weight).sum(dim=1)
+            gradients = torch.autograd.grad(losses.sum(), parameters)
+            active = step_weight[:, 0] > 0
+            total += torch.where(active, losses.detach(), 0.0)
+            with torch.no_grad():
+                velocities = (
+                    [v.mul_(work.momentum).add_(g) for v, g in zip(velocities, gradients, strict=True)]
+                    if velocities
+                    else list(gradients)
+                )
+                rate = active * work.lr
+                for p, v in zip(parameters, velocities, strict=True):
+                    p.sub_(v * rate.view(-1, *[1] * (v.ndim - 1)))
+        return total
+
+    def _forward(self, parameters: list[Tensor], x: Tensor) -> Tensor:
+        """The module's forward pass with a client axis in front: x [N, B, features] -> logits [N, B, classes]."""
+        values = iter(parameters)
+        for layer in self.module.children():
+            if isinstance(layer, nn.Linear):
+                weight, bias = next(values), next(values)
+                x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+            elif isinstance(layer, WeightNormLinear):
+                direction, scale, bias = next(values), next(values), next(values)
+                x = torch.baddbmm(bias.unsqueeze(1), x, normalised(direction, scale).transpose(1, 2))
+            elif isinstance(layer, nn.ReLU):
+                x = x.relu()
+        return x
+
+
+def _padded(rows: Tensor, length: int, fill: float = 0) -> Tensor:
+    """The rows, then rows of `fill` up to the length."""
+    missing = length - len(rows)
+    return torch.cat([rows, rows.new_full((missing, *rows.shape[1:]), fill)]) if missing else rows

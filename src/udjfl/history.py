@@ -1,0 +1,231 @@
+"""What happened in a run, in memory and on disk.
+
+A run folder holds
+
+    settings.json            everything chosen, and which data it was
+    versions.json            of udjfl and the libraries that make the numbers
+    uncertainty.json         one number per client, measured once
+    records.jsonl            one line per (round, client, metric, value), only ever appended to
+    checkpoint.safetensors   the server after some round, and how long records.jsonl was then
+    model.safetensors        the final model           } written when the run
+    result.json              the final metrics         } has finished
+
+Files are replaced whole (written beside, synced, renamed) so a killed process leaves the old one or the new one. Records
+written after the last checkpoint are cut off on resume and made again, so none is lost and none is there twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from udjfl.errors import CheckpointError, StorageError
+
+
+class Record(NamedTuple):
+    """One value of one metric; `client` is None for what concerns the whole round."""
+
+    round: int
+    client: str | None
+    metric: str
+    value: float | str | None
+
+    def line(self) -> bytes:
+        return (json.dumps(self._asdict(), ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+@dataclass
+class History:
+    """Every record of a run, in order."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def series(self, metric: str, client: str | None = None) -> dict[int, float | str | None]:
+        """One metric over the rounds."""
+        return {r.round: r.value for r in self.records if r.metric == metric and r.client == client}
+
+    def by_client(self, metric: str, round: int) -> dict[str, float | str | None]:
+        """One metric of every client in one round."""
+        found = (r for r in self.records if r.metric == metric and r.round == round)
+        return {r.client: r.value for r in found if r.client is not None}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The server between two rounds."""
+
+    round: int
+    tensors: dict[str, Tensor]
+    records_length: int
+
+
+class RunFolder:
+    """One run on disk."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records_path = path / "records.jsonl"
+        self.checkpoint_path = path / "checkpoint.safetensors"
+        self.model_path = path / "model.safetensors"
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]) -> RunFolder:
+        """Start a run. A folder that already holds one is left alone and refused."""
+        folder = cls(Path(path))
+        if (folder.path / "settings.json").exists():
+            raise StorageError(
+                f"{folder.path} already holds a run; continue it with `udjfl resume {folder.path}`, or choose another folder"
+            )
+        with _explained(folder.path):
+            folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_json("versions.json", versions)
+        folder.write_json("settings.json", settings)  # last: a folder with settings is a run that can be resumed
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+        """A run that was started before."""
+        folder = cls(Path(path))
+        if not (folder.path / "settings.json").is_file():
+            raise StorageError(f"{folder.path} holds no run (there is no settings.json); start one with `udjfl run --out`")
+        return folder
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "result.json").is_file()
+
+    def write_json(self, name: str, value: Any) -> None:
+        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_whole(self.path / name, text.encode())
+
+    def read_json(self, name: str) -> Any:
+        path = self.path / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise StorageError(f"{path} cannot be read ({error}); restore it, or start the run again elsewhere") from None
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Add records to the end of the file; `save_checkpoint` makes them last."""
+        with _explained(self.records_path), self.records_path.open("ab") as file:
+            file.write(b"".join(record.line() for record in records))
+
+    def save_checkpoint(self, round: int, tensors: Mapping[str, Tensor]) -> None:
+        """Sync the records, then replace the checkpoint. Killed in between, the older checkpoint still fits."""
+        with _explained(self.records_path), self.records_path.open("ab") as file:
+            os.fsync(file.fileno())
+            length = file.tell()
+        write_whole(self.checkpoint_path, packed(tensors, {"round": round, "records_length": length}))
+
+    def rewind(self) -> tuple[Checkpoint | None, History]:
+        """Go back to the last checkpoint (or to the start): cut off later records, return both."""
+        checkpoint = None
+        if self.checkpoint_path.exists():
+            tensors, about = unpacked(self.checkpoint_path)
+            checkpoint = Checkpoint(int(about["round"]), tensors, int(about["records_length"]))
+        keep = checkpoint.records_length if checkpoint else 0
+        with _explained(self.records_path), self.records_path.open("ab") as file:
+            if file.tell() < keep:
+                raise CheckpointError(
+                    f"{self.records_path} is shorter than when {self.checkpoint_path.name} was written; "
+                    f"delete {self.checkpoint_path.name} and resume: the run starts again and gives the same result"
+                )
+            file.truncate(keep)
+        return checkpoint, History(list(self.read_records()))
+
+    def read_records(self) -> Iterator[Record]:
+        with _explained(self.records_path), self.records_path.open("rb") as file:
+            for line in file:
+                yield Record(**json.loads(line))
+
+
+def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
+    """Tensors and a few facts as one safetensors file, with a checksum over the numbers."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # One entry: safetensors does not promise an order of several, and equal runs must give equal bytes.
+    text = json.dumps({**about, "sha256": _checksum(plain)}, sort_keys=True)
+    return save(plain, metadata={"udjfl": text})
+
+
+def unpacked(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The opposite of `packed`; a damaged file is refused."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["udjfl"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise _damaged(path, str(error)) from None
+    if _checksum(tensors) != about.get("sha256"):
+        raise _damaged(path, "its checksum does not match")
+    return tensors, about
+
+
+def _damaged(path: Path, why: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is damaged ({why}); delete that file and resume: the run starts again from the beginning, with the same result"
+    )
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
+    return digest.hexdigest()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file, or leave it as it was."""
+    beside = path.with_name(path.name + ".part")
+    with _explained(path):
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a rename last through a power cut, where the system allows it."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn the system's word into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: "the disk is full; free some space, then `udjfl resume`: what is there is intact",
+            errno.EDQUOT: "the quota is used up; free some space, then `udjfl resume`: what is there is intact",
+            errno.EROFS: "the file system is read-only; choose another folder with --out",
+            errno.EACCES: "permission denied; choose another folder with --out",
+            errno.EPERM: "permission denied; choose another folder with --out",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise StorageError(f"cannot write {path}: {advice}") from error

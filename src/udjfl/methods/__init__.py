@@ -1,0 +1,64 @@
+"""The registry of methods. Adding one is a file beside this and a line in METHODS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from udjfl.config import sentences
+from udjfl.errors import SettingsError, did_you_mean
+from udjfl.methods.base import Diagnostics, Method, Reports, State, parameters, weighted_sum
+from udjfl.methods.fedavg import FedAvg
+from udjfl.methods.udj import UDJ
+
+METHODS: dict[str, type[Method]] = {
+    "fedavg": FedAvg,
+    "udj": UDJ,
+}
+
+# Short names for points of a family: name -> (method, parameters).
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    theory: ("udj", {"theory": theory}) for theory in ("rawls", "egalitarian", "utilitarian", "desert")
+}
+
+
+def method(name: str, /, **params: Any) -> Method:
+    """Build a method by name, for example `method("udj", theory="rawls", beta=5)` or `method("rawls", beta=5)`."""
+    if name not in METHODS and name not in ALIASES:
+        raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(name, [*METHODS, *ALIASES])}")
+    target, preset = ALIASES.get(name, (name, {}))
+    try:
+        return METHODS[target](**{**preset, **params})
+    except ValidationError as error:
+        known = METHODS[target].__dataclass_fields__  # type: ignore[attr-defined]
+        raise SettingsError([f"{name}: {line}" for line in sentences(error, known)]) from None
+
+
+def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
+    """Build a method from text: a name, then any number of `:key=value`, as in `udj:theory=rawls:beta=5`."""
+    name, *pairs = text.strip().split(":")
+    params: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise SettingsError(f"method: {text!r} has {pair!r} where key=value was expected, as in udj:theory=rawls:beta=5")
+        params[key.strip()] = value.strip()
+    return method(name, **{**params, **(extra or {})})
+
+
+__all__ = [
+    "ALIASES",
+    "METHODS",
+    "UDJ",
+    "Diagnostics",
+    "FedAvg",
+    "Method",
+    "Reports",
+    "State",
+    "method",
+    "parameters",
+    "parse_method",
+    "weighted_sum",
+]

@@ -1,0 +1,176 @@
+"""The two nouns every method is written in: `Reports`, what the server knows, and `Method`, what it does with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
+
+import pydantic.dataclasses
+import torch
+from torch import Tensor
+
+from udjfl.errors import ReportError, SettingsError
+from udjfl.ordering import client_order
+
+State = dict[str, Tensor]
+Diagnostics = dict[str, Tensor]
+Grade = Literal["verified", "partial", "recalled"]
+
+PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "positions")
+
+
+@dataclass(frozen=True)
+class Reports:
+    """What the server knows after one round. Row i is client `ids[i]`; rows are sorted by id when this is built.
+
+    ids            names of the clients that reported
+    deltas         [N, D] the received model minus the client's own after training; the server subtracts its step
+    losses         [N]    the client's mean training loss, at the model it received
+    sizes          [N]    number of training examples
+    uncertainties  [N]    aleatoric uncertainty of the client's data, above zero
+    lr, momentum   how the clients trained (SGD); the defaults describe one plain step at the paper's learning rate
+    steps          [N]    optimiser steps each client took
+    positions      [N]    the client's place among all clients of the federation, for state kept per client
+    round          counted from 1
+    extras         only what the method declares in `needs` beyond the above: name -> tensor whose first axis is the client
+
+    Anything may be given as a tensor, an array or a list. A field that is left out holds NaN, so a method that reads
+    something it did not declare cannot go unnoticed. Unusable values raise `ReportError`, naming client and field.
+    """
+
+    ids: Sequence[str]
+    deltas: Tensor
+    losses: Tensor = field(default=None)  # type: ignore[assignment]
+    sizes: Tensor = field(default=None)  # type: ignore[assignment]
+    uncertainties: Tensor = field(default=None)  # type: ignore[assignment]
+    lr: float = 0.1
+    momentum: float = 0.0
+    steps: Tensor = field(default=None)  # type: ignore[assignment]
+    positions: Tensor = field(default=None)  # type: ignore[assignment]
+    round: int = 1
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ids = [str(name) for name in self.ids]
+        if not ids or len(set(ids)) != len(ids):
+            raise SettingsError("Reports.ids: give each reporting client once, and at least one client")
+        order = sorted(range(len(ids)), key=lambda row: client_order(ids[row]))
+        store = object.__setattr__  # the fields are frozen for everyone else
+        store(self, "deltas", _rows(self.deltas, "deltas", len(ids), order))
+        if not self.deltas.is_floating_point():
+            store(self, "deltas", self.deltas.to(torch.float32))
+        if self.deltas.ndim != 2:
+            raise SettingsError(f"Reports.deltas: needs shape [clients, parameters], got {list(self.deltas.shape)}")
+        given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
+        defaults = {"steps": torch.ones(len(ids)), "positions": torch.arange(len(ids))}
+        for name in PER_CLIENT_FIELDS:
+            if name not in given:
+                default = defaults.get(name, torch.full((len(ids),), torch.nan))
+                store(self, name, default.to(torch.float64 if name != "positions" else torch.int64))
+                continue
+            column = _rows(getattr(self, name), name, len(ids), order).reshape(-1)
+            if len(column) != len(ids):
+                raise SettingsError(f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}")
+            store(self, name, column.to(torch.int64 if name == "positions" else torch.float64))
+        store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
+        store(self, "ids", tuple(ids[row] for row in order))
+        self._check_values(given)
+
+    def _check_values(self, given: set[str]) -> None:
+        for row, client in enumerate(self.ids):
+            values = {name: float(getattr(self, name)[row]) for name in PER_CLIENT_FIELDS if name in given}
+            problem = delta_problem(self.deltas[row]) or number_problem(values)
+            if problem:
+                raise ReportError(client, *problem, self.round)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
+    tensor = torch.as_tensor(values)
+    if tensor.ndim == 0 or tensor.shape[0] != n_clients:
+        raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
+    return tensor[order]
+
+
+def delta_problem(delta: Tensor) -> tuple[str, str] | None:
+    """The field and what is wrong with it, or None for a usable update."""
+    if not torch.isfinite(delta).all():
+        return "deltas", "has values that are NaN or infinite; its local training diverged (try a smaller lr)"
+    return None
+
+
+def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
+    """The first field that is out of range, and what is wrong with it, or None."""
+    for name, value in values.items():
+        if value != value or value in (float("inf"), float("-inf")):
+            return name, f"is {value}; it must be a finite number"
+        if name == "losses" and value < 0:
+            return name, f"is {value:g}; a loss cannot be negative"
+        if name == "uncertainties" and value <= 0:
+            return name, f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)"
+        if name in ("sizes", "steps") and value <= 0:
+            return name, f"is {value:g}; it must be above zero"
+    return None
+
+
+MethodType = TypeVar("MethodType")
+
+
+@dataclass_transform(frozen_default=True)
+def parameters(kind: type[MethodType]) -> type[MethodType]:
+    """Decorate a method with this: its annotated fields become its parameters, frozen.
+
+    Unknown or ill-typed parameters are refused, and text from a command line is converted.
+    """
+    config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+    return cast(type[MethodType], pydantic.dataclasses.dataclass(kind, frozen=True, config=config))
+
+
+class Method(ABC):
+    """A server rule. Subclasses are decorated with `parameters`; their fields are the method's parameters.
+
+    name, title    how it is asked for, and how tables print it
+    theory         the theory of justice it serves: 'rawls', 'egalitarian', 'utilitarian', 'desert', or None
+    paper          citation
+    grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
+    needs          what it reads of `Reports` beside deltas and sizes; clients send nothing more than this
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    theory: str | None
+    paper: ClassVar[str]
+    grade: ClassVar[Grade]
+    needs: ClassVar[frozenset[str]] = frozenset()
+
+    def init(self, n_clients: int, n_parameters: int) -> State:  # noqa: ARG002 - most methods keep no state
+        """The state before round 1: a plain dictionary of tensors, so that it can be saved as it is."""
+        return {}
+
+    @abstractmethod
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        """One round: the next state, the step [D] which the server subtracts, and what to record.
+
+        Diagnostics are tensors: one value per reporting client, or a single one for the round.
+        """
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameters by name, as plain values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
+
+    @property
+    def label(self) -> str:
+        """A short name for tables: the title and the parameters that differ from their defaults."""
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]  # type: ignore[arg-type]
+        inside = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in changed)
+        return f"{self.title} ({inside})" if inside else self.title
+
+
+def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
+    """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
+    return (weights.to(torch.float64) @ rows.to(torch.float64)).to(rows.dtype)

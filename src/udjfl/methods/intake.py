@@ -1,0 +1,91 @@
+"""From what single clients sent to one `Reports`: nothing unusable gets past here, in the simulator or on a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from udjfl.errors import ReportError
+from udjfl.methods.base import Reports, delta_problem, number_problem
+from udjfl.ordering import client_order
+
+BadReportPolicy = Literal["fail", "exclude"]
+
+
+@dataclass(frozen=True)
+class ClientReport:
+    """What one client sent in one round."""
+
+    id: str
+    delta: Tensor
+    loss: float
+    size: float
+    uncertainty: float
+    steps: float = 1.0
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+def collect(
+    sent: Sequence[ClientReport],
+    all_ids: Sequence[str],
+    n_parameters: int,
+    round: int,
+    lr: float,
+    momentum: float,
+    policy: BadReportPolicy = "fail",
+) -> tuple[Reports | None, dict[str, str]]:
+    """The usable reports as one, and for each client left out the reason. None if nothing usable came.
+
+    With policy 'fail' the first unusable report raises `ReportError`; with 'exclude' the round goes on without it.
+    """
+    place = {name: row for row, name in enumerate(all_ids)}
+    usable: dict[str, ClientReport] = {}
+    excluded: dict[str, str] = {}
+    for report in sorted(sent, key=lambda report: client_order(report.id)):
+        error = _problem(report, place, usable, n_parameters, round)
+        if error is None:
+            usable[report.id] = report
+        elif policy == "fail":
+            raise error
+        else:
+            excluded[report.id] = str(error)
+    if not usable:
+        return None, excluded
+    kept = list(usable.values())
+    return Reports(
+        ids=list(usable),
+        deltas=torch.stack([r.delta for r in kept]),
+        losses=torch.tensor([r.loss for r in kept], dtype=torch.float64),
+        sizes=torch.tensor([r.size for r in kept], dtype=torch.float64),
+        uncertainties=torch.tensor([r.uncertainty for r in kept], dtype=torch.float64),
+        lr=lr,
+        momentum=momentum,
+        steps=torch.tensor([r.steps for r in kept], dtype=torch.float64),
+        positions=torch.tensor([place[name] for name in usable]),
+        round=round,
+        extras={name: torch.stack([torch.as_tensor(r.extras[name]) for r in kept]) for name in kept[0].extras},
+    ), excluded
+
+
+def _problem(
+    report: ClientReport, place: Mapping[str, int], usable: Mapping[str, ClientReport], n_parameters: int, round: int
+) -> ReportError | None:
+    if report.id not in place:
+        return ReportError(report.id, "id", "does not belong to this federation", round)
+    if report.id in usable:
+        return ReportError(report.id, "id", "reported twice in one round; the first report was kept", round)
+    if report.delta.shape != (n_parameters,):
+        shape = list(report.delta.shape)
+        return ReportError(report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round)
+    numbers = {
+        "losses": report.loss,
+        "sizes": report.size,
+        "uncertainties": report.uncertainty,
+        "steps": report.steps,
+    }
+    problem = delta_problem(report.delta) or number_problem(numbers)
+    return ReportError(report.id, *problem, round) if problem else None

@@ -1,0 +1,181 @@
+"""UDJ-FL: one family of server rules, four theories of distributive justice.
+
+Carey, Wu. Achieving Distributive Justice in Federated Learning via Uncertainty Quantification. FAccT 2025.
+
+    objective   sum_i u_i^gamma H_i(theta)^p_i        u_i: the client's uncertainty, normalised to sum to 1;  p = r*beta
+
+    theory        r          beta                              gamma    exponent p
+    rawls         1+1/beta   5                                 1        1+beta      lift the most uncertain client
+    egalitarian   1          1                                 1        1           serve all alike
+    utilitarian   1+1/beta   -> 0                              -1       1+beta      best on the whole
+    desert        1          (1/u_i) / sum_j (1/u_j)           0        -beta_i     reward good data
+
+With D_i = L (theta - theta_i), an estimate of client i's gradient, the paper steps along
+sum_i p w_i H_i^(p-1) D_i and divides by sum_i of the curvature p w_i (L H_i^(p-1) + (p-1) H_i^(p-2) |D_i|^2), w_i = u_i^gamma.
+Dividing both by L and pulling out the client's coefficient c_i = |p_i| u_i^gamma H_i^(p_i-1) leaves
+
+    step = sum_i s_i c_i (theta - theta_i)  /  sum_i s'_i c_i (1 + k_i)        k_i = (p_i-1) |D_i|^2 / (L H_i)
+
+and the step rules differ only in the signs s, s', in k and in L (docs/steps.md measures them):
+
+    paper        s = s' = sign(p), L = 1/lr: as printed. For p < 1 it is no bound, and for desert it can point uphill.
+    authors      paper with the denominator's terms times sign(p-1), as in the authors' code; p = 1 divides by zero there.
+    safe         |p-1| in place of p-1 and no signs: the curvature term becomes a bound, the step never points uphill.
+    calibrated   safe with L = (1-momentum) / (lr * steps), which makes D_i the mean gradient of the whole local training.
+    normalised   no curvature term: a weighted average with weights c_i.
+
+For p >= 1 paper and safe are the same. With p = 1 every rule is the plain average with weights u^gamma (but for authors).
+With gamma = 0 and p = 1+q the paper's rule is q-FedAvg (Li et al., ICLR 2020).
+As beta grows the objective tends to the largest H_i; the uncertainties drop out (the paper says otherwise).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from udjfl.errors import SettingsError
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
+
+Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
+StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
+Beta = float | tuple[float, ...] | dict[str, float]
+
+SMALLEST_LOSS = 1e-10
+# A client whose uncertainty is below this share of the largest is treated as if it had this share wherever 1/u enters.
+UNCERTAINTY_FLOOR = 0.01
+
+PAPER_GAMMA = {"rawls": 1.0, "egalitarian": 1.0, "utilitarian": -1.0, "desert": 0.0}
+PAPER_BETA = {"rawls": 5.0, "egalitarian": 1.0, "utilitarian": 0.0}
+
+
+@parameters
+class UDJ(Method):
+    name: ClassVar[str] = "udj"
+    title: ClassVar[str] = "UDJ-FL"
+    paper: ClassVar[str] = "Carey & Wu, FAccT 2025"
+    grade: ClassVar[Grade] = "verified"
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "uncertainties"})
+
+    theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
+    beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
+    gamma: Annotated[float | None, Field(description="power of the uncertainty; any real number")] = None
+    r: Annotated[float | None, Field(description="exponent = r*beta; left out: as the theory has it, else 1")] = None
+    step: Annotated[StepRule, Field(description="how long the step is; see docs/steps.md")] = "calibrated"
+
+    @classmethod
+    def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = "calibrated") -> UDJ:
+        """Lift the client with the most uncertain data."""
+        return cls(theory="rawls", beta=beta, gamma=gamma, step=step)
+
+    @classmethod
+    def egalitarian(cls, gamma: float = 1.0, step: StepRule = "calibrated") -> UDJ:
+        """Serve all clients alike."""
+        return cls(theory="egalitarian", gamma=gamma, step=step)
+
+    @classmethod
+    def utilitarian(cls, beta: Beta = 0.0, gamma: float = -1.0, step: StepRule = "calibrated") -> UDJ:
+        """The best model on the whole."""
+        return cls(theory="utilitarian", beta=beta, gamma=gamma, step=step)
+
+    @classmethod
+    def desert(cls, beta: Beta | None = None, gamma: float = 0.0, step: StepRule = "calibrated") -> UDJ:
+        """Reward the clients that bring good data."""
+        return cls(theory="desert", beta=beta, gamma=gamma, step=step)
+
+    @field_validator("beta", mode="before")
+    @classmethod
+    def _beta_from_text(cls, value: Any) -> Any:
+        """`beta=1,2,3` on a command line is one number per client."""
+        return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+
+    @model_validator(mode="after")
+    def _is_a_point_of_the_family(self) -> UDJ:
+        if self.theory is None and (self.beta is None or self.gamma is None):
+            raise ValueError(
+                "udj needs theory (rawls, egalitarian, utilitarian or desert), or both beta and gamma for a point by hand"
+            )
+        if self.theory in ("rawls", "utilitarian") and isinstance(self.beta, float) and self.beta < 0:
+            raise ValueError(f"beta is {self.beta:g}; {self.theory} needs beta >= 0")
+        return self
+
+    def exponents(self, reports: Reports) -> Tensor:
+        """p_i for each reporting client."""
+        beta = self._betas(reports)
+        if self.r is None and self.theory in ("rawls", "utilitarian"):
+            return 1.0 + beta  # r = 1 + 1/beta; this form also holds in the limit beta -> 0
+        sign = -1.0 if self.theory == "desert" else 1.0
+        return sign * (1.0 if self.r is None else self.r) * beta
+
+    def _betas(self, reports: Reports) -> Tensor:
+        beta = self.beta if self.beta is not None else PAPER_BETA.get(self.theory or "")
+        if beta is None:  # desert: the paper's beta_i, over the clients of this round
+            inverse = 1.0 / floored(reports.uncertainties)
+            return inverse / inverse.sum()
+        if isinstance(beta, dict):
+            missing = [name for name in reports.ids if name not in beta]
+            if missing:
+                raise SettingsError(f"beta: no value for client {missing[0]!r}; give one for each client")
+            beta = tuple(beta[name] for name in reports.ids)
+        elif isinstance(beta, tuple):
+            if len(beta) <= int(reports.positions.max()):
+                raise SettingsError(f"beta: has {len(beta)} values, fewer than there are clients; give one for each")
+            beta = tuple(beta[place] for place in reports.positions.tolist())
+        return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        p = self.exponents(reports)
+        gamma = self.gamma if self.gamma is not None else PAPER_GAMMA[self.theory or ""]
+        u = floored(reports.uncertainties) if gamma < 0 else reports.uncertainties
+        H = reports.losses.clamp_min(SMALLEST_LOSS)
+        squared = reports.deltas.to(torch.float64).square().sum(dim=1)
+
+        # In logarithms, less the largest: a common factor cancels, and no power can overflow.
+        log_c = p.abs().log() + gamma * (u / u.sum()).log() + (p - 1) * H.log()
+        if torch.isneginf(log_c).all():
+            raise SettingsError("beta: the exponent r*beta is 0 for every client, so no loss enters; use beta other than 0")
+        c = (log_c - log_c.max()).exp()
+
+        L = (1 - reports.momentum) / (reports.lr * reports.steps.mean()) if self.step == "calibrated" else 1 / reports.lr
+        k = (p - 1) * L * squared / H  # |D_i|^2 / L = L |theta - theta_i|^2
+        numerator, denominator = self._signed(c, p, k)
+        length = denominator.sum()
+        if length == 0:
+            raise SettingsError(f"step={self.step!r} divides by zero here; use step='calibrated' or 'normalised'")
+        factors = numerator / length
+        step = weighted_sum(factors, reports.deltas)
+        return state, step, diagnostics(reports, step, c, factors, k, u)
+
+    def _signed(self, c: Tensor, p: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """What multiplies each client's delta, and each client's part of what the sum is divided by."""
+        match self.step:
+            case "paper":
+                return p.sign() * c, p.sign() * c * (1 + k)
+            case "authors":
+                return p.sign() * c, p.sign() * c * (1 + k) * (p - 1).sign()
+            case "normalised":
+                return c, c
+            case "safe" | "calibrated":
+                return c, c * (1 + k.abs())
+
+
+def floored(uncertainties: Tensor) -> Tensor:
+    """Uncertainties with none below a hundredth of the largest, so that 1/u cannot hand one client everything."""
+    return uncertainties.clamp_min(UNCERTAINTY_FLOOR * float(uncertainties.max()))
+
+
+def diagnostics(reports: Reports, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, u: Tensor) -> Diagnostics:
+    """Per client: weight (sums to 1), share of the step (projection on it, sums to 1), curvature term; and the scale."""
+    direction = step.to(torch.float64)
+    along = reports.deltas.to(torch.float64) @ direction
+    length = direction.square().sum()
+    return {
+        "weight": c / c.sum(),
+        "step_share": factors * along / length if length > 0 else torch.zeros_like(c),
+        "curvature": k,
+        "floored": (u > reports.uncertainties).to(torch.float64),
+        "step_scale": factors.sum(),
+    }

@@ -1,0 +1,162 @@
+"""Results on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from udjfl.comparison import THEORY_METRIC, Comparison, MethodSummary
+from udjfl.metrics import METRICS, Metric, Paired, Summary
+from udjfl.simulation import Result
+
+SHORT = {
+    "global_accuracy": "Global",
+    "accuracy_most_uncertain": "Most\nuncert.",
+    "accuracy_least_uncertain": "Least\nuncert.",
+    "worst_accuracy": "Worst",
+    "mean_accuracy": "Mean",
+    "std": "STD",
+    "psi": "Psi",
+    "pearson_r": "r",
+}
+ARROW = {1: "↑", -1: "↓", 0: ""}
+SIGNIFICANT = 0.05
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Methods by metric, methods by client, and what each theory did to the metric it is about."""
+    parts: list[RenderableType] = [
+        _heading(f"{comparison.data}: mean over {_seeds(len(comparison.seeds))}, below it ± the 95% interval"),
+        _metric_table(comparison),
+        Text(
+            "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies, STD and Psi in percent.",
+            style="dim",
+        ),
+        Text(""),
+        _heading("Accuracy of each client on its own test data, below it the difference to FedAvg"),
+        _client_table(comparison),
+    ]
+    verdicts = _verdict_table(comparison)
+    if verdicts.row_count:
+        parts += [Text(""), _heading("Each theory by its own measure, against FedAvg"), verdicts]
+    notes = sorted({reason for row in comparison.rows for reasons in row.undefined.values() for reason in reasons})
+    parts += [Text(f"– {note}", style="dim") for note in notes]
+    return Group(*parts)
+
+
+def result_view(result: Result) -> RenderableType:
+    """One run: its metrics, then its clients."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for metric in METRICS:
+        if metric.key in result.metrics:
+            value = result.metrics[metric.key]
+            shown = _number(value, metric) if value is not None else f"– ({result.undefined[metric.key]})"
+            table.add_row(metric.title, Text(shown, justify="right"))
+    clients = Table("Client", "Uncertainty", "Accuracy", box=None, pad_edge=False)
+    for column in clients.columns[1:]:
+        column.justify = "right"
+    for client, accuracy in result.client_accuracy.items():
+        clients.add_row(client, f"{result.uncertainty[client]:.4f}", f"{accuracy:.2f}")
+    title = f"{result.method.label}, seed {result.seed}"
+    return Group(_heading(title), table, Text(""), clients)
+
+
+def methods_view(rows: list[Mapping[str, str]]) -> RenderableType:
+    """The catalogue of methods: one row a mapping from column to text."""
+    table = Table(*rows[0], box=None, pad_edge=False, padding=(0, 2, 1, 0))
+    for row in rows:
+        table.add_row(*row.values())
+    return table
+
+
+def _heading(text: str) -> Text:
+    return Text(text, style="bold")
+
+
+def _seeds(n: int) -> str:
+    return "1 seed" if n == 1 else f"{n} seeds"
+
+
+def _metric_table(comparison: Comparison) -> Table:
+    table = Table("Method", box=None, pad_edge=False, padding=(0, 1))
+    for metric in METRICS:
+        table.add_column(f"{SHORT[metric.key]} {ARROW[metric.better]}".strip(), justify="right", no_wrap=True)
+    for row in comparison.rows:
+        cells = [_metric_cell(metric, row) for metric in METRICS]
+        table.add_row(_name(row), *cells)
+    return table
+
+
+def _name(row: MethodSummary) -> Text:
+    theory, params = row.method.theory, row.method.label.removeprefix(row.method.title).strip(" ()")
+    first = theory.capitalize() if theory else row.method.title
+    others = ", ".join(part for part in params.split(", ") if part and not part.startswith("theory="))
+    below = f"{row.method.title} {others}".strip() if theory else others
+    if row.method.grade != "verified":
+        below = f"{below} ({row.method.grade})".strip()
+    return Text.assemble(first, (f"\n{below}" if below else "", "dim"))
+
+
+def _metric_cell(metric: Metric, row: MethodSummary) -> Text:
+    summary, test = row.metrics[metric.key], row.against_fedavg.get(metric.key)
+    if summary.mean is None:
+        return Text("–", style="dim")
+    mark, style = "", ""
+    if test is not None and test.p is not None and test.p < SIGNIFICANT and test.difference is not None:
+        mark = "*"
+        style = "green" if test.difference * metric.better > 0 else "red"
+    return Text.assemble((_number(summary.mean, metric) + mark, style), (f"\n{_half_width(summary)}", "dim"))
+
+
+def _number(value: float, metric: Metric) -> str:
+    sign = "+" if metric.key in ("psi", "pearson_r") else ""
+    # Adding zero turns -0.00 into 0.00.
+    return f"{round(value, 2) + 0.0:{sign}.2f}"
+
+
+def _half_width(summary: Summary) -> str:
+    return f"±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}" if summary.ci95 else ""
+
+
+def _client_table(comparison: Comparison) -> Table:
+    reference = comparison.rows[0]
+    table = Table("Method", box=None, pad_edge=False, padding=(0, 1))
+    for client, summary in reference.uncertainty.items():
+        table.add_column(f"{client}\nu = {summary.mean:.3f}", justify="right", no_wrap=True)
+    for row in comparison.rows:
+        cells = []
+        for client, summary in row.client_accuracy.items():
+            mean, before = summary.mean or 0.0, reference.client_accuracy[client].mean or 0.0
+            below = "" if row is reference else f"\n{round(mean - before, 2) + 0.0:+.2f}"
+            cells.append(Text.assemble(f"{mean:.2f}", (below, "dim")))
+        table.add_row(_name(row), *cells)
+    return table
+
+
+def _verdict_table(comparison: Comparison) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
+    by_key = {metric.key: metric for metric in METRICS}
+    for row in comparison.rows:
+        key = THEORY_METRIC.get(row.method.theory or "")
+        if key and key in row.against_fedavg:
+            table.add_row(_name(row), *_verdict(by_key[key], row.against_fedavg[key]))
+    return table
+
+
+def _verdict(metric: Metric, test: Paired) -> tuple[str, str, Text]:
+    goal = f"{SHORT[metric.key]} should {'rise' if metric.better > 0 else 'fall'}"
+    if test.difference is None:
+        return goal, "", Text("undefined", style="dim")
+    interval = f" [{test.ci95[0]:+.2f}, {test.ci95[1]:+.2f}]" if test.ci95 else ""
+    shown = f"{test.difference:+.2f}{interval}"
+    if test.p is None:
+        return goal, shown, Text("no test: " + ("no difference" if not test.difference else "one seed"), style="dim")
+    p = f"p = {test.p:.3f}" if test.p >= 0.001 else "p < 0.001"
+    if test.p >= SIGNIFICANT:
+        return goal, shown, Text(f"{p}: not decided at this number of seeds", style="yellow")
+    if test.difference * metric.better > 0:
+        return goal, shown, Text(f"{p}: it does", style="green")
+    return goal, shown, Text(f"{p}: it does the opposite", style="red")

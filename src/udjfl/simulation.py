@@ -1,0 +1,246 @@
+"""The round loop: one method on one federation, in this process."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any, Literal
+
+from torch import nn
+
+from udjfl import metrics
+from udjfl.config import TrainingSettings, checked
+from udjfl.data import Federation
+from udjfl.engine import Engine, choose, one_thread
+from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.history import History, RunFolder, packed, write_whole
+from udjfl.methods import Method
+from udjfl.methods import method as method_by_name
+from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, describe, from_vector, to_vector
+from udjfl.rounds import Loop, Progress, Server
+from udjfl.uncertainty import Uncertainty, measure
+
+
+@dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    model             the final model
+    metrics           the names of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None where undefined, with the
+                      reason in `undefined`; `psi` only where a reference was given
+    client_accuracy   percent, on each client's own test data
+    uncertainty       each client's uncertainty, as the method saw it
+    history           every record of every round
+    """
+
+    method: Method
+    seed: int
+    model: nn.Module
+    metrics: dict[str, float | None]
+    undefined: dict[str, str]
+    global_accuracy: float
+    client_accuracy: dict[str, float]
+    uncertainty: dict[str, float]
+    history: History
+    folder: RunFolder | None = None
+
+
+def simulate(
+    federation: Federation,
+    method: Method | str,
+    model: ModelChoice = "mlp",
+    *,
+    rounds: int = 100,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    batch_size: int = 128,
+    local_epochs: int = 1,
+    seed: int = 0,
+    reference: Result | None = None,
+    hidden: int = 64,
+    weight_norm: bool = True,
+    loss_at: Literal["received", "running", "final"] = "received",
+    participation: float = 1.0,
+    drop_out: float = 0.0,
+    on_bad_report: Literal["fail", "exclude"] = "fail",
+    uncertainty: Literal["entropy", "confidence", "ensemble"] | Mapping[str, float] = "entropy",
+    uncertainty_epochs: int = 50,
+    uncertainty_lr: float = 0.1,
+    uncertainty_models: int = 5,
+    eval_every: int = 1,
+    checkpoint_every: int = 10,
+    engine: Literal["auto", "serial", "stacked"] = "auto",
+    device: str = "cpu",
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Result:
+    """Train one method on one federation and say what it did to each client.
+
+    `method` is a method or a name (`udjfl.method` builds one with parameters). `reference` is the result of FedAvg on the
+    same federation and seed: with it the metrics include psi. `uncertainty` names a measure, or gives the numbers by
+    client id. `out` keeps the run in a folder; with `resume=True` a run found there goes on where it stopped.
+    `progress(stage, done, total)` is called as work goes on. The other settings are described in
+    `udjfl.config.TrainingSettings`.
+    """
+    given = None if isinstance(uncertainty, str) else Uncertainty("given", {str(k): v for k, v in uncertainty.items()})
+    names = TrainingSettings.model_fields
+    chosen = {name: value for name, value in locals().items() if name in names}
+    chosen["model"] = describe(model)
+    if given:
+        del chosen["uncertainty"]
+    settings = checked(TrainingSettings, chosen)
+    rule = method_by_name(method) if isinstance(method, str) else method
+    return run(
+        federation, rule, settings, seed, model=model, reference=reference, uncertainty=given, out=out, resume=resume,
+        progress=progress,
+    )  # fmt: skip
+
+
+def run(
+    federation: Federation,
+    method: Method,
+    settings: TrainingSettings,
+    seed: int,
+    *,
+    model: ModelChoice | None = None,
+    reference: Result | None = None,
+    uncertainty: Uncertainty | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+    origin: Mapping[str, Any] | None = None,
+) -> Result:
+    """`simulate` with its settings in one value. `origin` says how to load the federation again (kept in the folder)."""
+    with one_thread():
+        module = build(
+            model or settings.model, federation.input_shape, federation.n_classes, seed,
+            hidden=settings.hidden, weight_norm=settings.weight_norm,
+        )  # fmt: skip
+        server = Server(0, to_vector(module), buffers_to_vector(module), {})
+        server = replace(server, state=method.init(len(federation.clients), len(server.vector)))
+        folder, history = None, History()
+        if out is not None:
+            about = run_description(federation, method, settings, seed, origin)
+            folder = _folder(out, about, resume)
+            checkpoint, history = folder.rewind()
+            server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
+        engine = choose(module, federation.clients, settings.engine, settings.device)
+        uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, progress)
+        loop = Loop(federation, method, settings, seed, engine, uncertainty.values)
+        server = loop.play(server, history, folder, progress)
+        return _finished(loop, server, history, folder, reference)
+
+
+def _uncertainty(
+    federation: Federation,
+    engine: Engine,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None,
+    given: Uncertainty | None,
+    folder: RunFolder | None,
+    progress: Progress | None,
+) -> Uncertainty:
+    """Given, or found in the run folder, or measured now and written there."""
+    kept = folder.read_json("uncertainty.json") if folder else None
+    if kept is not None:
+        return Uncertainty(**kept)
+    if given is None:
+        report = (lambda done, total: progress("uncertainty", done, total)) if progress else None
+        given = measure(federation, engine, settings, seed, model, report)
+    missing = [name for name in federation.ids if name not in given.values]
+    if missing:
+        raise SettingsError(f"uncertainty: no value for client {missing[0]!r}; give one number for each client")
+    if folder:
+        folder.write_json("uncertainty.json", given.as_dict())
+    return given
+
+
+def run_description(
+    federation: Federation, method: Method, settings: TrainingSettings, seed: int, origin: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Everything that decides a run's numbers, as plain values."""
+    return {
+        "method": method.name,
+        "params": method.params,
+        "seed": seed,
+        "training": settings.model_dump(),
+        "federation": {
+            "name": federation.name,
+            "fingerprint": federation.fingerprint,
+            "clients": federation.describe(),
+        },
+        "origin": dict(origin) if origin else None,
+    }
+
+
+def _folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> RunFolder:
+    """A new run folder; or, resuming, the old one if it holds this very run."""
+    plain = json.loads(json.dumps(about))  # as it will be read back: tuples become lists
+    if resume and os.path.exists(os.path.join(out, "settings.json")):  # noqa: PTH110, PTH118 - `out` may be any path-like
+        folder = RunFolder.open(out)
+        old = folder.read_json("settings.json")
+        if old["federation"]["fingerprint"] != plain["federation"]["fingerprint"]:
+            raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
+        changed = [key for key in ("method", "params", "seed", "training") if old[key] != plain[key]]
+        if changed:
+            raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
+        return folder
+    return RunFolder.create(out, plain, versions())
+
+
+def versions() -> dict[str, str]:
+    """What made the numbers."""
+    packages = {name: version(name) for name in ("udjfl", "torch", "numpy", "scipy", "scikit-learn")}
+    return {"python": platform.python_version(), **packages}
+
+
+def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | None, reference: Result | None) -> Result:
+    module = loop.engine.module.cpu()
+    _, accuracies = loop.evaluate(server)
+    from_vector(module, server.vector)
+    buffers_from_vector(module, server.buffers)
+    ids = loop.federation.ids
+    client_accuracy, global_accuracy = dict(zip(ids, accuracies[:-1], strict=True)), accuracies[-1]
+    uncertainties = [loop.uncertainties[name] for name in ids]
+    before = None
+    if reference is not None:
+        if set(reference.client_accuracy) != set(ids):
+            raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
+        before = [reference.client_accuracy[name] for name in ids]
+    values = metrics.evaluate(global_accuracy, accuracies[:-1], uncertainties, before)
+    if before is None:
+        del values["psi"]
+    why = {
+        key: metrics.undefined_reason(key, global_accuracy, accuracies[:-1], uncertainties, before) or ""
+        for key, value in values.items() if value is None
+    }  # fmt: skip
+    result = Result(
+        loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
+        {name: loop.uncertainties[name] for name in ids}, history, folder,
+    )  # fmt: skip
+    if folder:
+        write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
+        folder.write_json("result.json", summary(result))
+    return result
+
+
+def summary(result: Result) -> dict[str, Any]:
+    """A result as plain values, for files and for `--json`."""
+    return {
+        "method": result.method.name,
+        "theory": result.method.theory,
+        "label": result.method.label,
+        "params": result.method.params,
+        "grade": result.method.grade,
+        "seed": result.seed,
+        **result.metrics,
+        "undefined": result.undefined,
+        "client_accuracy": result.client_accuracy,
+        "uncertainty": result.uncertainty,
+    }

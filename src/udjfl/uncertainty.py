@@ -1,0 +1,95 @@
+"""A client's aleatoric uncertainty: a property of its data, measured once before training, in nats.
+
+Each client trains a model on its own training data alone; the uncertainty is what that model is unsure of, averaged over
+those same data (Carey & Wu, FAccT 2025, section "Uncertainty Quantification").
+
+    entropy      mean over examples of -sum_c p_c ln p_c            (the paper's choice; its equation drops the minus sign)
+    confidence   mean over examples of 1 - max_c p_c
+    ensemble     K models with different initial values and batches. The entropy of their mean prediction splits into
+                 aleatoric  = mean entropy of the models' predictions   (conditional entropy; used as the uncertainty)
+                 epistemic  = the rest                                  (mutual information between label and model)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from udjfl.config import TrainingSettings
+from udjfl.data import Federation
+from udjfl.engine import Engine, LocalWork
+from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """One number per client, in client order, and how it was measured."""
+
+    kind: str
+    values: dict[str, float]
+    epistemic: dict[str, float] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "values": self.values, "epistemic": self.epistemic}
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """-sum_c p_c ln p_c over the last axis, with 0 ln 0 = 0."""
+    terms: Tensor = torch.special.entr(probabilities)
+    return terms.sum(dim=-1)
+
+
+def decompose(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Aleatoric and epistemic part for each example, from the predictions [models, examples, classes] of an ensemble."""
+    aleatoric = entropy(probabilities).mean(dim=0)
+    return aleatoric, entropy(probabilities.mean(dim=0)) - aleatoric
+
+
+def measure(
+    federation: Federation,
+    engine: Engine,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Uncertainty:
+    """Train every client alone and measure what its model is unsure of. `progress(done, total)` counts models per client."""
+    work = LocalWork(settings.uncertainty_lr, settings.momentum, settings.batch_size, settings.uncertainty_epochs)
+    n_models = settings.uncertainty_models if settings.uncertainty == "ensemble" else 1
+    rows = range(len(federation.clients))
+    predictions: list[list[Tensor]] = [[] for _ in rows]
+    for number in range(n_models):
+        module = build(
+            model or settings.model,
+            federation.input_shape,
+            federation.n_classes,
+            seed,
+            hidden=settings.hidden,
+            weight_norm=settings.weight_norm,
+            purpose=f"alone {number}",
+        )
+        start = to_vector(module)
+        result = engine.train(start, buffers_to_vector(module), rows, work, (seed, "alone", number))
+        for row in rows:
+            trained = start.to(result.deltas.device) - result.deltas[row]
+            predictions[row].append(engine.probabilities(trained, result.buffers[row], row))
+        if progress:
+            progress(number + 1, n_models)
+    return _summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions])
+
+
+def _summarised(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> Uncertainty:
+    if kind == "confidence":
+        return Uncertainty(kind, {i: float(1 - p[0].amax(dim=1).mean()) for i, p in zip(ids, predictions, strict=True)})
+    if kind == "entropy":
+        return Uncertainty(kind, {i: float(entropy(p[0]).mean()) for i, p in zip(ids, predictions, strict=True)})
+    parts = {i: decompose(p) for i, p in zip(ids, predictions, strict=True)}
+    return Uncertainty(
+        kind,
+        values={i: float(aleatoric.mean()) for i, (aleatoric, _) in parts.items()},
+        epistemic={i: float(epistemic.mean()) for i, (_, epistemic) in parts.items()},
+    )
