@@ -66,9 +66,7 @@ def test_entropy_is_the_limit_at_beta_zero():
     p, q = shares_of([1.0, 2.0, 5.0]), np.array([0.5, 0.3, 0.2])
     entropy, cross = -np.sum(p * np.log(p)), -np.sum(q * np.log(p))
     for beta in (1e-6, -1e-6):
-        assert float(fairness_measure(p, [1.0] * 3, r=1 - 1 / beta, beta=beta)) == pytest.approx(
-            math.exp(entropy), rel=1e-4
-        )
+        assert float(fairness_measure(p, [1.0] * 3, r=1 - 1 / beta, beta=beta)) == pytest.approx(math.exp(entropy), rel=1e-4)
         assert float(fairness_measure(p, q, r=1, beta=beta)) == pytest.approx(-math.exp(cross), rel=1e-4)
         assert float(fairness_measure(p, p, r=1, beta=beta)) == pytest.approx(-math.exp(entropy), rel=1e-4)
     # Weights that do not sum to 1 have no such limit: 3^(1/beta).

@@ -229,8 +229,9 @@ def test_paired_by_hand():
 def test_paired_without_a_spread():
     same = paired([90.0, 91.0], [90.0, 91.0])
     assert (same.difference, same.p, same.n) == (0.0, None, 2)
-    # 90.1 - 90 and 80.1 - 80 differ in the last bits only: a constant difference, not an enormous t.
-    constant = paired([90.1, 80.1, 70.1], [90.0, 80.0, 70.0])
+    # 90.1 - 90 and 10.1 - 10 differ in the last bits only: a constant difference, not an enormous t.
+    assert 90.1 - 90.0 != 10.1 - 10.0
+    constant = paired([90.1, 10.1, 40.1], [90.0, 10.0, 40.0])
     assert (constant.difference, constant.p) == (pytest.approx(0.1), 0.0)
     # And 0.1 + 0.2 is 0.3 up to rounding, so nothing was seen.
     assert paired([0.1 + 0.2, 0.5], [0.3, 0.5]).p is None
@@ -268,7 +269,4 @@ def test_paired_never_warns_nor_leaves_the_range(pairs):
 
 def test_importing_metrics_leaves_scipy_and_torch_alone():
     code = "import sys, udjfl.metrics; sys.exit(any(name in sys.modules for name in ('scipy', 'torch', 'numpy')))"
-    assert (
-        subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode
-        == 0
-    )
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=False).returncode == 0

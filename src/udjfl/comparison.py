@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.config import CompareSettings, TrainingSettings
+from udjfl.config import CompareSettings, DataSettings, TrainingSettings
 from udjfl.data import Federation, load
-from udjfl.errors import SettingsError, StorageError
+from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
@@ -24,7 +24,11 @@ THEORY_METRIC = {"rawls": "psi", "egalitarian": "std", "utilitarian": "global_ac
 
 @dataclass(frozen=True)
 class MethodSummary:
-    """One method over all seeds. `against_fedavg` has a paired test for every metric; empty for the reference itself."""
+    """One method over all seeds.
+
+    `against_fedavg` has a paired test for every metric, and is empty for the reference itself. `undefined` says why a metric
+    has no value on some seed; `failed` says on which seeds the method did not get through its training, and why.
+    """
 
     method: Method
     metrics: dict[str, Summary]
@@ -32,6 +36,7 @@ class MethodSummary:
     client_accuracy: dict[str, Summary]
     uncertainty: dict[str, Summary]
     undefined: dict[str, list[str]]
+    failed: dict[int, str]
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,7 @@ def _row_as_dict(row: MethodSummary, seeds: Sequence[int]) -> dict[str, Any]:
         "uncertainty": {client: plain(summary) for client, summary in row.uncertainty.items()},
         "against_fedavg": {key: asdict(test) for key, test in row.against_fedavg.items()},
         "undefined": row.undefined,
+        "failed": {str(seed): reason for seed, reason in row.failed.items()},
     }
 
 
@@ -115,7 +121,7 @@ def with_reference(methods: Sequence[Method]) -> list[Method]:
 def compare(
     settings: CompareSettings,
     *,
-    federation: Federation | None = None,
+    federation: Federation | Callable[[int], Federation] | None = None,
     methods: Sequence[Method] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -123,33 +129,51 @@ def compare(
 ) -> Comparison:
     """Run every method on every seed's federation and compare.
 
-    The federation of a seed is loaded as the settings say; give `federation` to use your own data, split once, with only
-    the training seeded. `methods` replaces those named in the settings. `out` keeps every run in a folder of its own;
-    with `resume=True` finished runs found there are not run again.
+    The federation of a seed is loaded as the settings say. For your own data give `federation`: one federation, so that only
+    the training is seeded, or a function from the seed to one. `methods` replaces those named in the settings. `out` keeps
+    every run in a folder of its own; with `resume=True` finished runs found there are not run again. A method whose training
+    fails on a seed has no values there and the reason in `failed`; if the reference itself fails, so does the comparison.
     """
     chosen = chosen_methods(settings) if methods is None else with_reference(methods)
     training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
     root = _comparison_folder(out, settings, resume) if out is not None else None
-    results: list[list[Result]] = [[] for _ in chosen]
+    results: list[dict[int, Result | str]] = [{} for _ in chosen]
     for seed in settings.seeds:
-        here = federation or load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
-        origin = None if federation else {**{k: getattr(settings, k) for k in ("data", "clients", "partition")}, "seed": seed}
-        shared: Uncertainty | None = None
-        for method, so_far in zip(chosen, results, strict=True):
-            reference = results[0][-1] if so_far is not results[0] else None
-            result = run(
-                here, method, training, seed, reference=reference, uncertainty=shared, origin=origin,
-                out=root / f"seed-{seed}" / folder_name(method) if root else None, resume=root is not None,
-                progress=_bound(progress, method, seed),
-            )  # fmt: skip
-            shared = Uncertainty(training.uncertainty, result.uncertainty)
-            so_far.append(result)
-    name = federation.name if federation else settings.data
-    rows = tuple(_summarised(method, r, results[0]) for method, r in zip(chosen, results, strict=True))
-    comparison = Comparison(name, tuple(settings.seeds), settings, rows)
+        here = _federation(federation, settings, seed)
+        origin = {**_data_settings(settings), "seed": seed} if federation is None else None
+        reference: Result | None = None
+        for method, by_seed in zip(chosen, results, strict=True):
+            measured = Uncertainty(training.uncertainty, reference.uncertainty) if reference else None
+            try:
+                by_seed[seed] = run(
+                    here, method, training, seed, reference=reference, uncertainty=measured, origin=origin,
+                    out=root / f"seed-{seed}" / folder_name(method) if root else None, resume=root is not None,
+                    progress=_bound(progress, method, seed),
+                )  # fmt: skip
+            except (DivergedError, ReportError) as error:
+                if reference is None:
+                    raise
+                by_seed[seed] = str(error)
+            reference = reference or _succeeded(by_seed)[seed]
+    rows = tuple(_summarised(m, by_seed, _succeeded(results[0])) for m, by_seed in zip(chosen, results, strict=True))
+    comparison = Comparison(here.name, tuple(settings.seeds), settings, rows)
     if root:
         RunFolder(root).write_json("comparison.json", comparison.as_dict())
     return comparison
+
+
+def _federation(given: Federation | Callable[[int], Federation] | None, settings: CompareSettings, seed: int) -> Federation:
+    if given is None:
+        return load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
+    return given if isinstance(given, Federation) else given(seed)
+
+
+def _data_settings(settings: CompareSettings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in DataSettings.model_fields}
+
+
+def _succeeded(by_seed: Mapping[int, Result | str]) -> dict[int, Result]:
+    return {seed: result for seed, result in by_seed.items() if isinstance(result, Result)}
 
 
 def folder_name(method: Method) -> str:
@@ -179,26 +203,27 @@ def _comparison_folder(out: str | os.PathLike[str], settings: CompareSettings, r
     return RunFolder.create(out, about, versions()).path
 
 
-def _summarised(method: Method, results: Sequence[Result], references: Sequence[Result]) -> MethodSummary:
-    is_reference = results is references
+def _summarised(method: Method, by_seed: Mapping[int, Result | str], references: Mapping[int, Result]) -> MethodSummary:
+    results = _succeeded(by_seed)
 
-    def values(of: Sequence[Result], key: str) -> list[float | None]:
-        # The reference has no psi of its own, as it is measured from itself: zero by definition, if there are two clients.
-        return [r.metrics.get(key, 0.0 if len(r.client_accuracy) > 1 else None) for r in of]
+    def values(of: Mapping[int, Result], key: str) -> list[float | None]:
+        # The reference has no psi of its own, as psi is measured from it: zero by definition, if there are two clients.
+        default = 0.0 if key == "psi" and len(ids) > 1 else None
+        return [of[seed].metrics.get(key, default) if seed in of else None for seed in by_seed]
 
-    ids = list(results[0].client_accuracy)
+    ids = list(next(iter(references.values())).client_accuracy)
+    tests = {m.key: paired(values(results, m.key), values(references, m.key)) for m in METRICS}
     return MethodSummary(
         method=method,
         metrics={m.key: summarise(values(results, m.key)) for m in METRICS},
-        against_fedavg={}
-        if is_reference
-        else {m.key: paired(values(results, m.key), values(references, m.key)) for m in METRICS},
-        client_accuracy={i: summarise([r.client_accuracy[i] for r in results]) for i in ids},
-        uncertainty={i: summarise([r.uncertainty[i] for r in results]) for i in ids},
+        against_fedavg={} if all(results.get(seed) is r for seed, r in references.items()) else tests,
+        client_accuracy={i: summarise([r.client_accuracy[i] for r in results.values()]) for i in ids},
+        uncertainty={i: summarise([r.uncertainty[i] for r in references.values()]) for i in ids},
         undefined={
-            key: sorted({r.undefined[key] for r in results if key in r.undefined})
-            for key in {key for r in results for key in r.undefined}
+            key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})
+            for key in sorted({key for r in results.values() for key in r.undefined})
         },
+        failed={seed: result for seed, result in by_seed.items() if isinstance(result, str)},
     )
 
 

@@ -26,7 +26,12 @@ def client(name: str, start: float, labels: list[int] | None = None, share: floa
 
 
 def federation(*clients: Client, test: Examples | None = None, **changes: Any) -> Federation:
-    values = {"name": "small", "clients": clients, "test": test or examples(900, [0, 1]), "class_names": ("no", "yes")}
+    values = {
+        "name": "small",
+        "clients": clients,
+        "test": examples(900, [0, 1]) if test is None else test,
+        "class_names": ("no", "yes"),
+    }
     return Federation(**{**values, **changes})
 
 
@@ -61,9 +66,14 @@ def test_examples_are_taken_in_the_order_asked():
     assert len(taken) == 2
 
 
+def test_a_federation_prints_sizes_and_not_pixels():
+    assert repr(examples(0, [0, 1, 1])) == "Examples(x: [3, 2], y: [3])"
+    assert len(repr(federation(client("a", 100)))) < 300
+
+
 def test_one_client_one_class_and_one_train_example_are_legal():
-    made = federation(client("only", 100, [0]), class_names=("thing",), test=examples(900, [0]), allow_duplicates=False)
-    assert made.sizes == (1,)
+    lonely = Client("only", examples(100, [0]), examples(200, [0]))
+    assert federation(lonely, class_names=("thing",), test=examples(900, [0])).sizes == (1,)
 
 
 def test_one_client_with_labels_outside_a_single_class_is_not():

@@ -21,7 +21,7 @@ from udjfl.errors import DataError
 from udjfl.ordering import client_order
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Examples:
     """Features `x` [n, ...] in float32 and labels `y` [n] in int64."""
 
@@ -30,6 +30,9 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def __repr__(self) -> str:
+        return f"Examples(x: {list(self.x.shape)}, y: {list(self.y.shape)})"
 
     def take(self, rows: IndexArray) -> Examples:
         """The examples at these positions, in this order."""

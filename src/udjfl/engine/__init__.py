@@ -29,7 +29,7 @@ def choose(
     _check_device(device)
     if engine == "serial":
         return SerialEngine(module, clients, device)
-    reason = why_not(module)
+    reason = why_not(module, clients[0].train.x.ndim - 1)
     if reason is None:
         return StackedEngine(module, clients, device)
     if reason not in _said:

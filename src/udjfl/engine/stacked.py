@@ -19,11 +19,15 @@ from udjfl.models import WeightNormLinear, normalised, trainable
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear)
 
 
-def why_not(module: nn.Module) -> str | None:
-    """Why a model cannot be stacked, or None if it can."""
-    if not isinstance(module, nn.Sequential):
+def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
+    """Why a model for inputs of so many axes (an image has three) cannot be stacked, or None if it can."""
+    if type(module) is not nn.Sequential:
         return f"{type(module).__name__} is not an nn.Sequential"
+    if input_axes > 1 and not isinstance(module[0], nn.Flatten):
+        return "it does not flatten its input first"
     for layer in module:
+        if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
+            return "it has a Flatten layer that keeps some axes"
         if not isinstance(layer, STACKABLE):
             return f"it has a {type(layer).__name__} layer"
         if isinstance(layer, nn.Linear) and layer.bias is None:

@@ -19,6 +19,7 @@ Diagnostics = dict[str, Tensor]
 Grade = Literal["verified", "partial", "recalled"]
 
 PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "positions")
+NOT_FINITE = ("deltas", "has values that are NaN or infinite; its local training diverged (try a smaller lr)")
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,12 @@ class Reports:
         self._check_values(given)
 
     def _check_values(self, given: set[str]) -> None:
+        if not torch.isfinite(self.deltas).all():
+            row = int((~torch.isfinite(self.deltas)).any(dim=1).nonzero()[0])
+            raise ReportError(self.ids[row], *NOT_FINITE, self.round)
+        columns = {name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given}
         for row, client in enumerate(self.ids):
-            values = {name: float(getattr(self, name)[row]) for name in PER_CLIENT_FIELDS if name in given}
-            problem = delta_problem(self.deltas[row]) or number_problem(values)
+            problem = number_problem({name: values[row] for name, values in columns.items()})
             if problem:
                 raise ReportError(client, *problem, self.round)
 
@@ -94,13 +98,6 @@ def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
     if tensor.ndim == 0 or tensor.shape[0] != n_clients:
         raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
     return tensor[order]
-
-
-def delta_problem(delta: Tensor) -> tuple[str, str] | None:
-    """The field and what is wrong with it, or None for a usable update."""
-    if not torch.isfinite(delta).all():
-        return "deltas", "has values that are NaN or infinite; its local training diverged (try a smaller lr)"
-    return None
 
 
 def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:

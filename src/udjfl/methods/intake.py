@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.methods.base import Reports, delta_problem, number_problem
+from udjfl.methods.base import NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
 
 BadReportPolicy = Literal["fail", "exclude"]
@@ -87,5 +87,5 @@ def _problem(
         "uncertainties": report.uncertainty,
         "steps": report.steps,
     }
-    problem = delta_problem(report.delta) or number_problem(numbers)
+    problem = number_problem(numbers) if torch.isfinite(report.delta).all() else NOT_FINITE
     return ReportError(report.id, *problem, round) if problem else None

@@ -43,6 +43,8 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     if verdicts.row_count:
         parts += [Text(""), _heading("Each theory by its own measure, against FedAvg"), verdicts]
     notes = sorted({reason for row in comparison.rows for reasons in row.undefined.values() for reason in reasons})
+    failed = [(row.method.label, seed, why) for row in comparison.rows for seed, why in row.failed.items()]
+    notes += [f"{label} failed on seed {seed}: {why}" for label, seed, why in failed]
     parts += [Text(f"– {note}", style="dim") for note in notes]
     return Group(*parts)
 
@@ -129,9 +131,12 @@ def _client_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         cells = []
         for client, summary in row.client_accuracy.items():
-            mean, before = summary.mean or 0.0, reference.client_accuracy[client].mean or 0.0
-            below = "" if row is reference else f"\n{round(mean - before, 2) + 0.0:+.2f}"
-            cells.append(Text.assemble(f"{mean:.2f}", (below, "dim")))
+            before = reference.client_accuracy[client].mean
+            if summary.mean is None or before is None:
+                cells.append(Text("–", style="dim"))
+                continue
+            below = "" if row is reference else f"\n{round(summary.mean - before, 2) + 0.0:+.2f}"
+            cells.append(Text.assemble(f"{summary.mean:.2f}", (below, "dim")))
         table.add_row(_name(row), *cells)
     return table
 

@@ -1,0 +1,149 @@
+"""Which step rule, and how far along the family: the measurements behind docs/steps.md.
+
+    python experiments/measure_steps.py rules  --seeds 10 --csv experiments/steps-rules-dirty-digits.csv
+    python experiments/measure_steps.py points --seeds 20 --csv experiments/steps-points-dirty-digits.csv
+    python experiments/measure_steps.py rules  --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
+
+`rules` trains every theory at the paper's setting with every step rule. `points` walks along the family with the default
+rule. With --mnist, the four original MNIST files in FOLDER and ambiguous digits made by udjfl.data.ambiguous take the place
+of the embedded digits, at the paper's sizes; the ambiguous digits are made once and kept where --cache says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import functools
+import gzip
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+
+import udjfl
+from udjfl.comparison import Comparison
+from udjfl.config import CompareSettings
+from udjfl.metrics import METRICS, paired, summarise
+
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
+RULES = ("paper", "authors", "safe", "calibrated", "normalised")
+
+
+def rules() -> list[udjfl.Method]:
+    """Every theory with every step rule, leaving out the authors' where their code divides by zero (exponent 1)."""
+    pairs = [(theory, rule) for theory in THEORIES for rule in RULES]
+    return [udjfl.method(t, step=r) for t, r in pairs if not (r == "authors" and t in ("egalitarian", "utilitarian"))]
+
+
+def points() -> list[udjfl.Method]:
+    """Points along the family around each theory's own."""
+    made = [udjfl.method("rawls", beta=beta, gamma=gamma) for beta in (0.1, 0.5, 1, 2, 5) for gamma in (0, 1, 2)]
+    made += [udjfl.method("egalitarian", gamma=gamma) for gamma in (0.25, 0.5, 1, 1.5, 2, 3)]
+    made += [udjfl.method("utilitarian", beta=beta, gamma=gamma) for beta in (0, 0.1) for gamma in (-0.5, -1, -1.5, -2, -3)]
+    made += [udjfl.method("desert", gamma=gamma) for gamma in (0, -0.5, -1, -2)]
+    made += [udjfl.method("desert", beta=beta) for beta in (0.1, 0.5, 1, 2)]
+    return made
+
+
+def one_seed(methods: list[udjfl.Method], rounds: int, federation: Callable[[int], udjfl.Federation], seed: int) -> Comparison:
+    comparison = udjfl.compare(CompareSettings(rounds=rounds, seeds=[seed]), federation=federation, methods=methods)
+    print(f"seed {seed} done", file=sys.stderr, flush=True)
+    return comparison
+
+
+def embedded(seed: int) -> udjfl.Federation:
+    return udjfl.load("dirty-digits", seed=seed)
+
+
+def mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
+    """The paper's federation from MNIST's own files: 300-image shards, the test set as it comes."""
+    from udjfl.data import federate
+    from udjfl.data.federation import Examples, Pools
+    from udjfl.data.partition import Partition
+    from udjfl.seeds import numpy_stream
+
+    def read(name: str, header: int, shape: tuple[int, ...]) -> np.ndarray:
+        return np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=header).reshape(-1, *shape)
+
+    def examples(images: np.ndarray, labels: np.ndarray) -> Examples:
+        pixels = torch.from_numpy((images.astype(np.float32) / 255 - 0.1307) / 0.3081)
+        return Examples(pixels.reshape(-1, 1, 28, 28), torch.from_numpy(labels.astype(np.int64)))
+
+    made = np.load(cache)
+    images, labels = read("train-images-idx3-ubyte.gz", 16, (28, 28)), read("train-labels-idx1-ubyte.gz", 8, ())
+    clean = np.setdiff1d(np.arange(len(labels)), made["sources"])
+    stream = numpy_stream(seed, "labels")
+    drawn = made["labels"][np.arange(len(made["labels"])), stream.integers(made["labels"].shape[1], size=len(made["labels"]))]
+    test = examples(read("t10k-images-idx3-ubyte.gz", 16, (28, 28)), read("t10k-labels-idx1-ubyte.gz", 8, ()))
+    pools = Pools(
+        clean=examples(images[clean], labels[clean]), ambiguous=examples(made["images"], drawn), test=test,
+        class_names=tuple("0123456789"), clean_groups=np.arange(len(clean)), ambiguous_groups=np.arange(len(drawn)),
+    )  # fmt: skip
+    return federate("mnist with regenerated ambiguous digits", pools, 5, Partition.parse("shards"), seed)
+
+
+def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
+    """15,000 ambiguous digits (50 shards of 300) from 30,000 training digits that are then used for nothing else."""
+    from udjfl.data.ambiguous import AmbiguousSettings, make_ambiguous
+
+    def read(name: str, header: int) -> np.ndarray:
+        return np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=header)
+
+    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
+    labels = read("train-labels-idx1-ubyte.gz", 8)
+    sources = np.sort(np.random.default_rng(0).permutation(len(labels))[:30_000])
+    made = make_ambiguous(
+        torch.from_numpy(images[sources].astype(np.float32) / 255), torch.from_numpy(labels[sources].astype(np.int64)),
+        count=15_000, seed=0, settings=AmbiguousSettings(levels=256),
+    )  # fmt: skip
+    np.savez_compressed(
+        cache, images=(made.images[:, 0] * 255).round().to(torch.uint8).numpy(), labels=made.labels.numpy(), sources=sources
+    )
+
+
+def write(path: Path, results: list[Comparison]) -> None:
+    """One line per method and metric: mean and interval over seeds, and the paired test against FedAvg."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["method", "theory", "metric", "mean", "low", "high", "difference", "p", "seeds", "failed"])
+        for row in range(len(results[0].rows)):
+            summaries = [result.rows[row] for result in results]
+            method = summaries[0].method
+            failed = sum(len(summary.failed) for summary in summaries)
+            for metric in METRICS:
+                values = [summary.metrics[metric.key].values[0] for summary in summaries]
+                before = [result.rows[0].metrics[metric.key].values[0] for result in results]
+                total, test = summarise(values), paired(values, before)
+                low, high = total.ci95 or (None, None)
+                numbers = [total.mean, low, high, test.difference, test.p]
+                shown = ["" if number is None else f"{number:.6g}" for number in numbers]
+                out.writerow([method.label, method.theory or "", metric.key, *shown, total.n, failed])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["rules", "points"])
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=2, help="processes; each takes whole seeds")
+    parser.add_argument("--mnist", type=Path, help="folder with MNIST's four original files")
+    parser.add_argument("--cache", type=Path, default=Path("ambiguous-mnist.npz"))
+    parser.add_argument("--csv", type=Path, required=True)
+    given = parser.parse_args()
+    federation: Callable[[int], udjfl.Federation] = embedded
+    if given.mnist:
+        if not given.cache.exists():
+            make_ambiguous_mnist(given.mnist, given.cache)
+        federation = functools.partial(mnist, given.mnist, given.cache)
+    work = functools.partial(one_seed, rules() if given.what == "rules" else points(), given.rounds, federation)
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
+        write(given.csv, list(pool.map(work, range(given.first_seed, given.first_seed + given.seeds))))
+
+
+if __name__ == "__main__":
+    main()
