@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from udjfl.config import AnySettings, CompareSettings, RunSettings, Settings, checked, read_toml
+from udjfl.config import AnySettings, CompareSettings, DataSettings, RunSettings, Settings, checked, read_toml
 from udjfl.errors import SettingsError, UdjflError
 
 if TYPE_CHECKING:
@@ -55,8 +55,13 @@ def with_settings(kind: type[Settings]) -> Callable[[Callable[..., None]], Calla
             is_switch = about.annotation is bool
             names = f"{flag}/--no-{name.replace('_', '-')}" if is_switch else flag
             default = about.default if not isinstance(about.default, list) else ",".join(map(str, about.default))
+            choices = "|".join(map(str, get_args(about.annotation))) if get_origin(about.annotation) is Literal else None
+            kind_name = "INTEGER" if about.annotation is int else "NUMBER" if about.annotation is float else "TEXT"
             option = typer.Option(
-                names, help=f"{(about.description or '').capitalize()}. [default: {default}]", show_default=False
+                names,
+                metavar=None if is_switch else choices or kind_name,
+                help=f"{about.description} (default: {default})",
+                show_default=False,
             )
             annotation = Annotated[(bool | None) if is_switch else (str | None), option]  # type: ignore[valid-type]
             own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
@@ -126,29 +131,58 @@ def resume_command(
 
 
 @app.command("methods")
-def methods_command(json: AsJson = False) -> None:
+def methods_command(
+    name: Annotated[str | None, typer.Argument(help="Show one method with its parameters.")] = None, json: AsJson = False
+) -> None:
     """List the methods: whom they serve, how sure we are of them, their parameters."""
-    from udjfl.report.catalogue import catalogue, catalogue_view
+    from udjfl.report.catalogue import catalogue, catalogue_view, entry_view, find_entry
 
-    _show(catalogue_view(), catalogue(), json)
+    if name is None:
+        _show(catalogue_view(), catalogue(), json)
+    else:
+        _show(entry_view(find_entry(name)), find_entry(name), json)
 
 
 def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any], param: list[str] | None) -> AnySettings:
-    values = read_toml(config) if config else {}
-    params = dict(values.get("params", {}))
-    mistakes = []
+    """Settings from file and flags, flags first. Every mistake in any of them is in the one error."""
+    values = {**(read_toml(config) if config else {}), **flags}
+    mistakes, params = [], {}
     for pair in param or []:
         key, equals, value = pair.partition("=")
         if not equals or not key:
             mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
         params[key.strip()] = value.strip()
+    if isinstance(values.get("params", {}), dict):
+        values["params"] = {**values.get("params", {}), **params}
     try:
-        settings = checked(kind, {**values, **flags, "params": params})
+        settings = checked(kind, values)
     except SettingsError as error:
-        raise SettingsError([*mistakes, *error.mistakes]) from None
+        mistakes += error.mistakes
+    # Names are looked up separately: the types of the settings cannot know which methods and data there are.
+    names: dict[str, Any] = {key: values[key] for key in ("method", "methods", "params", "data", "partition") if key in values}
+    with contextlib.suppress(SettingsError):
+        mistakes += _wrong_names(checked(kind, names))
     if mistakes:
         raise SettingsError(mistakes)
     return settings
+
+
+def _wrong_names(settings: Settings) -> list[str]:
+    from udjfl.comparison import chosen_methods
+    from udjfl.data import mistakes_in
+    from udjfl.methods import parse_method
+
+    mistakes: list[str] = []
+    try:
+        if isinstance(settings, RunSettings):
+            parse_method(settings.method, settings.params)
+        elif isinstance(settings, CompareSettings):
+            chosen_methods(settings)
+    except SettingsError as error:
+        mistakes += error.mistakes
+    if isinstance(settings, DataSettings):
+        mistakes += mistakes_in(settings.data, settings.clients, settings.partition)
+    return mistakes
 
 
 def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
@@ -185,7 +219,7 @@ def _compare(settings: CompareSettings, out: Path | None, *, resume: bool, as_js
     _show(comparison_view(comparison), comparison.as_dict(), as_json)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _progress(runs: int, rounds: int) -> Iterator[Callable[[Method, int, str, int, int], None]]:
     """A bar on a terminal; a plain line per finished run elsewhere. On standard error, so that output stays clean."""
     console = Console(stderr=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -120,13 +121,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
 
 
-def sentences(error: ValidationError, known: Iterable[str]) -> list[str]:
-    """One plain sentence per mistake pydantic found, naming the field."""
+def sentences(error: ValidationError, known: Iterable[str], noun: str = "setting") -> list[str]:
+    """One plain sentence per mistake pydantic found, naming the field. `known` are the fields there are."""
     lines = []
     for mistake in error.errors(include_url=False):
         field = ".".join(str(part) for part in mistake["loc"] if not _is_union_branch(part))
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            lines.append(f"{field}: no such setting.{did_you_mean(field, known)}")
+            lines.append(f"{field}: no such {noun}.{did_you_mean(field, known)}")
+        elif mistake["type"] == "literal_error":
+            options = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
+            lines.append(f"{field}: unknown value {mistake['input']!r}.{did_you_mean(str(mistake['input']), options)}")
         elif mistake["type"] == "value_error":
             lines.append(f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"]))
         else:

@@ -280,6 +280,7 @@ def test_own_class_names_may_name_classes_that_do_not_occur():
         ({"a": ([[1]], ["cat"], [[2]], [0])}, ([[9]], [0]), "client 'a', train part: y has values of type <U3"),
         ({"a": ([[1]], [0], [[2]], [0.5])}, ([[9]], [0]), "client 'a', test part: y has labels that are not whole"),
         ({"a": ([[1]], [0], [[2]], [np.nan])}, ([[9]], [0]), "client 'a', test part: y has labels that are not whole"),
+        ({"a": ([[1]], [0], [[2]], [np.inf])}, ([[9]], [0]), "client 'a', test part: y has labels that are not whole"),
         ({"a": ([[1]], [0], [[2]], [0])}, ([[1e300]], [0]), "the global test set: 1 of 1 examples have values that are not"),
         ({"a": ([[1]], [-1], [[2]], [0])}, ([[9]], [0]), "client 'a', train part: labels go from -1 to -1: use 0 to 0"),
         ({"a": ([[1]], [10**12], [[2]], [0])}, ([[9]], [0]), "the highest label is 1000000000000: number the classes"),

@@ -76,6 +76,15 @@ def test_copies_of_an_image_stay_on_one_side_even_across_clients(partition):
         assert len(train | test) > 20
 
 
+def test_the_seed_chooses_who_gets_what_and_what_is_held_out():
+    one, again, other = (federate("small", small_pools(), 2, Partition("iid"), seed) for seed in (0, 0, 1))
+    held = [rows(Examples.joined([made.clients[0].train, made.clients[0].test])) for made in (one, again, other)]
+    assert held[0] == held[1] != held[2]
+    # With one client everybody has everything, so only the split can differ.
+    tests = [rows(federate("small", small_pools(), 1, Partition("iid"), seed).clients[0].test) for seed in (0, 0, 1)]
+    assert tests[0] == tests[1] != tests[2]
+
+
 def test_without_ambiguous_data_shares_are_unknown_and_shards_are_refused():
     made = federate("small", small_pools(ambiguous=False), 4, Partition("iid"), seed=0)
     assert [client.ambiguous_share for client in made.clients] == [None] * 4
@@ -159,6 +168,11 @@ def test_the_clean_test_set_has_every_digit_by_its_share(seed: int):
     counts = torch.bincount(pools.test.y, minlength=10) + 0.0
     exact = 300 * (counts + torch.bincount(pools.clean.y, minlength=10)) / 1300
     assert bool(((counts - exact).abs() < 1).all())
+
+
+def test_the_seed_chooses_the_clean_test_set():
+    one, again, other = (digits.pools(seed).test for seed in (0, 0, 1))
+    assert rows(one) == rows(again) != rows(other)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -215,6 +215,13 @@ def test_a_shard_is_a_run_of_sorted_labels():
                 assert all(count % 2 == 0 for count in np.bincount(labels[part], minlength=4))
 
 
+def test_shards_are_dealt_at_random():
+    # Client 2 has one clean shard of 20. Dealt in label order it would always be the last one, of label 3.
+    labels, vague = pool(40, 40, classes=4)
+    dealt = [shards(labels, vague, 2, numpy_stream(seed, "t"))[1] for seed in range(10)]
+    assert len({int(labels[rows[~vague[rows]]][0]) for rows in dealt}) > 1
+
+
 def test_what_the_shards_do_not_need_is_left_out_at_random_not_from_the_end():
     # 1 client, 10 + 10 shards of 1: it takes 10 of 100 clean examples. The pool itself is in label order, ten of each, so
     # taking the first ten, before or after sorting, would leave label 0 only.
@@ -263,6 +270,7 @@ def test_small_alpha_concentrates_each_class_and_large_alpha_spreads_it():
 
     assert largest_holder(0.01) > 0.9
     assert largest_holder(1e6) < 0.21
+    assert largest_holder(1.7e308) < 0.21  # near the largest number there is, where the sampler alone overflows
 
 
 def test_quantity_skews_sizes_and_not_labels():
@@ -294,6 +302,11 @@ def test_the_split_is_80_to_20_with_at_least_one_on_each_side():
     assert [len(test) for _, test in parts] == [1, 1, 1, 1, 2, 2, 3, 80]
     for rows, (train, test) in zip(holdings, parts, strict=True):
         assert sorted([*train, *test]) == rows.tolist()
+
+
+def test_a_large_test_share_still_leaves_one_to_train_on():
+    ((train, test),) = split_train_test([np.arange(10)], np.arange(10), numpy_stream(0, "t"), test_share=0.99)
+    assert (len(train), len(test)) == (1, 9)
 
 
 @settings(max_examples=200, deadline=None)

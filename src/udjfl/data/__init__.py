@@ -19,7 +19,7 @@ from udjfl.data.split import split_train_test
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.seeds import numpy_stream
 
-__all__ = ["SOURCES", "Client", "Examples", "Federation", "Partition", "Pools", "load"]
+__all__ = ["SOURCES", "Client", "Examples", "Federation", "Partition", "Pools", "federate", "load", "mistakes_in"]
 
 SOURCES: dict[str, Callable[[int, Path | None], Pools]] = {
     "dirty-digits": digits.pools,
@@ -38,6 +38,16 @@ def load(
     Clients are called client-1, client-2, ...; with shards, client-1 is the cleanest. `folder` is where the source's
     files are, for sources that need some.
     """
+    mistakes = mistakes_in(name, clients, partition, seed)
+    if mistakes:
+        raise SettingsError(mistakes)
+    partition = partition if isinstance(partition, Partition) else Partition.parse(partition)
+    pools = SOURCES[name](int(seed), None if folder is None else Path(folder))
+    return federate(name, pools, int(clients), partition, int(seed))
+
+
+def mistakes_in(name: str, clients: int, partition: str | Partition, seed: int = 0) -> list[str]:
+    """What is wrong with a choice of data, before anything is loaded: one sentence each."""
     mistakes = []
     if name not in SOURCES:
         mistakes.append(f"data {name!r} is unknown.{did_you_mean(str(name), SOURCES)}")
@@ -46,13 +56,11 @@ def load(
     if not _is_whole(seed):
         mistakes.append(f"seed is {seed!r}: give a whole number")
     try:
-        partition = partition if isinstance(partition, Partition) else Partition.parse(str(partition))
+        if not isinstance(partition, Partition):
+            Partition.parse(str(partition))
     except SettingsError as error:
         mistakes += error.mistakes
-    if mistakes or isinstance(partition, str):
-        raise SettingsError(mistakes)
-    pools = SOURCES[name](int(seed), None if folder is None else Path(folder))
-    return federate(name, pools, int(clients), partition, int(seed))
+    return mistakes
 
 
 def federate(name: str, pools: Pools, clients: int, partition: Partition, seed: int) -> Federation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from pydantic import ValidationError
@@ -32,8 +33,8 @@ def method(name: str, /, **params: Any) -> Method:
     try:
         return METHODS[target](**{**preset, **params})
     except ValidationError as error:
-        known = METHODS[target].__dataclass_fields__  # type: ignore[attr-defined]
-        raise SettingsError([f"{name}: {line}" for line in sentences(error, known)]) from None
+        known = [field.name for field in fields(METHODS[target])]  # type: ignore[arg-type]  # every method is a dataclass
+        raise SettingsError([f"{name}: {line}" for line in sentences(error, known, "parameter")]) from None
 
 
 def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:

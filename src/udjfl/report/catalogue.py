@@ -6,9 +6,11 @@ from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
 from pydantic.fields import FieldInfo
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import ALIASES, METHODS, Method
 
 
@@ -29,15 +31,38 @@ def catalogue() -> list[dict[str, Any]]:
     ]
 
 
-def catalogue_view() -> RenderableType:
-    table = Table("Method", "Theory", "Grade", "Parameters (default)", "Paper", box=None, pad_edge=False, padding=(0, 2, 1, 0))
+def find_entry(name: str) -> dict[str, Any]:
+    """One method of the catalogue, by its name or a short name."""
     for entry in catalogue():
-        short = f"\n({', '.join(entry['short_names'])})" if entry["short_names"] else ""
-        params = "\n".join(
-            f"{p['name']} ({'–' if p['default'] is None else p['default']}): {p['help']}" for p in entry["params"]
-        )
-        table.add_row(entry["method"] + short, ", ".join(entry["theory"]) or "–", entry["grade"], params, entry["paper"])
-    return table
+        if name == entry["method"] or name in entry["short_names"]:
+            return entry
+    raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(name, [*METHODS, *ALIASES])}")
+
+
+def catalogue_view() -> RenderableType:
+    """All methods, a line or two each."""
+    table = Table("Method", "Theory", "Grade", "Parameters", "Paper", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for entry in catalogue():
+        params = ", ".join(p["name"] if p["default"] is None else f"{p['name']}={p['default']}" for p in entry["params"])
+        table.add_row(entry["method"], "\n".join(entry["theory"]) or "–", entry["grade"], params, entry["paper"])
+    hint = "Grade: how sure we are that this is the authors' method. `udjfl methods NAME` shows one with its parameters."
+    return Group(table, Text(f"\n{hint}", style="dim"))
+
+
+def entry_view(entry: dict[str, Any]) -> RenderableType:
+    """One method in full."""
+    facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_row("theory", ", ".join(entry["theory"]) or "–")
+    facts.add_row("paper", entry["paper"])
+    facts.add_row("grade", entry["grade"])
+    facts.add_row("clients send", ", ".join(["deltas", "sizes", *entry["needs"]]))
+    if entry["short_names"]:
+        facts.add_row("short names", ", ".join(entry["short_names"]))
+    params = Table("Parameter", "Default", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for p in entry["params"]:
+        params.add_row(p["name"], "–" if p["default"] is None else str(p["default"]), p["help"])
+    heading = Text(f"{entry['title']} ({entry['method']})", style="bold")
+    return Group(heading, facts, Text(""), params) if entry["params"] else Group(heading, facts)
 
 
 def _theories(name: str, kind: type[Method]) -> list[str]:

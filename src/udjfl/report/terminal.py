@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -64,14 +62,6 @@ def result_view(result: Result) -> RenderableType:
         clients.add_row(client, f"{result.uncertainty[client]:.4f}", f"{accuracy:.2f}")
     title = f"{result.method.label}, seed {result.seed}"
     return Group(_heading(title), table, Text(""), clients)
-
-
-def methods_view(rows: list[Mapping[str, str]]) -> RenderableType:
-    """The catalogue of methods: one row a mapping from column to text."""
-    table = Table(*rows[0], box=None, pad_edge=False, padding=(0, 2, 1, 0))
-    for row in rows:
-        table.add_row(*row.values())
-    return table
 
 
 def _heading(text: str) -> Text:

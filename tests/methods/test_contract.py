@@ -1,0 +1,278 @@
+"""What every method promises, checked on every method of the registry from one table.
+
+A new method needs one line in CASES; `test_the_table_has_every_method` fails until it has one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+
+from udjfl.errors import SettingsError
+from udjfl.methods import ALIASES, METHODS, UDJ, Method, Reports, method
+from udjfl.methods.udj import StepRule
+
+STEP_RULES = get_args(StepRule)
+# What a client sends. Positions, lr and momentum are the server's own knowledge, so no method has to declare them.
+SENT = ("losses", "sizes", "uncertainties", "steps")
+EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point of one method. `can_turn`: a rule that is no bound may refuse, or step against its clients."""
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    can_turn: bool = False
+
+    def __str__(self) -> str:
+        return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
+
+    def build(self) -> Method:
+        return method(self.name, **self.params)
+
+
+CASES = [
+    Case("fedavg"),
+    Case("fedavg", {"weights": "uniform"}),
+    *(Case("rawls", {"step": step}) for step in STEP_RULES),
+    *(Case("egalitarian", {"step": step}) for step in STEP_RULES if step != "authors"),  # which divides by 0 at p = 1
+    *(Case("utilitarian", {"step": step}) for step in STEP_RULES if step != "authors"),
+    Case("utilitarian", {"beta": 0.1, "step": "authors"}),
+    *(Case("desert", {"step": step}, can_turn=step in ("paper", "authors")) for step in STEP_RULES),
+    Case("udj", {"beta": 2.0, "gamma": -0.5}),
+    Case("udj", {"theory": "rawls", "beta": 1000.0, "gamma": 2.5, "step": "paper"}),
+    Case("udj", {"beta": 0.5, "gamma": 0.0, "r": -3.0, "step": "safe"}),
+]
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def build_reports(rule: Method, values: Mapping[str, Any], rows: list[int] | None = None, **changes: Any) -> Reports:
+    """Reports of the given rows in that order, with whatever else the method declares; `None` leaves a field out."""
+    values = {**values, **changes}
+    rows = list(range(len(values["ids"]))) if rows is None else rows
+    extras = {name: torch.linspace(0.2, 0.9, len(values["ids"]))[rows] for name in rule.needs.difference(SENT)}
+    per_client = ("ids", "deltas", *SENT)
+    picked = {k: v if v is None or k not in per_client else [v[row] for row in rows] for k, v in values.items()}
+    picked["deltas"] = torch.tensor(picked["deltas"], dtype=values.get("dtype", torch.float64))
+    picked.pop("dtype", None)
+    return Reports(**picked, extras=extras)
+
+
+def random_values(n: int, d: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    return {
+        "ids": [f"client-{i + 1}" for i in range(n)],
+        "deltas": rng.normal(size=(n, d)).astype(np.float32).tolist(),
+        "losses": rng.uniform(0.1, 3, size=n).tolist(),
+        "sizes": rng.integers(1, 100, size=n).tolist(),
+        "uncertainties": rng.uniform(0.05, 1, size=n).tolist(),
+        "steps": rng.integers(1, 9, size=n).tolist(),
+        "lr": 0.1,
+        "momentum": 0.5,
+    }
+
+
+@st.composite
+def client_values(draw: st.DrawFn) -> dict[str, Any]:
+    n, d = draw(st.integers(1, 8)), draw(st.integers(1, 6))
+
+    def column(values: st.SearchStrategy[Any]) -> list[Any]:
+        return draw(st.lists(values, min_size=n, max_size=n))
+
+    number = st.floats(-3, 3, width=32, allow_subnormal=False)
+    return {
+        # From 8 on, so that counting as people do ('client-9' before 'client-10') is not the order of the alphabet.
+        "ids": [f"client-{i + 8}" for i in range(n)],
+        "deltas": column(st.lists(number, min_size=d, max_size=d)),
+        "losses": column(st.floats(1e-6, 50)),
+        "sizes": column(st.integers(1, 1000)),
+        "uncertainties": column(st.floats(1e-4, 5)),
+        "steps": column(st.integers(1, 50)),
+        "lr": draw(st.sampled_from([0.001, 0.1, 1.0])),
+        "momentum": draw(st.sampled_from([0.0, 0.9])),
+    }
+
+
+def run(case: Case, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Step and diagnostics of a first round."""
+    rule = case.build()
+    _, step, diagnostics = rule.aggregate(rule.init(len(reports), reports.deltas.shape[1]), reports)
+    return step, diagnostics
+
+
+def refuses(case: Case, reports: Reports) -> bool:
+    """Whether a rule that is no bound met a zero denominator. Any other rule that refuses fails its test, by raising."""
+    try:
+        run(case, reports)
+    except SettingsError:
+        if case.can_turn:
+            return True
+        raise
+    return False
+
+
+def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_the_table_has_every_method():
+    assert {case.name for case in CASES} == {*METHODS, *ALIASES}
+
+
+def test_the_table_has_every_step_rule_of_every_theory():
+    points = {(rule.theory, rule.step) for rule in (case.build() for case in CASES) if isinstance(rule, UDJ)}
+    wanted = {(theory, step) for theory in ALIASES for step in STEP_RULES} - {("egalitarian", "authors")}
+    assert wanted <= points
+
+
+# The next tests go through the table inside each example: drawing an example costs far more than running it.
+
+
+@EXAMPLES
+@given(values=client_values(), data=st.data())
+def test_the_order_of_clients_changes_no_bit(values, data):
+    shuffled = list(data.draw(st.permutations(range(len(values["ids"])))))
+    for case in CASES:
+        reports = build_reports(case.build(), values)
+        if refuses(case, reports):
+            continue
+        step, diagnostics = run(case, reports)
+        step_shuffled, diagnostics_shuffled = run(case, build_reports(case.build(), values, rows=shuffled))
+        assert torch.equal(step, step_shuffled), case
+        assert same(diagnostics, diagnostics_shuffled), case
+
+
+@EXAMPLES
+@given(values=client_values(), dtype=st.sampled_from([torch.float32, torch.float64]))
+def test_the_step_is_finite_and_in_the_dtype_of_the_model(values, dtype):
+    for case in CASES:
+        reports = build_reports(case.build(), values, dtype=dtype)
+        if refuses(case, reports):
+            continue
+        step, diagnostics = run(case, reports)
+        assert step.dtype == dtype, case
+        assert step.shape == reports.deltas.shape[1:], case
+        assert torch.isfinite(step).all(), case
+        for name, value in diagnostics.items():
+            assert value.shape in ((), (len(reports),)), (case, name)
+            assert torch.isfinite(value).all(), (case, name)
+
+
+@EXAMPLES
+@given(values=client_values())
+def test_no_update_no_step(values):
+    """T12, first half."""
+    still = [[0.0] * len(row) for row in values["deltas"]]
+    for case in CASES:
+        step, _ = run(case, build_reports(case.build(), values, deltas=still))
+        assert torch.equal(step, torch.zeros_like(step)), case
+
+
+@EXAMPLES
+@given(values=client_values())
+def test_identical_clients_step_along_fedavg(values):
+    """T12, second half: all clients alike, so FedAvg's step is the delta they share."""
+    delta = torch.tensor([1.0, *values["deltas"][0][1:]], dtype=torch.float64)
+    alike = {name: [values[name][0]] * len(values["ids"]) for name in SENT}
+    for case in CASES:
+        reports = build_reports(case.build(), {**values, **alike, "deltas": [delta.tolist()] * len(values["ids"])})
+        if refuses(case, reports):
+            continue
+        step, _ = run(case, reports)
+        scale = float(step[0])
+        assert torch.allclose(step, scale * delta, rtol=1e-9, atol=abs(scale) * 1e-9), case
+        assert scale != 0 if case.can_turn else scale > 0, case
+
+
+@EXAMPLES
+@given(values=client_values())
+def test_what_is_not_declared_may_be_left_out(values):
+    for case in CASES:
+        rule = case.build()
+        reports = build_reports(rule, values)
+        if refuses(case, reports):
+            continue
+        # Sizes are known of every client (see `Method.needs`); all else that a client sends has to be declared.
+        undeclared = {name: None for name in SENT if name != "sizes" and name not in rule.needs}
+        step, _ = run(case, reports)
+        step_without, _ = run(case, build_reports(rule, values, **undeclared))
+        assert torch.equal(step, step_without), case
+
+
+@every_case
+def test_what_is_declared_cannot_be_left_out_unnoticed(case):
+    rule = case.build()
+    for name in sorted(rule.needs.intersection(("losses", "sizes", "uncertainties"))):
+        step, _ = run(case, build_reports(rule, random_values(3, 2), **{name: None}))
+        assert torch.isnan(step).all(), name
+
+
+@every_case
+def test_state_comes_back_from_a_file_as_it_was(case):
+    rule = case.build()
+    start = rule.init(3, 4)
+    assert all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in start.items())
+    state, _, _ = rule.aggregate(start, build_reports(rule, random_values(3, 4, seed=1)))
+    loaded = load(save(dict(state)))
+    assert same(loaded, state)
+    second = build_reports(rule, random_values(3, 4, seed=2), round=2)
+    (after, step, diagnostics), (after_loaded, step_loaded, diagnostics_loaded) = (
+        rule.aggregate(s, second) for s in (state, loaded)
+    )
+    assert torch.equal(step, step_loaded)
+    assert same(diagnostics, diagnostics_loaded)
+    assert same(after, after_loaded)
+
+
+@every_case
+def test_nothing_given_is_modified(case):
+    rule = case.build()
+    state = rule.init(3, 4)
+    state_before = {name: value.clone() for name, value in state.items()}
+    reports = build_reports(rule, random_values(3, 4), dtype=torch.float32)
+    columns = ("deltas", *SENT, "positions")
+    before = {name: getattr(reports, name).clone() for name in columns} | {k: v.clone() for k, v in reports.extras.items()}
+    rule.aggregate(state, reports)
+    assert same(state, state_before)
+    assert same({name: getattr(reports, name) for name in columns} | dict(reports.extras), before)
+
+
+@every_case
+def test_one_client_alone_is_followed(case):
+    # The step lies on the line of the only update and, but for the rules that are no bound, never leads past the client.
+    values = random_values(1, 3)
+    step, _ = run(case, build_reports(case.build(), values))
+    delta = torch.tensor(values["deltas"][0], dtype=torch.float64)
+    scale = float(step @ delta / (delta @ delta))
+    torch.testing.assert_close(step, scale * delta)
+    assert scale != 0
+    if not case.can_turn:
+        assert 0 < scale <= 1 + 1e-12
+
+
+@every_case
+def test_single_precision_is_double_precision_rounded(case):
+    values = random_values(4, 5)
+    rule = case.build()
+    double, _ = run(case, build_reports(rule, values))
+    single, _ = run(case, build_reports(rule, values, dtype=torch.float32))
+    # The updates are float32 numbers in both, and sums are in float64: only the last rounding differs.
+    assert torch.equal(single, double.to(torch.float32))
+
+
+@every_case
+def test_parameters_build_the_same_method_again(case):
+    rule = case.build()
+    assert method(rule.name, **rule.params) == rule
+    assert method(rule.name, **json.loads(json.dumps(rule.params))) == rule

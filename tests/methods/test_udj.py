@@ -1,0 +1,555 @@
+"""UDJ-FL: hand-worked cases, identities, step rules against slow formulas, parameters, floor and diagnostics."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udjfl.errors import SettingsError
+from udjfl.justice import curvature_as_printed, curvature_bound
+from udjfl.methods import UDJ, FedAvg, Reports, method
+from udjfl.methods.udj import StepRule
+
+STEP_RULES = get_args(StepRule)
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
+EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def two_clients(**changes: Any) -> Reports:
+    """Clients a and b whose numbers stay small fractions. Plain SGD would have L = 1/lr = 2; calibrated L is 1/4.
+
+    calibrated: mean steps (2+6)/2 = 4, so L = (1 - momentum) / (lr * 4) = 0.5 / 2 = 1/4.
+    """
+    values: dict[str, Any] = {
+        "ids": ["a", "b"],
+        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
+        "losses": [1.0, 2.0],
+        "sizes": [1, 3],
+        "uncertainties": [1.0, 3.0],
+        "lr": 0.5,
+        "momentum": 0.5,
+        "steps": [2, 6],
+    }
+    values.update(changes)
+    columns = {k: np.array(values[k], dtype=float) for k in ("losses", "uncertainties") if values[k] is not None}
+    return Reports(**{**values, **columns})
+
+
+def random_reports(n: int = 4, d: int = 3, seed: int = 0, **changes: Any) -> Reports:
+    rng = np.random.default_rng(seed)
+    values = {
+        "ids": [f"client-{i}" for i in range(n)],
+        "deltas": rng.normal(size=(n, d)),
+        "losses": rng.uniform(0.05, 3, size=n),
+        "sizes": rng.integers(1, 50, size=n),
+        "uncertainties": rng.uniform(0.05, 1, size=n),
+        "lr": 0.1,
+    }
+    return Reports(**{**values, **changes})
+
+
+def step_of(rule: UDJ, reports: Reports) -> torch.Tensor:
+    return rule.aggregate({}, reports)[1]
+
+
+def notes_of(rule: UDJ, reports: Reports) -> dict[str, torch.Tensor]:
+    return rule.aggregate({}, reports)[2]
+
+
+def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300)
+
+
+# --- hand-worked: METHODS.md 19.1, e the exponent, w = u^gamma with u = (1/4, 3/4) ---
+#
+#   Delta_i = e w H^(e-1) D_i      h_i = e w (L H^(e-1) + (e-1) H^(e-2) |D_i|^2)      D_i = L delta_i
+#   step = sum Delta_i / sum h_i
+#
+# With L = 2: D = (2, 0) and (0, 4), |D|^2 = 4 and 16. With L = 1/4: D = (1/4, 0) and (0, 1/2), |D|^2 = 1/16 and 1/4.
+
+RAWLS = [
+    # beta 1: e = 2, H = 1, 2.  Delta = 2/4*1*2 = 1 and 6/4*2*4 = 12;  h = 1/2 (2 + 4) = 3 and 3/2 (4 + 16) = 30; sum 33.
+    ("paper", 1.0, (1 / 33, 12 / 33)),
+    ("safe", 1.0, (1 / 33, 12 / 33)),
+    ("authors", 1.0, (1 / 33, 12 / 33)),
+    # Delta = 1/2*1*1/4 = 1/8 and 3/2*2*1/2 = 3/2;  h = 1/2 (1/4 + 1/16) = 5/32 and 3/2 (1/2 + 1/4) = 36/32; sum 41/32.
+    ("calibrated", 1.0, (4 / 41, 48 / 41)),
+    # weights 1/2*1 : 3/2*2 = 1 : 6.
+    ("normalised", 1.0, (1 / 7, 12 / 7)),
+    # beta 5, the paper's: e = 6, H^5 = 1, 32, H^4 = 1, 16.  Delta = 3/2*2 = 3 and 9/2*32*4 = 576;
+    # h = 3/2 (2 + 5*4) = 33 and 9/2 (64 + 5*16*16) = 6048; sum 6081.
+    ("paper", None, (3 / 6081, 576 / 6081)),
+    # Delta = 3/2*1/4 = 3/8 and 9/2*32*1/2 = 72;  h = 3/2 (1/4 + 5/16) = 27/32 and 9/2 (8 + 5*16/4) = 126; sum 4059/32.
+    ("calibrated", None, (12 / 4059, 2304 / 4059)),
+    # weights 1/4*1 : 3/4*32 = 1 : 96.
+    ("normalised", None, (1 / 97, 192 / 97)),
+]
+
+
+@pytest.mark.parametrize(("step", "beta", "expected"), RAWLS)
+def test_rawls_by_hand(step, beta, expected):
+    close(step_of(UDJ(theory="rawls", beta=beta, step=step), two_clients()), expected)
+
+
+@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+def test_egalitarian_by_hand(step):
+    # e = 1: the average with weights u = 1/4, 3/4, so 1/4*1 and 3/4*2. No loss enters, nor any L.
+    close(step_of(UDJ(theory="egalitarian", step=step), two_clients()), (0.25, 1.5))
+    close(step_of(UDJ(theory="egalitarian", step=step), two_clients(losses=[7.0, 0.01])), (0.25, 1.5))
+
+
+@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+def test_utilitarian_by_hand(step):
+    # e = 1: the average with weights 1/u = 4 : 4/3 = 3 : 1, so 3/4*1 and 1/4*2.
+    close(step_of(UDJ(theory="utilitarian", step=step), two_clients()), (0.75, 0.5))
+
+
+def test_utilitarian_by_hand_with_beta_above_its_limit():
+    # beta 1: e = 2, w = 4, 4/3.  Delta = 8*1*2 = 16 and 8/3*2*4 = 64/3;  h = 8 (2 + 4) = 48 and 8/3 (4 + 16) = 160/3.
+    # Sum 304/3, so 48/304 and 64/304.
+    close(step_of(UDJ(theory="utilitarian", beta=1.0, step="paper"), two_clients()), (3 / 19, 4 / 19))
+
+
+# Desert: beta = (1/u) / sum = (1, 1/3) / (4/3) = 3/4, 1/4; e = -3/4, -1/4; w = 1. Losses 1 and 16 keep it rational:
+# H^(e-1) = 1 and 16^(-5/4) = 1/32;  H^(e-2) = 1 and 16^(-9/4) = 1/512.
+DESERT = [
+    # |e| and |e-1|: Delta = 3/4*2 = 3/2 and 1/4*1/32*4 = 1/32;
+    # h = 3/4 (2 + 7/4*4) = 27/4 and 1/4 (1/16 + 5/4*16/512) = 13/512; sum 3469/512.
+    ("safe", (768 / 3469, 16 / 3469)),
+    # Delta = -3/2 and -1/32;  h = -3/4 (2 - 7) = 15/4 and -1/4 (1/16 - 5/128) = -3/512; sum 1917/512. Uphill.
+    ("paper", (-768 / 1917, -16 / 1917)),
+    # As printed, and the denominator times sign(e-1) = -1.
+    ("authors", (768 / 1917, 16 / 1917)),
+    # Delta = 3/4*1/4 = 3/16 and 1/4*1/32*1/2 = 1/256;
+    # h = 3/4 (1/4 + 7/4*1/16) = 69/256 and 1/4 (1/128 + 5/4*1/4*1/512) = 69/32768; sum 69*129/32768 = 8901/32768.
+    ("calibrated", (6144 / 8901, 128 / 8901)),
+    # weights 3/4 : 1/128 = 96 : 1.
+    ("normalised", (96 / 97, 2 / 97)),
+]
+
+
+@pytest.mark.parametrize(("step", "expected"), DESERT)
+def test_desert_by_hand(step, expected):
+    close(step_of(UDJ(theory="desert", step=step), two_clients(losses=[1.0, 16.0])), expected)
+
+
+def test_desert_as_printed_raises_the_loss_and_safe_lowers_it():
+    # One client with H(x) = x^2/2 at x = 2: H = 2, gradient 2; one plain step with lr 1/2 gives delta 1, L = 2, |D|^2 = 4.
+    # beta = 1, e = -1.  Printed: -H^-2 D / (-(L H^-2 - 2 H^-3 |D|^2)) = (-1/2) / (-(1/2 - 1)) = -1: x = 3, H = 4.5.
+    # Safe: (1/2) / (1/2 + 1) = 1/3: x = 5/3, H = 25/18.
+    x = 2.0
+    reports = Reports(ids=["a"], deltas=[[1.0]], losses=[x**2 / 2], uncertainties=[0.3], lr=0.5)
+    after = {step: x - step_of(UDJ(theory="desert", step=step), reports).item() for step in ("paper", "safe")}
+    assert after == pytest.approx({"paper": 3.0, "safe": 5 / 3})
+    assert after["safe"] ** 2 / 2 < x**2 / 2 < after["paper"] ** 2 / 2
+
+
+def test_authors_sign_repairs_a_large_update_and_breaks_a_small_one():
+    # One client, desert, e = -1, lr 1/2: the factor of delta is -1 / -(1 - 2 |D|^2/(L H)) as printed, and minus that.
+    # H = 2, delta 1: 1 - 2*4/4 = -1, so -1 printed and 1. H = 2, delta 1/2: 1 - 2*1/4 = 1/2, so 2 printed and -2.
+    for delta, factor in ((1.0, 1.0), (0.5, -2.0)):
+        reports = Reports(ids=["a"], deltas=[[delta]], losses=[2.0], uncertainties=[0.3], lr=0.5)
+        assert step_of(UDJ(theory="desert", step="authors"), reports).item() == pytest.approx(factor * delta)
+        assert step_of(UDJ(theory="desert", step="paper"), reports).item() == pytest.approx(-factor * delta)
+
+
+@pytest.mark.parametrize("theory", ["egalitarian", "utilitarian"])
+def test_authors_rule_refuses_exponent_one(theory):
+    # Their sign(e-1) is 0 there: 0 in the denominator.
+    with pytest.raises(SettingsError, match=r"step='authors'.*zero.*calibrated"):
+        method(theory, step="authors").aggregate({}, two_clients())
+
+
+def test_calibrated_takes_the_mean_number_of_steps():
+    # Doubling every client's steps halves L, as doubling lr does; which client took them does not matter.
+    rule = UDJ(theory="rawls", beta=2.0)
+    expected = step_of(rule, two_clients(steps=[4, 12]))
+    close(step_of(rule, two_clients(lr=1.0)), expected)
+    close(step_of(rule, two_clients(steps=[15, 1])), expected)
+    close(step_of(rule, two_clients(momentum=0.75)), expected)
+    # One plain step is what the paper's L = 1/lr is right for.
+    plain = two_clients(steps=[1, 1], momentum=0.0)
+    assert torch.equal(step_of(rule, plain), step_of(UDJ(theory="rawls", beta=2.0, step="safe"), plain))
+
+
+def test_only_calibrated_reads_steps_and_momentum():
+    other = two_clients(steps=[50, 70], momentum=0.9)
+    for step in STEP_RULES:
+        rule = UDJ(theory="rawls", step=step)
+        assert torch.equal(step_of(rule, two_clients()), step_of(rule, other)) == (step != "calibrated"), step
+
+
+def test_sizes_do_not_enter():
+    for theory in THEORIES:
+        rule = UDJ(theory=theory)
+        assert torch.equal(step_of(rule, two_clients()), step_of(rule, two_clients(sizes=None)))
+
+
+# --- step rules against the slow formulas ---
+
+
+def slow_step(reports: Reports, p: torch.Tensor, gamma: float, lipschitz: float, rule: str) -> torch.Tensor:
+    """Client by client, with the powers written out and the curvature from `justice`."""
+    u = reports.uncertainties / reports.uncertainties.sum()
+    numerator, denominator = torch.zeros(reports.deltas.shape[1], dtype=torch.float64), 0.0
+    for i in range(len(reports)):
+        e, h, weight = float(p[i]), float(reports.losses[i]), float(u[i]) ** gamma
+        gradient = lipschitz * reports.deltas[i].double()
+        squared = float(gradient @ gradient)
+        if rule in ("paper", "authors"):
+            sign = math.copysign(1, e - 1) if rule == "authors" else 1.0
+            numerator += e * weight * h ** (e - 1) * gradient
+            denominator += sign * float(curvature_as_printed(h, squared, lipschitz, e, weight))
+        else:
+            bend = 0.0 if rule == "normalised" else squared
+            numerator += abs(e) * weight * h ** (e - 1) * gradient
+            denominator += float(curvature_bound(h, bend, lipschitz, e, weight))
+    return numerator / denominator
+
+
+@pytest.mark.parametrize("step", STEP_RULES)
+@pytest.mark.parametrize(
+    ("params", "exponents"),
+    [
+        ({"theory": "rawls", "beta": 5.0}, [6.0] * 4),
+        ({"theory": "rawls", "beta": 0.5, "gamma": 3.7}, [1.5] * 4),
+        ({"theory": "utilitarian", "beta": 0.1, "gamma": -2.5}, [1.1] * 4),
+        ({"theory": "desert", "beta": (0.1, 0.2, 0.3, 0.4)}, [-0.1, -0.2, -0.3, -0.4]),
+        ({"theory": "desert", "beta": 2.0, "gamma": -1.0}, [-2.0] * 4),
+        ({"beta": 0.5, "gamma": 0.5}, [0.5] * 4),
+        ({"beta": 2.0, "gamma": 1.0, "r": -1.5}, [-3.0] * 4),
+        ({"theory": "rawls", "beta": (0.5, 1.0, 2.0, 3.0), "r": 2.0}, [1.0 + 1e-9, 2.0, 4.0, 6.0]),
+    ],
+)
+def test_step_rules_are_the_slow_formulas(step, params, exponents):
+    reports = random_reports(momentum=0.9, steps=[2, 3, 7, 8], lr=0.2)
+    gamma = params.get("gamma", {"rawls": 1.0, "desert": 0.0}.get(params.get("theory")))
+    lipschitz = (1 - 0.9) / (0.2 * 5) if step == "calibrated" else 1 / 0.2  # mean steps 20/4 = 5
+    if step == "authors" and exponents[0] == 1.0 + 1e-9:
+        pytest.skip("sign(p - 1) jumps at p = 1")
+    p = torch.tensor(exponents, dtype=torch.float64)
+    rule = UDJ(**params, step=step)
+    close(rule.exponents(reports), p, rtol=1e-8)
+    close(step_of(rule, reports), slow_step(reports, p, gamma, lipschitz, step), rtol=1e-7)
+
+
+@pytest.mark.parametrize("theory", THEORIES)
+@pytest.mark.parametrize("step", ["safe", "calibrated", "normalised"])
+def test_bounded_rules_never_step_past_a_weighted_average(theory, step):
+    # Every curvature term is at least 0, so the factors of the deltas sum to at most 1.
+    for seed in range(5):
+        notes = notes_of(UDJ(theory=theory, step=step), random_reports(seed=seed))
+        assert 0 < notes["step_scale"] <= 1 + 1e-12
+
+
+# --- T4: q-FedAvg ---
+
+
+def q_fedavg(deltas: Any, losses: Any, q: Any, lr: Any) -> list[Any]:
+    """Li et al. (2020), Algorithm 2, letter by letter; exact when given fractions."""
+    L = 1 / lr
+    numerator, denominator = [0] * len(deltas[0]), 0
+    for delta, F in zip(deltas, losses, strict=True):
+        gradient = [L * value for value in delta]
+        numerator = [total + F**q * value for total, value in zip(numerator, gradient, strict=True)]
+        denominator += q * F ** (q - 1) * sum(value * value for value in gradient) + L * F**q
+    return [total / denominator for total in numerator]
+
+
+@pytest.mark.parametrize("q", [0.0, 0.001, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0])
+@pytest.mark.parametrize("lr", [0.001, 0.1, 1.0])
+def test_gamma_zero_is_q_fedavg(q, lr):
+    reports = random_reports(lr=lr)
+    expected = q_fedavg(reports.deltas.tolist(), reports.losses.tolist(), q, lr)
+    close(step_of(UDJ(theory="rawls", beta=q, gamma=0.0, step="paper"), reports), expected)
+    close(step_of(UDJ(beta=1 + q, gamma=0.0, step="paper"), reports), expected)
+    close(step_of(UDJ(beta=1 + q, gamma=0.0, step="safe"), reports), expected)
+
+
+@EXAMPLES
+@given(
+    losses=st.lists(st.floats(1e-6, 50), min_size=2, max_size=2),
+    deltas=st.lists(st.floats(-3, 3, allow_subnormal=False), min_size=2, max_size=2),
+    q=st.floats(0, 10),
+)
+def test_gamma_zero_is_q_fedavg_for_any_numbers(losses, deltas, q):
+    reports = two_clients(deltas=np.array(deltas)[:, None], losses=losses, lr=0.1)
+    (expected,) = q_fedavg([[delta] for delta in deltas], losses, q, 0.1)
+    assert step_of(UDJ(theory="rawls", beta=q, gamma=0.0, step="paper"), reports).item() == pytest.approx(
+        expected, rel=1e-9, abs=1e-15
+    )
+
+
+@pytest.mark.parametrize("q", [100, 1000])
+@pytest.mark.parametrize("losses", [(1_000_000, 999_999), (1_000_000, 1), (3, 3), (Fraction(1, 1000), Fraction(1, 500))])
+def test_large_q_does_not_overflow(q, losses):
+    # 1e6^1000 is far beyond float64; in fractions the published formula is exact.
+    deltas = [[Fraction(1), Fraction(-2)], [Fraction(1, 2), Fraction(3)]]
+    expected = [float(v) for v in q_fedavg(deltas, [Fraction(F) for F in losses], q, Fraction(1, 8))]
+    reports = two_clients(deltas=np.array(deltas, dtype=float), losses=losses, lr=0.125)
+    close(step_of(UDJ(theory="rawls", beta=float(q), gamma=0.0, step="paper"), reports), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("loss", [0.0, 1e-300, 1e-12])
+def test_a_loss_of_almost_nothing_counts_as_1e_minus_10(loss):
+    # With q < 1, F^(q-1) is infinite at F = 0; q-FedAvg's reference code stays away from 0 by the same amount.
+    reports = two_clients(losses=[loss, 2.0])
+    expected = q_fedavg([[1.0, 0.0], [0.0, 2.0]], [1e-10, 2.0], 0.1, 0.5)
+    close(step_of(UDJ(theory="rawls", beta=0.1, gamma=0.0, step="paper"), reports), expected)
+
+
+@pytest.mark.parametrize("step", STEP_RULES)
+@pytest.mark.parametrize("theory", ["rawls", "desert"])
+def test_all_losses_zero_is_finite(theory, step):
+    assert torch.isfinite(step_of(UDJ(theory=theory, step=step), two_clients(losses=[0.0, 0.0]))).all()
+
+
+# --- T4: weighted average, scale of the uncertainties, limits ---
+
+
+@pytest.mark.parametrize("gamma", [-2.5, -1.0, 0.0, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+def test_exponent_one_is_the_average_with_weights_u_to_the_gamma(gamma, step):
+    reports = random_reports()
+    weights = reports.uncertainties**gamma
+    expected = (weights / weights.sum()) @ reports.deltas
+    close(step_of(UDJ(beta=1.0, gamma=gamma, step=step), reports), expected)
+    close(step_of(UDJ(theory="rawls", beta=0.0, gamma=gamma, step=step), reports), expected)
+
+
+def test_exponent_one_and_gamma_zero_is_uniform_fedavg():
+    reports = random_reports()
+    uniform = FedAvg(weights="uniform").aggregate({}, reports)[1]
+    close(step_of(UDJ(beta=1.0, gamma=0.0), reports), uniform)
+
+
+@pytest.mark.parametrize("step", STEP_RULES)
+@pytest.mark.parametrize(
+    "params",
+    [{"theory": "rawls"}, {"theory": "utilitarian", "beta": 0.1}, {"theory": "desert"}, {"beta": 3.0, "gamma": -2.5}],
+)
+def test_a_common_scale_of_the_uncertainties_cancels(step, params):
+    reports = random_reports()
+    rule = UDJ(**params, step=step)
+    for scale in (1e-8, 0.3, 1e6):
+        scaled = random_reports(uncertainties=scale * reports.uncertainties)
+        close(step_of(rule, scaled), step_of(rule, reports), rtol=1e-10)
+
+
+def test_for_large_beta_the_largest_loss_wins_whatever_its_uncertainty():
+    # c_a : c_b = 1/1001 * 2^1000 : 1000/1001 * 1.
+    reports = two_clients(losses=[2.0, 1.0], uncertainties=[0.001, 1.0])
+    assert notes_of(UDJ(theory="rawls", beta=1000.0), reports)["weight"].tolist() == pytest.approx([1, 1000 / 2**1000])
+
+
+def test_utilitarian_is_continuous_at_its_limit():
+    at_limit = step_of(UDJ(theory="utilitarian"), two_clients())
+    close(step_of(UDJ(theory="utilitarian", beta=1e-9), two_clients()), at_limit, rtol=1e-7)
+
+
+# --- parameters ---
+
+
+@pytest.mark.parametrize("theory", THEORIES)
+def test_named_constructors_are_the_theories(theory):
+    named = getattr(UDJ, theory)()
+    assert torch.equal(step_of(named, two_clients()), step_of(method(theory), two_clients()))
+    assert named == method(theory) == method("udj", theory=theory)
+
+
+def test_named_constructors_pass_their_arguments_on():
+    reports = two_clients()
+    assert step_of(UDJ.rawls(beta=1.0, gamma=0.0, step="paper"), reports).tolist() == pytest.approx(
+        q_fedavg([[1.0, 0.0], [0.0, 2.0]], [1.0, 2.0], 1.0, 0.5)
+    )
+    assert UDJ.egalitarian(gamma=2.0, step="safe").params["gamma"] == 2.0
+    assert UDJ.utilitarian(beta=0.1, gamma=-2.0).params["beta"] == 0.1
+    assert UDJ.desert(beta=(0.1, 0.2)).params["beta"] == (0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("theory", "expected"),
+    # desert: 1/u = 1, 1/3.
+    [("rawls", (6, 6)), ("egalitarian", (1, 1)), ("utilitarian", (1, 1)), ("desert", (-0.75, -0.25))],
+)
+def test_exponents_of_the_paper(theory, expected):
+    close(UDJ(theory=theory).exponents(two_clients()), expected)
+
+
+@pytest.mark.parametrize("beta", [(1.0, 2.0), [1, 2], "1,2", " 1 , 2 ", {"a": 1, "b": 2}, {"b": "2", "a": "1", "elsewhere": 9}])
+def test_beta_per_client(beta):
+    # Rawls: exponents 1 + beta = 2 and 3.
+    rule = method("rawls", beta=beta)
+    close(rule.exponents(two_clients()), (2.0, 3.0))
+    # By name or by place, not by the order in which the clients happen to report.
+    swapped = Reports(ids=["b", "a"], deltas=[[0.0, 2.0], [1.0, 0.0]], losses=[2.0, 1.0], uncertainties=[3.0, 1.0])
+    close(rule.exponents(swapped), (2.0, 3.0))
+
+
+def test_beta_as_text_is_one_number():
+    assert method("rawls", beta="2").params["beta"] == 2.0
+
+
+def test_beta_per_client_with_partial_participation():
+    # Clients 0 and 2 of three report: the first and the third beta are theirs.
+    reports = two_clients(positions=[0, 2])
+    close(method("rawls", beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
+    close(method("rawls", beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
+
+
+def test_desert_exponents_are_over_the_clients_that_report():
+    # Whoever else there is: 1/u = 1, 1/3 over these two.
+    close(method("desert").exponents(two_clients(positions=[3, 8])), (-0.75, -0.25))
+
+
+@pytest.mark.parametrize("beta", [(1.0,), (1.0, 2.0)])
+def test_too_few_betas_are_refused(beta):
+    with pytest.raises(SettingsError, match=rf"beta.*{len(beta)} values"):
+        method("rawls", beta=beta).aggregate({}, two_clients(positions=[0, 2]))
+
+
+@pytest.mark.parametrize("beta", [(1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
+def test_a_wrong_number_of_betas_is_found_before_the_first_round(beta):
+    with pytest.raises(SettingsError, match="beta"):
+        method("rawls", beta=beta).init(3, 10)
+
+
+def test_a_client_without_beta_is_named():
+    with pytest.raises(SettingsError, match=r"beta.*'b'"):
+        method("rawls", beta={"a": 1.0}).aggregate({}, two_clients())
+
+
+@pytest.mark.parametrize("theory", ["rawls", "utilitarian"])
+@pytest.mark.parametrize("beta", [-1, -1e-9, "-1", (1.0, -1.0), "1,-1", {"a": 1.0, "b": -1.0}])
+def test_negative_beta_is_refused(theory, beta):
+    with pytest.raises(SettingsError, match=rf"beta.*{theory} needs beta >= 0"):
+        method(theory, beta=beta)
+
+
+@pytest.mark.parametrize("params", [{}, {"beta": 1.0}, {"gamma": 1.0}, {"r": 1.0, "gamma": 1.0}])
+def test_a_point_by_hand_needs_beta_and_gamma(params):
+    with pytest.raises(SettingsError, match=r"theory.*both beta and gamma"):
+        method("udj", **params)
+
+
+@pytest.mark.parametrize("params", [{"beta": math.nan}, {"beta": math.inf}, {"beta": (1, math.nan)}, {"gamma": math.inf}])
+def test_parameters_are_finite(params):
+    with pytest.raises(SettingsError, match="finite"):
+        method("rawls", **params)
+
+
+def test_exponent_zero_for_every_client_is_refused():
+    with pytest.raises(SettingsError, match=r"beta.*exponent.*0"):
+        method("udj", beta=0.0, gamma=1.0).aggregate({}, two_clients())
+
+
+def test_exponent_zero_for_one_client_leaves_it_out():
+    # H^0 is constant: that client's loss is not in the objective.
+    close(step_of(UDJ(beta=(0.0, 1.0), gamma=1.0), two_clients()), (0.0, 2.0))
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: UDJ(theory="rawl"), lambda: UDJ.rawls(beta=-1.0), lambda: UDJ(theory="rawls", bta=1.0)]
+)
+def test_the_class_itself_refuses_as_clearly_as_the_registry(wrong):
+    with pytest.raises(SettingsError):
+        wrong()
+
+
+# --- the floor ---
+
+
+def test_tiny_uncertainty_is_floored_where_its_inverse_enters():
+    # gamma -1: u = 1e-9 counts as 1/100 of the largest, so 100 : 1.
+    notes = notes_of(UDJ(theory="utilitarian"), two_clients(uncertainties=[1e-9, 1.0]))
+    close(notes["weight"], (100 / 101, 1 / 101))
+    assert notes["floored"].tolist() == [1, 0]
+
+
+def test_tiny_uncertainty_is_floored_in_desert():
+    # beta = (1/u) / sum, with u = 1/100, 1.
+    reports = two_clients(uncertainties=[1e-9, 1.0])
+    close(UDJ(theory="desert").exponents(reports), (-100 / 101, -1 / 101))
+    assert notes_of(UDJ(theory="desert"), reports)["floored"].tolist() == [1, 0]
+
+
+def test_floor_of_gamma_minus_one_in_desert_with_beta_by_hand():
+    reports = two_clients(uncertainties=[1e-9, 1.0], losses=[1.0, 1.0])
+    # beta by hand and gamma 0: the uncertainties do not enter, so there is nothing to floor.
+    assert notes_of(UDJ(theory="desert", beta=1.0), reports)["floored"].tolist() == [0, 0]
+    notes = notes_of(UDJ(theory="desert", beta=1.0, gamma=-1.0), reports)
+    close(notes["weight"], (100 / 101, 1 / 101))
+    assert notes["floored"].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("theory", ["utilitarian", "desert"])
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_the_floor_has_no_scale(theory, scale):
+    rule = UDJ(theory=theory)
+    reports, scaled = (two_clients(uncertainties=[s * 1e-9, s * 0.5]) for s in (1.0, scale))
+    close(step_of(rule, scaled), step_of(rule, reports), rtol=1e-10)
+    assert torch.equal(notes_of(rule, scaled)["floored"], notes_of(rule, reports)["floored"])
+
+
+@pytest.mark.parametrize("theory", ["utilitarian", "desert"])
+def test_what_is_above_the_floor_is_left_alone(theory):
+    notes = notes_of(UDJ(theory=theory), two_clients(uncertainties=[0.02, 1.0]))
+    assert notes["floored"].tolist() == [0, 0]
+    if theory == "utilitarian":
+        close(notes["weight"], (50 / 51, 1 / 51))
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
+def test_no_floor_for_gamma_of_zero_or_more(gamma):
+    notes = notes_of(UDJ(beta=1.0, gamma=gamma), two_clients(uncertainties=[1e-8, 1.0]))
+    assert notes["floored"].tolist() == [0, 0]
+    close(notes["weight"], (1e-8**gamma / (1e-8**gamma + 1), 1 / (1e-8**gamma + 1)))
+
+
+# --- diagnostics ---
+
+
+@pytest.mark.parametrize("theory", THEORIES)
+@pytest.mark.parametrize("step", STEP_RULES)
+def test_shares_sum_to_one(theory, step):
+    if step == "authors" and theory in ("egalitarian", "utilitarian"):
+        pytest.skip("divides by zero at exponent 1")
+    for dtype in (torch.float32, torch.float64):
+        reports = random_reports()
+        notes = notes_of(UDJ(theory=theory, step=step), random_reports(deltas=reports.deltas.to(dtype)))
+        assert notes["weight"].sum().item() == pytest.approx(1)
+        assert notes["weight"].min() >= 0
+        assert notes["step_share"].sum().item() == pytest.approx(1, abs=1e-6)
+
+
+def test_diagnostics_by_hand():
+    # Rawls, beta 1, as in the table above: step (1, 12)/33 = 1/33 delta_a + 6/33 delta_b.
+    notes = notes_of(UDJ(theory="rawls", beta=1.0, step="paper"), two_clients())
+    close(notes["weight"], (1 / 7, 6 / 7))
+    close(notes["step_share"], (1 / 145, 144 / 145))  # 1^2 : 12^2
+    close(notes["curvature"], (2.0, 4.0))  # (e-1) |D|^2 / (L H) = 4/2 and 16/4
+    close(notes["step_scale"], 7 / 33)
+    # Calibrated, L = 1/4: (1/16) / (1/4) and (1/4) / (1/2).
+    close(notes_of(UDJ(theory="rawls", beta=1.0), two_clients())["curvature"], (0.25, 0.5))
+
+
+def test_curvature_is_the_term_the_rule_divides_by():
+    # Desert as above, e-1 = -7/4 and -5/4; |D|^2/(L H) = 4/2 and 16/32. As printed negative, in the bound positive.
+    reports = two_clients(losses=[1.0, 16.0])
+    for step in ("paper", "authors"):
+        close(notes_of(UDJ(theory="desert", step=step), reports)["curvature"], (-3.5, -0.625))
+    close(notes_of(UDJ(theory="desert", step="safe"), reports)["curvature"], (3.5, 0.625))
+    # L = 1/4: (1/16) / (1/4) = 1/4 and (1/4) / 4 = 1/16.
+    close(notes_of(UDJ(theory="desert", step="calibrated"), reports)["curvature"], (7 / 16, 5 / 64))
+
+
+def test_no_step_has_no_shares():
+    notes = notes_of(UDJ(theory="rawls"), two_clients(deltas=[[0.0, 0.0], [0.0, 0.0]]))
+    assert notes["step_share"].tolist() == [0, 0]
