@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import udjfl
 from udjfl.data import SOURCES, Examples, Pools
@@ -48,3 +50,31 @@ def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a small data source, for tests of what the command line does with any source."""
     monkeypatch.setitem(SOURCES, "tiny", tiny_pools)
     return "tiny"
+
+
+def unstackable() -> nn.Module:
+    """A model that has to be trained one client at a time."""
+    return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
+
+
+def few_rounds(federation: udjfl.Federation, method: Any = "fedavg", **changes: Any) -> udjfl.Result:
+    """Three rounds with a small model."""
+    return udjfl.simulate(federation, method, **{"rounds": 3, "hidden": 5, "uncertainty_epochs": 2, **changes})
+
+
+def client_arrays(n: int, scale: float = 1.0, labels: list[int] | None = None) -> tuple[Any, ...]:
+    """Train and test arrays of one client with n train examples of three classes; only the train part is scaled."""
+    rng = np.random.default_rng(n)
+    y = rng.integers(0, 3, n) if labels is None else labels
+    return scale * rng.normal(size=(n, 4)), y, rng.normal(size=(4, 4)), [0, 1, 2, 0]
+
+
+def federation_of(**clients: tuple[Any, ...]) -> udjfl.Federation:
+    """A federation of the given clients' arrays."""
+    test = np.random.default_rng(99).normal(size=(6, 4))
+    return udjfl.Federation.from_arrays(clients, test=(test, [0, 1, 2, 0, 1, 2]), class_names="xyz")
+
+
+def rising(federation: udjfl.Federation) -> dict[str, float]:
+    """Uncertainties 0.1, 0.2, ... in client order."""
+    return {name: 0.1 * (place + 1) for place, name in enumerate(federation.ids)}

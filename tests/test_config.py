@@ -31,7 +31,7 @@ def test_every_mistake_is_named_with_its_value() -> None:
     by_field = {line.partition(":")[0]: line for line in found}
     assert set(by_field) == {"rounds", "lr", "momentum", "participation", "drop_out", "clients", "engine", "roundz"}
     for field, value in {"rounds": "0", "lr": "-1", "momentum": "1", "clients": "'many'", "engine": "'fast'"}.items():
-        assert by_field[field].endswith(f"got {value}")
+        assert value in by_field[field].partition(":")[2]
 
 
 def test_unknown_setting_did_you_mean() -> None:
@@ -44,8 +44,10 @@ def test_unknown_setting_did_you_mean() -> None:
 
 def test_a_choice_lists_what_can_be_chosen() -> None:
     (line,) = mistakes(TrainingSettings, loss_at="recieved")
+    assert line.startswith("loss_at: ")
+    assert "Did you mean 'received'?" in line
     for choice in ("received", "running", "final"):
-        assert repr(choice) in line
+        assert choice in line
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "nan", "inf", None, [], "", "1e999"])
@@ -163,7 +165,7 @@ def test_toml_in_another_encoding(tmp_path: Path) -> None:
 def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"config: cannot read .*none\.toml: No such file"):
         read_toml(tmp_path / "none.toml")
-    with pytest.raises(SettingsError, match="config: cannot read .*: Is a directory"):
+    with pytest.raises(SettingsError, match=r"config: cannot read .*: Is a directory"):
         read_toml(tmp_path)
 
 

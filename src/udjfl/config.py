@@ -48,7 +48,7 @@ class TrainingSettings(Settings):
     uncertainty: Annotated[
         Literal["entropy", "confidence", "ensemble"], Field(description="how a client's uncertainty is measured")
     ] = "entropy"
-    uncertainty_epochs: Annotated[int, Field(ge=1, description="epochs a client trains alone for it")] = 50
+    uncertainty_epochs: Annotated[int, Field(ge=1, description="epochs a client trains alone for it")] = 30
     uncertainty_lr: Annotated[float, Field(gt=0, description="learning rate of that training")] = 0.1
     uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
     eval_every: Annotated[int, Field(ge=1, description="rounds between evaluations (the last is always one)")] = 1

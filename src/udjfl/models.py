@@ -116,7 +116,7 @@ def _imported(name: str) -> Callable[..., nn.Module]:
         raise SettingsError(f"model: unknown name {name!r}.{did_you_mean(name, BUILT_IN)}")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise SettingsError(f"model: cannot import {name!r}: {error}; is it on PYTHONPATH?") from None
     if not callable(found):
         raise SettingsError(f"model: {name!r} is not callable; name a function or class that returns a module")
@@ -124,12 +124,11 @@ def _imported(name: str) -> Callable[..., nn.Module]:
 
 
 def _call(make: Callable[..., nn.Module], input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    required = [
-        p
-        for p in inspect.signature(make).parameters.values()
-        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) not in (0, 2):
+    if isinstance(make, nn.Module):
+        raise SettingsError("model: this is a network; give a function that makes one, so that every run starts afresh")
+    given = inspect.signature(make).parameters.values()
+    required = [p for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise SettingsError(f"model: {describe(make)} must take no arguments, or (input_shape, n_classes)")
     return make(input_shape, n_classes) if required else make()
 

@@ -119,7 +119,7 @@ class Loop:
         reports, excluded = collect(sent, self.federation.ids, len(server.vector), t, s.lr, s.momentum, s.on_bad_report)
         if reports is None:
             return None, server.buffers, excluded
-        kept = [i for i, name in enumerate(ids) if name not in excluded]
+        kept = [ids.index(name) for name in reports.ids]
         shares = reports.sizes / reports.sizes.sum()
         return reports, shares @ result.buffers[kept].cpu(), excluded
 

@@ -68,7 +68,7 @@ def simulate(
     drop_out: float = 0.0,
     on_bad_report: Literal["fail", "exclude"] = "fail",
     uncertainty: Literal["entropy", "confidence", "ensemble"] | Mapping[str, float] = "entropy",
-    uncertainty_epochs: int = 50,
+    uncertainty_epochs: int = 30,
     uncertainty_lr: float = 0.1,
     uncertainty_models: int = 5,
     eval_every: int = 1,

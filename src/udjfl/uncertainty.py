@@ -24,6 +24,9 @@ from udjfl.data import Federation
 from udjfl.engine import Engine, LocalWork
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 
+# A model can be certain to the last bit (a client with one class, say); its uncertainty is small, not zero.
+SMALLEST = 1e-12
+
 
 @dataclass(frozen=True)
 class Uncertainty:
@@ -46,7 +49,7 @@ def entropy(probabilities: Tensor) -> Tensor:
 def decompose(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Aleatoric and epistemic part for each example, from the predictions [models, examples, classes] of an ensemble."""
     aleatoric = entropy(probabilities).mean(dim=0)
-    return aleatoric, entropy(probabilities.mean(dim=0)) - aleatoric
+    return aleatoric, (entropy(probabilities.mean(dim=0)) - aleatoric).clamp_min(0)  # below zero it is rounding
 
 
 def measure(
@@ -84,12 +87,16 @@ def measure(
 
 def _summarised(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> Uncertainty:
     if kind == "confidence":
-        return Uncertainty(kind, {i: float(1 - p[0].amax(dim=1).mean()) for i, p in zip(ids, predictions, strict=True)})
+        return Uncertainty(kind, {i: _positive(1 - p[0].amax(dim=1)) for i, p in zip(ids, predictions, strict=True)})
     if kind == "entropy":
-        return Uncertainty(kind, {i: float(entropy(p[0]).mean()) for i, p in zip(ids, predictions, strict=True)})
+        return Uncertainty(kind, {i: _positive(entropy(p[0])) for i, p in zip(ids, predictions, strict=True)})
     parts = {i: decompose(p) for i, p in zip(ids, predictions, strict=True)}
     return Uncertainty(
         kind,
-        values={i: float(aleatoric.mean()) for i, (aleatoric, _) in parts.items()},
+        values={i: _positive(aleatoric) for i, (aleatoric, _) in parts.items()},
         epistemic={i: float(epistemic.mean()) for i, (_, epistemic) in parts.items()},
     )
+
+
+def _positive(each: Tensor) -> float:
+    return max(float(each.mean()), SMALLEST)

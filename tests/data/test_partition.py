@@ -61,9 +61,9 @@ def test_parsing(text: str, expected: Partition):
         ("dirichlet:0.3,0.4", "alpha is given twice"),
         ("dirichlet:alhpa=0.3", "Did you mean 'alpha'?"),
         ("iid:0.3", "iid takes no number"),
-        ("shards:0", "shard_size is 0: give at least 1"),
+        ("shards:0", "shard_size is 0: give a whole number of at least 1"),
         ("shards:1.5", "'1.5' is not a whole number"),
-        ("shards:per-client=1", "shards_per_client is 1: give at least 2"),
+        ("shards:per-client=1", "shards_per_client is 1: give a whole number of at least 2"),
     ],
 )
 def test_what_cannot_be_parsed(text: str, words: str):
@@ -80,6 +80,11 @@ def test_numbers_that_the_kind_does_not_use_are_mistakes_and_all_are_listed():
         "partition 'iid' does not use shard_size: leave it out",
         "partition alpha is -1.0: give a finite number above 0",
     )
+
+
+def test_shards_come_in_whole_numbers():
+    with pytest.raises(SettingsError, match=r"shard_size is 1\.5: give a whole number of at least 1"):
+        Partition("shards", shard_size=1.5)  # type: ignore[arg-type]
 
 
 @given(

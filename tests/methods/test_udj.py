@@ -18,7 +18,9 @@ from udjfl.methods import UDJ, FedAvg, Reports, method
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
+DEFINED_AT_ONE = [rule for rule in STEP_RULES if rule != "authors"]  # which divides by zero at exponent 1
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
+DEFINED = [(t, step) for t in THEORIES for step in (STEP_RULES if t in ("rawls", "desert") else DEFINED_AT_ONE)]
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 
 
@@ -98,14 +100,14 @@ def test_rawls_by_hand(step, beta, expected):
     close(step_of(UDJ(theory="rawls", beta=beta, step=step), two_clients()), expected)
 
 
-@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+@pytest.mark.parametrize("step", DEFINED_AT_ONE)
 def test_egalitarian_by_hand(step):
     # e = 1: the average with weights u = 1/4, 3/4, so 1/4*1 and 3/4*2. No loss enters, nor any L.
     close(step_of(UDJ(theory="egalitarian", step=step), two_clients()), (0.25, 1.5))
     close(step_of(UDJ(theory="egalitarian", step=step), two_clients(losses=[7.0, 0.01])), (0.25, 1.5))
 
 
-@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+@pytest.mark.parametrize("step", DEFINED_AT_ONE)
 def test_utilitarian_by_hand(step):
     # e = 1: the average with weights 1/u = 4 : 4/3 = 3 : 1, so 3/4*1 and 1/4*2.
     close(step_of(UDJ(theory="utilitarian", step=step), two_clients()), (0.75, 0.5))
@@ -225,19 +227,18 @@ def slow_step(reports: Reports, p: torch.Tensor, gamma: float, lipschitz: float,
         ({"theory": "desert", "beta": 2.0, "gamma": -1.0}, [-2.0] * 4),
         ({"beta": 0.5, "gamma": 0.5}, [0.5] * 4),
         ({"beta": 2.0, "gamma": 1.0, "r": -1.5}, [-3.0] * 4),
-        ({"theory": "rawls", "beta": (0.5, 1.0, 2.0, 3.0), "r": 2.0}, [1.0 + 1e-9, 2.0, 4.0, 6.0]),
+        ({"theory": "rawls", "beta": (0.25, 1.0, 2.0, 3.0), "r": 2.0}, [0.5, 2.0, 4.0, 6.0]),
+        ({"beta": (-0.5, 1.5, 2.0, -3.0), "gamma": 1.0}, [-0.5, 1.5, 2.0, -3.0]),
     ],
 )
 def test_step_rules_are_the_slow_formulas(step, params, exponents):
     reports = random_reports(momentum=0.9, steps=[2, 3, 7, 8], lr=0.2)
     gamma = params.get("gamma", {"rawls": 1.0, "desert": 0.0}.get(params.get("theory")))
     lipschitz = (1 - 0.9) / (0.2 * 5) if step == "calibrated" else 1 / 0.2  # mean steps 20/4 = 5
-    if step == "authors" and exponents[0] == 1.0 + 1e-9:
-        pytest.skip("sign(p - 1) jumps at p = 1")
     p = torch.tensor(exponents, dtype=torch.float64)
     rule = UDJ(**params, step=step)
-    close(rule.exponents(reports), p, rtol=1e-8)
-    close(step_of(rule, reports), slow_step(reports, p, gamma, lipschitz, step), rtol=1e-7)
+    close(rule.exponents(reports), p)
+    close(step_of(rule, reports), slow_step(reports, p, gamma, lipschitz, step), rtol=1e-10)
 
 
 @pytest.mark.parametrize("theory", THEORIES)
@@ -315,7 +316,7 @@ def test_all_losses_zero_is_finite(theory, step):
 
 
 @pytest.mark.parametrize("gamma", [-2.5, -1.0, 0.0, 0.3, 1.0, 4.0])
-@pytest.mark.parametrize("step", [rule for rule in STEP_RULES if rule != "authors"])
+@pytest.mark.parametrize("step", DEFINED_AT_ONE)
 def test_exponent_one_is_the_average_with_weights_u_to_the_gamma(gamma, step):
     reports = random_reports()
     weights = reports.uncertainties**gamma
@@ -516,11 +517,8 @@ def test_no_floor_for_gamma_of_zero_or_more(gamma):
 # --- diagnostics ---
 
 
-@pytest.mark.parametrize("theory", THEORIES)
-@pytest.mark.parametrize("step", STEP_RULES)
+@pytest.mark.parametrize(("theory", "step"), DEFINED)
 def test_shares_sum_to_one(theory, step):
-    if step == "authors" and theory in ("egalitarian", "utilitarian"):
-        pytest.skip("divides by zero at exponent 1")
     for dtype in (torch.float32, torch.float64):
         reports = random_reports()
         notes = notes_of(UDJ(theory=theory, step=step), random_reports(deltas=reports.deltas.to(dtype)))

@@ -24,6 +24,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 Number = TypeVar("Number", int, float)
 
+SHARDS_PER_CLIENT = 20
 FEWEST = 2  # examples a client needs: one to train on, one to test on
 DIRICHLET_ATTEMPTS = 10
 # Above this, shares are equal to within one example, and numpy's sampler overflows near the largest float.
@@ -45,8 +46,8 @@ class Partition:
 
     shards      the paper's federation: `shards_per_client` (20) label-sorted shards of `shard_size` examples (None: as
                 many as fit), from the cleanest client to the most ambiguous one
-    dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`, 0.5)
-    quantity    client sizes ~ Dirichlet(`alpha`, 1.0), labels as in the pool
+    dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`), 0.5 unless given
+    quantity    client sizes ~ Dirichlet(`alpha`), 1.0 unless given; labels as in the pool
     iid         equal sizes, labels as in the pool
     """
 
@@ -59,7 +60,8 @@ class Partition:
         if self.kind not in OPTIONS:
             raise SettingsError(f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}")
         used = set(OPTIONS[self.kind].values())
-        for field, default in (("alpha", 1.0 if self.kind == "quantity" else 0.5), ("shards_per_client", 20)):
+        defaults = {"alpha": 1.0 if self.kind == "quantity" else 0.5, "shards_per_client": SHARDS_PER_CLIENT}
+        for field, default in defaults.items():
             if field in used and getattr(self, field) is None:
                 object.__setattr__(self, field, default)
         if self.alpha is not None:
@@ -68,10 +70,10 @@ class Partition:
         mistakes = [f"partition {self.kind!r} does not use {name}: leave it out" for name in given if name not in used]
         if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
             mistakes.append(f"partition alpha is {self.alpha}: give a finite number above 0")
-        if self.shard_size is not None and self.shard_size < 1:
-            mistakes.append(f"partition shard_size is {self.shard_size}: give at least 1")
-        if self.shards_per_client is not None and self.shards_per_client < FEWEST:
-            mistakes.append(f"partition shards_per_client is {self.shards_per_client}: give at least {FEWEST}")
+        for name, least in (("shard_size", 1), ("shards_per_client", FEWEST)):
+            number = getattr(self, name)
+            if number is not None and not (isinstance(number, int) and number >= least):
+                mistakes.append(f"partition {name} is {number}: give a whole number of at least {least}")
         if mistakes:
             raise SettingsError(mistakes)
 
@@ -97,7 +99,7 @@ class Partition:
     def __str__(self) -> str:
         if self.alpha is not None:
             return f"{self.kind}:{self.alpha!r}"
-        per_client = None if self.shards_per_client == 20 else self.shards_per_client
+        per_client = None if self.shards_per_client == SHARDS_PER_CLIENT else self.shards_per_client
         numbers = {"size": self.shard_size, "per-client": per_client}
         options = ",".join(f"{name}={number}" for name, number in numbers.items() if number is not None)
         return f"{self.kind}:{options}" if options else self.kind
@@ -133,7 +135,7 @@ def cut(
 ) -> list[IndexArray]:
     """The positions that each client gets. `ambiguous` marks the ambiguous examples; only shards tell them apart."""
     if partition.kind == "shards":
-        per_client = partition.shards_per_client or 20
+        per_client = partition.shards_per_client or SHARDS_PER_CLIENT
         return shards(labels, ambiguous, clients, generator, partition.shard_size, per_client)
     if partition.alpha is None:
         return iid(labels, clients, generator)
@@ -141,7 +143,7 @@ def cut(
     return by_alpha(labels, clients, partition.alpha, generator)
 
 
-def clean_shards(clients: int, shards_per_client: int = 20) -> list[int]:
+def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> list[int]:
     """How many of each client's shards are clean: 19, 15, 10, 5, 1 for the paper's five clients.
 
     For another number of clients: the straight line from 19 to 1, rounded to whole numbers, halves away from the middle
@@ -163,7 +165,7 @@ def shards(
     clients: int,
     generator: np.random.Generator,
     shard_size: int | None = None,
-    shards_per_client: int = 20,
+    shards_per_client: int = SHARDS_PER_CLIENT,
 ) -> list[IndexArray]:
     """The paper's federation: clean and ambiguous data apart, sorted by label, cut into shards, dealt at random.
 

@@ -8,6 +8,7 @@ padding has weight zero, and a client that has run out of batches stands still.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +29,16 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
     for layer in module:
         if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
             return "it has a Flatten layer that keeps some axes"
-        if not isinstance(layer, STACKABLE):
+        if type(layer) not in STACKABLE:
             return f"it has a {type(layer).__name__} layer"
         if isinstance(layer, nn.Linear) and layer.bias is None:
             return "it has a linear layer without bias"
     if not all(p.requires_grad for p in module.parameters()):
         return "some of its parameters are frozen"
+    if sum(len(list(layer.parameters())) for layer in module) != len(list(module.parameters())):
+        return "some of its layers share parameters"
+    if any(part._forward_hooks or part._forward_pre_hooks for part in module.modules()):
+        return "it has forward hooks"
     return None
 
 
@@ -71,24 +76,26 @@ class StackedEngine(Engine):
     def _batches(self, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]) -> tuple[Tensor, Tensor]:
         """For each step and client, which examples [S, N, B] and their weights (1/batch size; 0 for padding)."""
         per_client = []
+        width = min(work.batch_size, max(len(self.train_data[row]) for row in rows))
         for row in rows:
             n = len(self.train_data[row])
             epochs = batch_order(n, work.epochs, address, self.clients[row].id)
-            full = -(-n // work.batch_size) * work.batch_size
-            padded = nn.functional.pad(epochs, (0, full - n), value=-1)
-            per_client.append(padded.view(-1, work.batch_size))
+            padded = nn.functional.pad(epochs, (0, -n % width), value=-1)
+            per_client.append(padded.view(-1, width))
         longest = max(len(batches) for batches in per_client)
         index = torch.stack([_padded(batches, longest, fill=-1) for batches in per_client], dim=1)
         real = (index >= 0).to(torch.float32)
         weight = real / real.sum(dim=2, keepdim=True).clamp_min(1)
-        width = int(real.sum(dim=2).max())  # no batch is wider than its largest: small clients need no padding to batch_size
-        return index.clamp_min(0)[:, :, :width].to(self.device), weight[:, :, :width].to(self.device)
+        # Padding repeats the batch's first example, so that it cannot bring in a number the batch does not have.
+        index = torch.where(index >= 0, index, index[:, :, :1]).clamp_min(0)
+        return index.to(self.device), weight.to(self.device)
 
     def _descend(self, parameters: list[Tensor], rows: Tensor, index: Tensor, weight: Tensor, work: LocalWork) -> Tensor:
         """SGD with momentum on all clients at once, in place; the sum of each client's batch losses."""
         velocities: list[Tensor] = []
         total = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
-        for step_index, step_weight in zip(index, weight, strict=True):
+        all_active = (weight[:, :, 0] > 0).all(dim=1).tolist()
+        for step, (step_index, step_weight) in enumerate(zip(index, weight, strict=True)):
             x, y = self.x[rows[:, None], step_index], self.y[rows[:, None], step_index]
             logits = self._forward(parameters, x)
             each = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(step_weight)
@@ -102,15 +109,18 @@ class StackedEngine(Engine):
                     if velocities
                     else list(gradients)
                 )
-                rate = active * work.lr
                 for p, v in zip(parameters, velocities, strict=True):
-                    p.sub_(v * rate.view(-1, *[1] * (v.ndim - 1)))
+                    if all_active[step]:
+                        p.sub_(v, alpha=work.lr)
+                    else:
+                        p.copy_(torch.where(active.view(-1, *[1] * (v.ndim - 1)), p - work.lr * v, p))
         return total
 
     def _forward(self, parameters: list[Tensor], x: Tensor) -> Tensor:
         """The module's forward pass with a client axis in front: x [N, B, features] -> logits [N, B, classes]."""
         values = iter(parameters)
-        for layer in self.module.children():
+        layers = cast(nn.Sequential, self.module)
+        for layer in layers:
             if isinstance(layer, nn.Linear):
                 weight, bias = next(values), next(values)
                 x = torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))

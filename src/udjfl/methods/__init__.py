@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from pydantic import ValidationError
-
-from udjfl.config import sentences
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods.base import Diagnostics, Method, Reports, State, parameters, weighted_sum
 from udjfl.methods.fedavg import FedAvg
@@ -32,9 +28,8 @@ def method(name: str, /, **params: Any) -> Method:
     target, preset = ALIASES.get(name, (name, {}))
     try:
         return METHODS[target](**{**preset, **params})
-    except ValidationError as error:
-        known = [field.name for field in fields(METHODS[target])]  # type: ignore[arg-type]  # every method is a dataclass
-        raise SettingsError([f"{name}: {line}" for line in sentences(error, known, "parameter")]) from None
+    except SettingsError as error:  # in the words of whoever asked: by a short name, if that is what they used
+        raise SettingsError([name + line.removeprefix(target) for line in error.mistakes]) from None
 
 
 def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
@@ -46,7 +41,7 @@ def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
         if not equals:
             raise SettingsError(f"method: {text!r} has {pair!r} where key=value was expected, as in udj:theory=rawls:beta=5")
         params[key.strip()] = value.strip()
-    return method(name, **{**params, **(extra or {})})
+    return method(name.strip(), **{**params, **(extra or {})})
 
 
 __all__ = [

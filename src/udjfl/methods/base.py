@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
+import numpy as np
 import pydantic.dataclasses
 import torch
 from torch import Tensor
 
+from udjfl.config import sentences
 from udjfl.errors import ReportError, SettingsError
 from udjfl.ordering import client_order
 
@@ -57,6 +60,10 @@ class Reports:
         ids = [str(name) for name in self.ids]
         if not ids or len(set(ids)) != len(ids):
             raise SettingsError("Reports.ids: give each reporting client once, and at least one client")
+        if not 0 < self.lr < float("inf"):
+            raise SettingsError(f"Reports.lr: is {self.lr}; it must be a finite number above zero")
+        if not 0 <= self.momentum < 1:
+            raise SettingsError(f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1")
         order = sorted(range(len(ids)), key=lambda row: client_order(ids[row]))
         store = object.__setattr__  # the fields are frozen for everyone else
         store(self, "deltas", _rows(self.deltas, "deltas", len(ids), order))
@@ -94,7 +101,14 @@ class Reports:
 
 
 def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
-    tensor = torch.as_tensor(values)
+    try:
+        if isinstance(values, Sequence) and any(isinstance(row, Tensor) for row in values):
+            tensor = torch.stack([torch.as_tensor(row) for row in values])
+        else:
+            # By way of a numpy copy: plain numbers keep their digits, and read-only arrays are welcome.
+            tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise SettingsError(f"Reports.{name}: is not a table of numbers with one row per client ({error})") from None
     if tensor.ndim == 0 or tensor.shape[0] != n_clients:
         raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
     return tensor[order]
@@ -111,6 +125,8 @@ def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
             return name, f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)"
         if name in ("sizes", "steps") and value <= 0:
             return name, f"is {value:g}; it must be above zero"
+        if name == "positions" and value < 0:
+            return name, f"is {value:g}; places count from 0"
     return None
 
 
@@ -124,7 +140,19 @@ def parameters(kind: type[MethodType]) -> type[MethodType]:
     Unknown or ill-typed parameters are refused, and text from a command line is converted.
     """
     config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
-    return cast(type[MethodType], pydantic.dataclasses.dataclass(kind, frozen=True, config=config))
+    made: Any = pydantic.dataclasses.dataclass(kind, frozen=True, config=config)
+    plain_init = made.__init__
+
+    @functools.wraps(plain_init)
+    def checked_init(self: Any, *args: Any, **params: Any) -> None:
+        try:
+            plain_init(self, *args, **params)
+        except pydantic.ValidationError as error:
+            known = [field.name for field in fields(made)]
+            raise SettingsError([f"{made.name}: {line}" for line in sentences(error, known, "parameter")]) from None
+
+    made.__init__ = checked_init
+    return cast(type[MethodType], made)
 
 
 class Method(ABC):
@@ -161,10 +189,17 @@ class Method(ABC):
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
 
     @property
+    def changed(self) -> dict[str, Any]:
+        """The parameters that differ from their defaults."""
+        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        return {name: value for name, value in self.params.items() if value != defaults[name]}
+
+    @property
     def label(self) -> str:
         """A short name for tables: the title and the parameters that differ from their defaults."""
-        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]  # type: ignore[arg-type]
-        inside = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in changed)
+        inside = ", ".join(
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.changed.items()
+        )
         return f"{self.title} ({inside})" if inside else self.title
 
 

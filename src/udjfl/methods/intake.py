@@ -40,13 +40,15 @@ def collect(
 ) -> tuple[Reports | None, dict[str, str]]:
     """The usable reports as one, and for each client left out the reason. None if nothing usable came.
 
-    With policy 'fail' the first unusable report raises `ReportError`; with 'exclude' the round goes on without it.
+    With policy 'fail' the first unusable report raises `ReportError`; with 'exclude' the round goes on without it. A client
+    that reports twice keeps its place with its first usable report.
     """
     place = {name: row for row, name in enumerate(all_ids)}
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
+    expected = {name for report in sent for name in report.extras}
     for report in sorted(sent, key=lambda report: client_order(report.id)):
-        error = _problem(report, place, usable, n_parameters, round)
+        error = _problem(report, place, usable, n_parameters, round) or _extra_problem(report, expected, usable, round)
         if error is None:
             usable[report.id] = report
         elif policy == "fail":
@@ -89,3 +91,18 @@ def _problem(
     }
     problem = number_problem(numbers) if torch.isfinite(report.delta).all() else NOT_FINITE
     return ReportError(report.id, *problem, round) if problem else None
+
+
+def _extra_problem(
+    report: ClientReport, expected: set[str], usable: Mapping[str, ClientReport], round: int
+) -> ReportError | None:
+    for name in sorted(expected):
+        if name not in report.extras:
+            return ReportError(report.id, name, "is missing; the method needs it of every client", round)
+        value = torch.as_tensor(report.extras[name])
+        if value.is_floating_point() and not torch.isfinite(value).all():
+            return ReportError(report.id, name, "has values that are NaN or infinite", round)
+        shapes = {torch.as_tensor(other.extras[name]).shape for other in usable.values()}
+        if shapes and value.shape not in shapes:
+            return ReportError(report.id, name, f"has shape {list(value.shape)}, unlike the clients before it", round)
+    return None

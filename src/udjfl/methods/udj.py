@@ -31,7 +31,7 @@ As beta grows the objective tends to the largest H_i; the uncertainties drop out
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -43,7 +43,10 @@ from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, param
 Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
 StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
 Beta = float | tuple[float, ...] | dict[str, float]
+Number = TypeVar("Number", float, Tensor)
 
+# Chosen by measurement: docs/steps.md.
+DEFAULT_STEP: StepRule = "calibrated"
 SMALLEST_LOSS = 1e-10
 # A client whose uncertainty is below this share of the largest is treated as if it had this share wherever 1/u enters.
 UNCERTAINTY_FLOOR = 0.01
@@ -58,31 +61,31 @@ class UDJ(Method):
     title: ClassVar[str] = "UDJ-FL"
     paper: ClassVar[str] = "Carey & Wu, FAccT 2025"
     grade: ClassVar[Grade] = "verified"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "uncertainties"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps", "uncertainties"})
 
     theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
     beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
     gamma: Annotated[float | None, Field(description="power of the uncertainty; any real number")] = None
     r: Annotated[float | None, Field(description="exponent = r*beta; left out: as the theory has it, else 1")] = None
-    step: Annotated[StepRule, Field(description="how long the step is; see docs/steps.md")] = "calibrated"
+    step: Annotated[StepRule, Field(description="how long the step is; see docs/steps.md")] = DEFAULT_STEP
 
     @classmethod
-    def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = "calibrated") -> UDJ:
+    def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
         """Lift the client with the most uncertain data."""
         return cls(theory="rawls", beta=beta, gamma=gamma, step=step)
 
     @classmethod
-    def egalitarian(cls, gamma: float = 1.0, step: StepRule = "calibrated") -> UDJ:
+    def egalitarian(cls, gamma: float = 1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
         """Serve all clients alike."""
         return cls(theory="egalitarian", gamma=gamma, step=step)
 
     @classmethod
-    def utilitarian(cls, beta: Beta = 0.0, gamma: float = -1.0, step: StepRule = "calibrated") -> UDJ:
+    def utilitarian(cls, beta: Beta = 0.0, gamma: float = -1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
         """The best model on the whole."""
         return cls(theory="utilitarian", beta=beta, gamma=gamma, step=step)
 
     @classmethod
-    def desert(cls, beta: Beta | None = None, gamma: float = 0.0, step: StepRule = "calibrated") -> UDJ:
+    def desert(cls, beta: Beta | None = None, gamma: float = 0.0, step: StepRule = DEFAULT_STEP) -> UDJ:
         """Reward the clients that bring good data."""
         return cls(theory="desert", beta=beta, gamma=gamma, step=step)
 
@@ -94,72 +97,106 @@ class UDJ(Method):
 
     @model_validator(mode="after")
     def _is_a_point_of_the_family(self) -> UDJ:
+        """Fill in what the theory sets, so that `params` says what is computed, and refuse what is no point at all."""
         if self.theory is None and (self.beta is None or self.gamma is None):
             raise ValueError(
-                "udj needs theory (rawls, egalitarian, utilitarian or desert), or both beta and gamma for a point by hand"
+                "needs theory (rawls, egalitarian, utilitarian or desert), or both beta and gamma for a point by hand"
             )
-        if self.theory in ("rawls", "utilitarian") and isinstance(self.beta, float) and self.beta < 0:
-            raise ValueError(f"beta is {self.beta:g}; {self.theory} needs beta >= 0")
+        if self.gamma is None:
+            object.__setattr__(self, "gamma", PAPER_GAMMA[self.theory or ""])
+        if self.beta is None:
+            object.__setattr__(self, "beta", PAPER_BETA.get(self.theory or ""))
+        if self.theory in ("rawls", "utilitarian") and any(beta < 0 for beta in _numbers(self.beta)):
+            raise ValueError(f"beta is {self.beta}; {self.theory} needs beta >= 0")
+        betas = _numbers(self.beta)
+        if self.step == "authors" and betas and all(self._exponent(beta) == 1 for beta in betas):
+            raise ValueError(
+                "step='authors' divides by zero at exponent 1, as the authors' code does; use step='calibrated' or 'normalised'"
+            )
         return self
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The parameters that differ from the theory's own."""
+        usual = UDJ(theory=self.theory).params if self.theory else {"theory": None, "r": None, "step": DEFAULT_STEP}
+        return {name: value for name, value in self.params.items() if name not in usual or value != usual[name]}
+
+    @property
+    def label(self) -> str:
+        name = f"{self.title} {self.theory}" if self.theory else self.title
+        return super().label.replace(self.title, name, 1)
+
+    def init(self, n_clients: int, n_parameters: int) -> State:  # noqa: ARG002 - the family keeps no state
+        if isinstance(self.beta, tuple) and len(self.beta) != n_clients:
+            raise SettingsError(f"udj: beta has {len(self.beta)} values for {n_clients} clients; give one for each")
+        return {}
 
     def exponents(self, reports: Reports) -> Tensor:
         """p_i for each reporting client."""
-        beta = self._betas(reports)
+        return self._exponent(self._betas(reports))
+
+    def _exponent(self, beta: Number) -> Number:
         if self.r is None and self.theory in ("rawls", "utilitarian"):
-            return 1.0 + beta  # r = 1 + 1/beta; this form also holds in the limit beta -> 0
+            return beta + 1.0  # r = 1 + 1/beta; this form also holds in the limit beta -> 0
         sign = -1.0 if self.theory == "desert" else 1.0
-        return sign * (1.0 if self.r is None else self.r) * beta
+        return beta * (sign * (1.0 if self.r is None else self.r))
 
     def _betas(self, reports: Reports) -> Tensor:
-        beta = self.beta if self.beta is not None else PAPER_BETA.get(self.theory or "")
+        beta = self.beta
         if beta is None:  # desert: the paper's beta_i, over the clients of this round
             inverse = 1.0 / floored(reports.uncertainties)
             return inverse / inverse.sum()
         if isinstance(beta, dict):
             missing = [name for name in reports.ids if name not in beta]
             if missing:
-                raise SettingsError(f"beta: no value for client {missing[0]!r}; give one for each client")
+                raise SettingsError(f"udj: beta: no value for client {missing[0]!r}; give one for each client")
             beta = tuple(beta[name] for name in reports.ids)
         elif isinstance(beta, tuple):
             if len(beta) <= int(reports.positions.max()):
-                raise SettingsError(f"beta: has {len(beta)} values, fewer than there are clients; give one for each")
+                raise SettingsError(f"udj: beta: has {len(beta)} values, fewer than there are clients; give one for each")
             beta = tuple(beta[place] for place in reports.positions.tolist())
         return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         p = self.exponents(reports)
-        gamma = self.gamma if self.gamma is not None else PAPER_GAMMA[self.theory or ""]
+        gamma = self.gamma or 0.0
         u = floored(reports.uncertainties) if gamma < 0 else reports.uncertainties
         H = reports.losses.clamp_min(SMALLEST_LOSS)
-        squared = reports.deltas.to(torch.float64).square().sum(dim=1)
 
         # In logarithms, less the largest: a common factor cancels, and no power can overflow.
         log_c = p.abs().log() + gamma * (u / u.sum()).log() + (p - 1) * H.log()
         if torch.isneginf(log_c).all():
-            raise SettingsError("beta: the exponent r*beta is 0 for every client, so no loss enters; use beta other than 0")
+            raise SettingsError("udj: beta: the exponent r*beta is 0 for every client, so no loss enters; choose another")
         c = (log_c - log_c.max()).exp()
 
-        L = (1 - reports.momentum) / (reports.lr * reports.steps.mean()) if self.step == "calibrated" else 1 / reports.lr
-        k = (p - 1) * L * squared / H  # |D_i|^2 / L = L |theta - theta_i|^2
-        numerator, denominator = self._signed(c, p, k)
-        length = denominator.sum()
+        k = self._curvature(p, H, reports)
+        sign = p.sign() if self.step in ("paper", "authors") else torch.ones_like(p)
+        repair = (p - 1).sign() if self.step == "authors" else torch.ones_like(p)
+        length = (sign * repair * c * (1 + k)).sum()
         if length == 0:
-            raise SettingsError(f"step={self.step!r} divides by zero here; use step='calibrated' or 'normalised'")
-        factors = numerator / length
+            raise SettingsError(f"udj: step={self.step!r} divides by zero here; use step='calibrated' or 'normalised'")
+        factors = sign * c / length
         step = weighted_sum(factors, reports.deltas)
-        return state, step, diagnostics(reports, step, c, factors, k, u)
+        uses_inverse = gamma < 0 or self.beta is None
+        below = reports.uncertainties < floored(reports.uncertainties)
+        return state, step, diagnostics(reports.deltas, step, c, factors, k, below & uses_inverse)
 
-    def _signed(self, c: Tensor, p: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """What multiplies each client's delta, and each client's part of what the sum is divided by."""
-        match self.step:
-            case "paper":
-                return p.sign() * c, p.sign() * c * (1 + k)
-            case "authors":
-                return p.sign() * c, p.sign() * c * (1 + k) * (p - 1).sign()
-            case "normalised":
-                return c, c
-            case "safe" | "calibrated":
-                return c, c * (1 + k.abs())
+    def _curvature(self, p: Tensor, H: Tensor, reports: Reports) -> Tensor:
+        """k_i as this rule has it: (p-1) |D|^2 / (L H), where |D|^2 / L = L |theta - theta_i|^2."""
+        if self.step == "normalised":
+            return torch.zeros_like(p)
+        L = 1 / reports.lr
+        if self.step == "calibrated":
+            L = (1 - reports.momentum) / (reports.lr * float(reports.steps.mean()))
+        k = (p - 1) * L * reports.deltas.to(torch.float64).square().sum(dim=1) / H
+        return k if self.step in ("paper", "authors") else k.abs()
+
+
+def _numbers(beta: Beta | None) -> tuple[float, ...]:
+    """Every number in a beta, however it was given."""
+    if beta is None:
+        return ()
+    return tuple(beta.values()) if isinstance(beta, dict) else beta if isinstance(beta, tuple) else (beta,)
 
 
 def floored(uncertainties: Tensor) -> Tensor:
@@ -167,15 +204,15 @@ def floored(uncertainties: Tensor) -> Tensor:
     return uncertainties.clamp_min(UNCERTAINTY_FLOOR * float(uncertainties.max()))
 
 
-def diagnostics(reports: Reports, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, u: Tensor) -> Diagnostics:
+def diagnostics(deltas: Tensor, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, was_floored: Tensor) -> Diagnostics:
     """Per client: weight (sums to 1), share of the step (projection on it, sums to 1), curvature term; and the scale."""
     direction = step.to(torch.float64)
-    along = reports.deltas.to(torch.float64) @ direction
+    along = deltas.to(torch.float64) @ direction
     length = direction.square().sum()
     return {
         "weight": c / c.sum(),
         "step_share": factors * along / length if length > 0 else torch.zeros_like(c),
         "curvature": k,
-        "floored": (u > reports.uncertainties).to(torch.float64),
+        "floored": was_floored.to(torch.float64),
         "step_scale": factors.sum(),
     }

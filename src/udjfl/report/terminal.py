@@ -83,13 +83,18 @@ def _metric_table(comparison: Comparison) -> Table:
 
 
 def _name(row: MethodSummary) -> Text:
-    theory, params = row.method.theory, row.method.label.removeprefix(row.method.title).strip(" ()")
-    first = theory.capitalize() if theory else row.method.title
-    others = ", ".join(part for part in params.split(", ") if part and not part.startswith("theory="))
-    below = f"{row.method.title} {others}".strip() if theory else others
-    if row.method.grade != "verified":
-        below = f"{below} ({row.method.grade})".strip()
-    return Text.assemble(first, (f"\n{below}" if below else "", "dim"))
+    """The theory, if there is one, and below it the method; with the parameters that differ from the usual."""
+    method = row.method
+    notes = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in method.changed.items()]
+    if method.grade != "verified":
+        notes.append(method.grade)
+    below = [method.title] if method.theory else []
+    first = method.theory.capitalize() if method.theory else method.title
+    return (
+        Text("\n", style="dim").join([Text(first, style="default"), Text(" ".join([*below, *notes]))])
+        if below or notes
+        else Text(first)
+    )
 
 
 def _metric_cell(metric: Metric, row: MethodSummary) -> Text:

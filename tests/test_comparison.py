@@ -1,0 +1,276 @@
+"""Several methods on the same federations: what is shared, what is reported, and what is refused."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from conftest import few_rounds, make_federation
+
+import udjfl
+from udjfl.comparison import THEORY_METRIC, Comparison, chosen_methods, compare
+from udjfl.config import CompareSettings, TrainingSettings
+from udjfl.errors import DivergedError, SettingsError
+from udjfl.methods import ALIASES, METHODS
+from udjfl.metrics import METRICS, paired, summarise
+
+SHORT: dict[str, Any] = {"rounds": 3, "hidden": 5, "uncertainty_epochs": 2}
+ISSUE_METRICS = {
+    "global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain",
+    "worst_accuracy", "mean_accuracy", "std", "psi", "pearson_r",
+}  # fmt: skip
+
+
+def settings(**changes: Any) -> CompareSettings:
+    return CompareSettings(**{**SHORT, "methods": ["rawls", "fedavg"], "seeds": [0, 3], **changes})
+
+
+def labels(found: list[udjfl.Method]) -> list[str]:
+    return [method.label for method in found]
+
+
+# Which methods
+
+
+def test_fedavg_is_always_first_and_once() -> None:
+    for names in (["rawls"], ["rawls", "fedavg"], ["fedavg", "rawls", "rawls"], ["rawls", "fedavg:weights=size"]):
+        assert labels(chosen_methods(settings(methods=names))) == ["FedAvg", "UDJ-FL (theory=rawls)"]
+    both = chosen_methods(settings(methods=["fedavg:weights=uniform"]))
+    assert both == [udjfl.FedAvg(), udjfl.FedAvg(weights="uniform")]
+
+
+def test_all_is_every_method_and_every_named_point_of_a_family() -> None:
+    found = chosen_methods(settings(methods=["all"]))
+    assert {method.name for method in found} == set(METHODS)
+    assert {method.theory for method in found} >= set(ALIASES)
+    assert found[0] == udjfl.FedAvg()
+    assert len(found) == len(set(labels(found)))
+
+
+def test_parameters_go_to_the_methods_that_have_them() -> None:
+    found = chosen_methods(settings(methods=["fedavg", "rawls", "utilitarian"], params={"beta": 2, "step": "safe"}))
+    assert found == [
+        udjfl.FedAvg(),
+        udjfl.UDJ(theory="rawls", beta=2.0, step="safe"),
+        udjfl.UDJ(theory="utilitarian", beta=2.0, step="safe"),
+    ]
+
+
+def test_parameters_can_complete_a_method_that_needs_them() -> None:
+    """`udjfl compare --methods udj -p beta=2 -p gamma=1`: without its parameters udj cannot be built at all."""
+    assert chosen_methods(settings(methods=["udj"], params={"theory": "rawls"}))[1:] == [udjfl.UDJ(theory="rawls")]
+    found = chosen_methods(settings(methods=["udj"], params={"beta": 2, "gamma": 1}))
+    assert found[1:] == [udjfl.UDJ(beta=2.0, gamma=1.0)]
+
+
+def test_every_mistake_in_methods_and_parameters_is_reported() -> None:
+    with pytest.raises(SettingsError) as caught:
+        chosen_methods(settings(methods=["rawlz", "fedavg", "fedaverage", "udj:theory=rawls:beta"]))
+    text = "\n".join(caught.value.mistakes)
+    assert len(caught.value.mistakes) == 3
+    for part in ("'rawlz'. Did you mean 'rawls'?", "'fedaverage'. Did you mean 'fedavg'?", "'beta' where key=value"):
+        assert part in text
+    with pytest.raises(SettingsError) as caught:
+        chosen_methods(settings(methods=["rawls", "egalitarian"], params={"gamma": "much", "step": "long"}))
+    assert sorted({sentence.split(": ")[1] for sentence in caught.value.mistakes}) == ["gamma", "step"]
+
+
+def test_every_unknown_parameter_is_reported_with_a_hint() -> None:
+    with pytest.raises(SettingsError) as caught:
+        chosen_methods(settings(methods=["rawls"], params={"bta": 1, "gama": 2, "beta": 3}))
+    assert len(caught.value.mistakes) == 2
+    for wrong, right in (("bta", "beta"), ("gama", "gamma")):
+        assert any(repr(wrong) in sentence and f"Did you mean {right!r}?" in sentence for sentence in caught.value.mistakes)
+
+
+def test_an_unknown_method_does_not_hide_an_unknown_parameter() -> None:
+    with pytest.raises(SettingsError) as caught:
+        chosen_methods(settings(methods=["rawls", "fedaverage"], params={"no_method_has_this": 1}))
+    assert "fedaverage" in str(caught.value)
+    assert "no_method_has_this" in str(caught.value)
+
+
+# What is compared
+
+
+def test_methods_share_data_and_uncertainties_seed_by_seed() -> None:
+    made = []
+
+    def federation(seed: int) -> udjfl.Federation:
+        made.append(seed)
+        return make_federation(seed=seed)
+
+    stages: list[tuple[str, int, str]] = []
+    compared = compare(
+        settings(), federation=federation, progress=lambda method, seed, stage, *_: stages.append((method.name, seed, stage))
+    )
+    assert made == [0, 3]  # each seed's data are made once, for all methods
+    # Uncertainties are measured once a seed, with the first method.
+    assert [(name, seed) for name, seed, stage in stages if stage == "uncertainty"] == [("fedavg", 0), ("fedavg", 3)]
+    fedavg, rawls = compared.rows
+    assert rawls.uncertainty == fedavg.uncertainty
+    for place, seed in enumerate((0, 3)):
+        alone = few_rounds(make_federation(seed=seed), seed=seed)
+        against = few_rounds(make_federation(seed=seed), "rawls", seed=seed, reference=alone)
+        for row, one in ((fedavg, alone), (rawls, against)):
+            assert {key: summary.values[place] for key, summary in row.metrics.items()} == {"psi": 0.0} | one.metrics
+            assert {name: summary.values[place] for name, summary in row.client_accuracy.items()} == one.client_accuracy
+            assert {name: summary.values[place] for name, summary in row.uncertainty.items()} == one.uncertainty
+
+
+def test_the_named_data_are_loaded_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(name: str, **how: Any) -> udjfl.Federation:
+        asked.append((name, how))
+        return make_federation()
+
+    monkeypatch.setattr("udjfl.comparison.load", load)
+    compare(settings(data="dirty-digits", clients=3, partition="iid", seeds=[4, 2]))
+    assert asked == [("dirty-digits", {"clients": 3, "partition": "iid", "seed": seed}) for seed in (4, 2)]
+
+
+def test_own_federation_and_own_methods(federation: udjfl.Federation) -> None:
+    methods = [udjfl.UDJ.desert(), udjfl.FedAvg()]
+    compared = compare(settings(methods=["rawls"]), federation=federation, methods=methods)
+    assert [row.method for row in compared.rows] == [udjfl.FedAvg(), udjfl.UDJ.desert()]
+    assert compared.data == federation.name == "own data"
+    # One federation: only the training is seeded, so the seeds still differ.
+    assert len(set(compared.rows[0].uncertainty["client-1"].values)) == 2
+
+
+def test_the_reference_has_psi_zero_and_no_test_against_itself(federation: udjfl.Federation) -> None:
+    fedavg, rawls = compare(settings(), federation=federation).rows
+    assert fedavg.metrics["psi"].values == (0.0, 0.0)
+    assert fedavg.against_fedavg == {}
+    assert set(rawls.against_fedavg) == ISSUE_METRICS
+    for key, test in rawls.against_fedavg.items():
+        ours, theirs = rawls.metrics[key], fedavg.metrics[key]
+        assert test == paired(ours.values, theirs.values)
+        assert ours == summarise(ours.values)
+
+
+# As plain values
+
+
+def plain(compared: Comparison) -> dict[str, Any]:
+    """Through JSON and back, which refuses NaN, infinities and anything that is not a plain value."""
+    back: dict[str, Any] = json.loads(json.dumps(compared.as_dict(), allow_nan=False))
+    return back
+
+
+def test_the_json_document_has_the_promised_keys(federation: udjfl.Federation) -> None:
+    how = settings(methods=["rawls:beta=5", "egalitarian"], uncertainty="ensemble", uncertainty_models=2)
+    document = plain(compare(how, federation=federation))
+    assert [row["theory"] for row in document["methods"]] == [None, "rawls", "egalitarian"]
+    for row in document["methods"]:
+        assert set(row) >= {"method", "theory", "params", "seeds", "client_accuracy", "uncertainty"} | ISSUE_METRICS
+        assert row["seeds"] == [0, 3]
+        summaries = [row[key] for key in ISSUE_METRICS]
+        for by_client in (row["client_accuracy"], row["uncertainty"]):
+            assert list(by_client) == list(federation.ids)
+            summaries += by_client.values()
+        for summary in summaries:
+            assert set(summary) == {"mean", "ci95", "values"}
+            assert len(summary["values"]) == 2
+    rawls = document["methods"][1]
+    assert (rawls["method"], rawls["params"]["theory"], rawls["params"]["beta"]) == ("udj", "rawls", 5.0)
+    # Two values x and y: their mean, and an interval of t(0.975, 1) = 12.7062 times |x - y| / 2 around it.
+    x, y = rawls["mean_accuracy"]["values"]
+    assert rawls["mean_accuracy"]["mean"] == pytest.approx((x + y) / 2)
+    low, high = rawls["mean_accuracy"]["ci95"]
+    assert high - low == pytest.approx(12.7062 * abs(x - y), rel=1e-4)
+
+
+def test_one_client_and_one_seed_are_undefined_not_nan() -> None:
+    document = plain(compare(settings(seeds=1), federation=make_federation(n_clients=1)))
+    for row in document["methods"]:
+        assert row["psi"] == {"mean": None, "ci95": None, "values": [None]}
+        assert row["pearson_r"] == {"mean": None, "ci95": None, "values": [None]}
+        assert row["std"] == {"mean": 0.0, "ci95": None, "values": [0.0]}
+        assert "pearson_r" in row["undefined"]
+    assert document["methods"][1]["against_fedavg"]["psi"]["p"] is None
+
+
+@udjfl.parameters
+class DivergesSometimes(udjfl.Method):
+    """Takes an infinite step when client 1 is small: on the federation of seed 3 below."""
+
+    name: ClassVar[str] = "diverges"
+    title: ClassVar[str] = "Diverges sometimes"
+    theory = None
+    paper: ClassVar[str] = "none"
+    grade: ClassVar[Literal["verified", "partial", "recalled"]] = "recalled"
+
+    def aggregate(self, state: Any, reports: udjfl.Reports) -> Any:
+        step = reports.deltas.mean(dim=0)
+        return state, step * math.inf if float(reports.sizes[0]) < 20 else step, {"weight": torch.ones(len(reports))}
+
+
+def by_seed(seed: int) -> udjfl.Federation:
+    return make_federation(seed=seed, n=24 - seed * 2)  # seed 3: client 1 has 18 examples
+
+
+def test_a_method_that_diverges_on_one_seed() -> None:
+    """Every list of values still has one place per seed, so that a reader can pair them."""
+    document = plain(compare(settings(), federation=by_seed, methods=[DivergesSometimes()]))
+    fedavg, row = document["methods"]
+    assert list(row["failed"]) == ["3"]
+    assert "round 1" in row["failed"]["3"]
+    assert row["global_accuracy"]["values"][0] is not None
+    assert row["global_accuracy"]["values"][1] is None
+    assert row["against_fedavg"]["std"]["n"] == 1
+    for client in ("client-1", "client-3"):
+        assert row["client_accuracy"][client]["values"][0] is not None
+        assert row["client_accuracy"][client]["values"][1:] == [None]
+        assert row["uncertainty"][client] == fedavg["uncertainty"][client]
+    assert fedavg["failed"] == {}
+
+
+def test_a_method_that_diverges_on_every_seed() -> None:
+    small = make_federation(n=10)
+    row = plain(compare(settings(), federation=small, methods=[DivergesSometimes()]))["methods"][1]
+    assert list(row["failed"]) == ["0", "3"]
+    assert row["std"] == {"mean": None, "ci95": None, "values": [None, None]}
+    assert row["client_accuracy"]["client-1"]["values"] == [None, None]
+
+
+def test_a_reference_that_fails_stops_the_comparison(federation: udjfl.Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(udjfl.FedAvg, "aggregate", lambda self, state, reports: (state, reports.deltas[0] * math.nan, {}))
+    with pytest.raises(DivergedError, match="FedAvg"):
+        compare(settings(), federation=federation)
+
+
+# Kept in a folder
+
+
+def test_a_comparison_kept_in_a_folder_is_the_same(federation: udjfl.Federation, tmp_path: Path) -> None:
+    how = settings(uncertainty="ensemble", uncertainty_models=2)
+    kept = compare(how, federation=federation, out=tmp_path / "kept")
+    assert plain(kept) == plain(compare(how, federation=federation))
+    assert json.loads((tmp_path / "kept" / "comparison.json").read_text()) == plain(kept)
+    runs = sorted(path.parent for path in (tmp_path / "kept").rglob("result.json"))
+    assert len(runs) == 4
+    # Every run of a seed holds the same uncertainties, epistemic part included.
+    for seed in (0, 3):
+        texts = {(run / "uncertainty.json").read_text() for run in runs if run.parent.name == f"seed-{seed}"}
+        assert len(texts) == 1
+    again = compare(how, federation=federation, out=tmp_path / "kept", resume=True)
+    assert plain(again) == plain(kept)
+
+
+def test_each_theory_has_its_metric() -> None:
+    assert set(THEORY_METRIC) == set(ALIASES)
+    assert set(THEORY_METRIC.values()) <= {metric.key for metric in METRICS}
+
+
+def test_comparing_trains_as_simulate_does_by_default() -> None:
+    """The same defaults in both, so that a number from one can be found with the other."""
+    defaults = {name: p.default for name, p in inspect.signature(udjfl.simulate).parameters.items()}
+    for name, about in TrainingSettings.model_fields.items():
+        assert defaults[name] == about.default, name

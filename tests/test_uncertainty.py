@@ -1,0 +1,191 @@
+"""What a client's model is unsure of: the formulas on known distributions, and the measurement on known data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import udjfl
+from udjfl.config import TrainingSettings
+from udjfl.engine import SerialEngine, choose, one_thread
+from udjfl.models import build
+from udjfl.uncertainty import Uncertainty, decompose, entropy, measure
+
+KINDS = ["entropy", "confidence", "ensemble"]
+
+
+def rows(*distributions: list[float]) -> Tensor:
+    return torch.tensor(distributions, dtype=torch.float64)
+
+
+def random_ensemble(members: int = 4, examples: int = 50, classes: int = 5) -> Tensor:
+    """Predictions [members, examples, classes], from nearly certain to nearly uniform."""
+    generator = torch.Generator().manual_seed(0)
+    scale = torch.logspace(-3, 1.5, examples, dtype=torch.float64).unsqueeze(1)
+    return (scale * torch.randn(members, examples, classes, generator=generator, dtype=torch.float64)).softmax(dim=-1)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_entropy_of_the_uniform_distribution_is_ln_c(classes: int) -> None:
+    assert entropy(rows([1 / classes] * classes)).item() == pytest.approx(math.log(classes))
+
+
+def test_entropy_by_hand() -> None:
+    # One-hot: 0, with 0 ln 0 = 0. (1/2, 1/4, 1/4): 1/2 ln 2 + 2/4 ln 4 = 1.5 ln 2.
+    values = entropy(rows([0.0, 1.0, 0.0], [0.5, 0.25, 0.25]))
+    assert values.tolist() == pytest.approx([0.0, 1.5 * math.log(2)])
+    assert values[0].item() == 0.0
+
+
+def test_decompose_by_hand() -> None:
+    """Two certain members that contradict each other: nothing is due to the data, ln 2 is due to the model."""
+    aleatoric, epistemic = decompose(torch.stack([rows([1.0, 0.0]), rows([0.0, 1.0])]))
+    assert aleatoric.tolist() == [0.0]
+    assert epistemic.tolist() == pytest.approx([math.log(2)])
+
+
+def test_the_parts_add_up() -> None:
+    predictions = random_ensemble()
+    aleatoric, epistemic = decompose(predictions)
+    assert aleatoric.shape == epistemic.shape == (50,)
+    torch.testing.assert_close(aleatoric + epistemic, entropy(predictions.mean(dim=0)))
+    torch.testing.assert_close(aleatoric, sum(entropy(member) for member in predictions) / 4)
+    # Mutual information, written as a Kullback-Leibler divergence, which cannot be negative.
+    mean = predictions.mean(dim=0)
+    divergence = (predictions * (predictions / mean).log()).sum(dim=-1).mean(dim=0)
+    torch.testing.assert_close(epistemic, divergence, rtol=1e-6, atol=1e-12)
+
+
+def test_the_epistemic_part_is_never_negative_and_zero_for_identical_members() -> None:
+    assert (decompose(random_ensemble())[1] >= 0).all()
+    alike = random_ensemble(members=1).expand(3, 50, 5)
+    epistemic = decompose(alike)[1]
+    assert epistemic.abs().max() < 1e-12
+    assert (epistemic >= 0).all()  # a mutual information of -7e-16 is printed as a negative one
+
+
+def two_points(labels: dict[str, list[int]], scale: float = 1.0) -> udjfl.Federation:
+    """Clients whose examples alternate between the points -1 and +1 (times scale); labels as given."""
+    made = {}
+    for name, y in labels.items():
+        x = [[scale * (-1.0) ** (i + 1), scale] for i in range(len(y))]
+        made[name] = (x, y, [[9.0, 1.0]], [0])
+    return udjfl.Federation.from_arrays(made, test=([[8.0, 1.0]], [0]), class_names="abc")
+
+
+def measured(federation: udjfl.Federation, seed: int = 0, model: Any = "mlp", **changes: Any) -> Uncertainty:
+    settings = TrainingSettings(hidden=8, **changes)
+    module = build(model, federation.input_shape, federation.n_classes, seed, hidden=8)
+    engine = choose(module, federation.clients, settings.engine)
+    with one_thread():
+        return measure(federation, engine, settings, seed, model)
+
+
+# Points -1, +1, -1, +1, ...: in `clean` the label follows the point, in `coin` it is the toss of a fair coin, and in
+# `quarter` one label in four is 1, whatever the point.
+LABELS = {"clean": [0, 1] * 8, "coin": [0, 0, 1, 1] * 4, "quarter": [0, 0, 0, 0, 0, 0, 1, 1] * 2}
+
+
+def test_uncertainty_is_the_entropy_of_the_labels_given_the_features() -> None:
+    values = measured(two_points(LABELS), uncertainty_epochs=400).values
+    assert list(values) == ["clean", "coin", "quarter"]
+    assert 0 < values["clean"] < 0.02
+    assert values["coin"] == pytest.approx(math.log(2), abs=0.02)
+    assert values["quarter"] == pytest.approx(0.25 * math.log(4) + 0.75 * math.log(4 / 3), abs=0.02)  # 0.562
+
+
+def test_confidence_is_what_the_best_guess_leaves() -> None:
+    values = measured(two_points(LABELS), uncertainty_epochs=400, uncertainty="confidence").values
+    assert 0 < values["clean"] < 0.01
+    assert values["coin"] == pytest.approx(0.5, abs=0.02)
+    assert values["quarter"] == pytest.approx(0.25, abs=0.02)
+
+
+def test_an_ensemble_gives_both_parts() -> None:
+    result = measured(two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=5)
+    assert result.kind == "ensemble"
+    assert result.epistemic is not None
+    assert list(result.epistemic) == list(result.values) == ["clean", "coin", "quarter"]
+    assert all(value > 1e-4 for value in result.epistemic.values())  # after 5 epochs the members still differ
+    assert result.values["coin"] > result.values["clean"]
+    longer = measured(two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=400)
+    assert longer.values["coin"] == pytest.approx(math.log(2), abs=0.02)
+    assert longer.epistemic is not None
+    assert longer.epistemic["coin"] < 0.1 * result.epistemic["coin"]  # more training, less doubt about the model
+    assert measured(two_points(LABELS), uncertainty_epochs=1).epistemic is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_seed_gives_the_same_numbers(kind: str) -> None:
+    how: dict[str, Any] = {"uncertainty": kind, "uncertainty_epochs": 3, "uncertainty_models": 2}
+    first = measured(two_points(LABELS), **how)
+    before = torch.random.get_rng_state()
+    assert measured(two_points(LABELS), **how) == first
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert measured(two_points(LABELS), seed=1, **how).values != first.values
+    assert all(type(value) is float for value in first.values.values())
+
+
+def test_a_client_is_measured_alone() -> None:
+    """Its uncertainty is a property of its data: who else is there changes nothing but the last digits."""
+    every = measured(two_points(LABELS), uncertainty_epochs=5).values
+    only = measured(two_points({"coin": LABELS["coin"]}), uncertainty_epochs=5).values
+    assert only["coin"] == pytest.approx(every["coin"], rel=1e-5)
+
+
+def test_both_engines_measure_the_same() -> None:
+    stacked = measured(two_points(LABELS), uncertainty_epochs=5).values
+    serial = measured(two_points(LABELS), uncertainty_epochs=5, engine="serial").values
+    assert list(serial.values()) == pytest.approx(list(stacked.values()), rel=1e-5)
+
+
+def test_its_own_settings_reach_the_training() -> None:
+    untrained = measured(two_points(LABELS), uncertainty_epochs=1, uncertainty_lr=1e-9, lr=0.5, local_epochs=9).values
+    trained = measured(two_points(LABELS), uncertainty_epochs=50, uncertainty_lr=0.1, lr=1e-9, local_epochs=1).values
+    assert untrained["clean"] == pytest.approx(untrained["coin"], rel=1e-6)  # one model, the same two points
+    assert trained["clean"] < 0.5 * untrained["clean"]
+
+
+def test_progress_counts_models(federation: udjfl.Federation) -> None:
+    settings = TrainingSettings(uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=1)
+    module = build("logistic", (4,), 3, 0)
+    seen: list[tuple[int, int]] = []
+    measure(federation, SerialEngine(module, federation.clients), settings, 0, "logistic", lambda *at: seen.append(at))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_model_of_ones_own_with_buffers_is_measured_with_its_own() -> None:
+    """Batch norm's statistics are the client's after its training: without them its model would not know its data."""
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+
+    values = measured(two_points(LABELS, scale=50.0), model=make, uncertainty_epochs=200).values
+    assert values["clean"] < 0.05
+    assert values["coin"] == pytest.approx(math.log(2), abs=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_class_and_one_example_give_a_finite_positive_number(kind: str) -> None:
+    made = two_points({"one class": [1] * 12, "one example": [2], "usual": LABELS["coin"]})
+    values = measured(made, uncertainty=kind, uncertainty_models=2).values
+    assert all(0 < value < math.log(3) for value in values.values()), values
+    assert values["usual"] == max(values.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_that_is_certain_in_floating_point_still_gives_a_positive_number(kind: str) -> None:
+    """Features of 1000 (not standardised) and one class: one step moves the scores by 0.1 * 1000 * 1000, and the softmax
+    is exactly one-hot. The server refuses an uncertainty of 0, so the measurement must not return one."""
+    made = two_points({"one class": [1] * 12}, scale=1000.0)
+    value = measured(made, model="logistic", uncertainty=kind, uncertainty_models=2, uncertainty_epochs=3).values["one class"]
+    assert 0 < value < 1e-6
+
+
+def test_written_down() -> None:
+    kept = Uncertainty("ensemble", {"a": 0.1}, {"a": 0.01})
+    assert Uncertainty(**kept.as_dict()) == kept
