@@ -206,12 +206,16 @@ def test_clients_with_one_class_and_with_one_example(method: str) -> None:
     assert result.metrics["mean_accuracy"] is not None
 
 
-def test_a_federation_of_one_class_says_what_is_wrong() -> None:
-    """Nothing is uncertain when there is one class; the message should say that, not only that a number is 0."""
+@pytest.mark.parametrize("method", ["fedavg", "rawls", "desert"])
+def test_a_federation_of_one_class(method: str) -> None:
+    """Nothing is uncertain and everything is right: all clients have the same uncertainty, and no r can be had."""
     x = np.random.default_rng(0).normal(size=(12, 4))
     made = {"a": (x[:4], [0] * 4, x[4:6], [0, 0]), "b": (x[6:9], [0] * 3, x[9:10], [0])}
-    with pytest.raises(UdjflError, match="class"):
-        few_rounds(udjfl.Federation.from_arrays(made, test=(x[10:], [0, 0])))
+    result = few_rounds(udjfl.Federation.from_arrays(made, test=(x[10:], [0, 0])), method)
+    assert result.client_accuracy == {"a": 100.0, "b": 100.0}
+    assert result.uncertainty["a"] == result.uncertainty["b"] > 0
+    assert result.metrics["pearson_r"] is None
+    assert all(torch.isfinite(value).all() for value in result.model.state_dict().values())
 
 
 def test_the_federation_and_ambient_state_are_left_alone(federation: udjfl.Federation) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from udjfl.config import CompareSettings, DataSettings, TrainingSettings
 from udjfl.data import Federation, load
-from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError
+from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
-from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parse_method
+from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parameter_names, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
 from udjfl.rounds import Progress
 from udjfl.simulation import Result, run, versions
@@ -88,18 +88,17 @@ def chosen_methods(settings: CompareSettings) -> list[Method]:
     """The methods of a comparison, FedAvg by size in front. Every mistake in any of them is reported at once."""
     methods: list[Method] = []
     mistakes: list[str] = []
-    used: set[str] = set()
+    known: set[str] = set()
     for text in _spelled_out(settings.methods):
         try:
-            plain = parse_method(text)
-            own = {key: value for key, value in settings.params.items() if key in plain.params}
-            used |= set(own)
-            methods.append(parse_method(text, own) if own else plain)
+            names = parameter_names(text)
+            known |= names
+            own = {key: value for key, value in settings.params.items() if key in names}
+            methods.append(parse_method(text, own))
         except SettingsError as error:
             mistakes += error.mistakes
-    if not mistakes:
-        unused = sorted(set(settings.params) - used)
-        mistakes += [f"params: none of the chosen methods has a parameter {key!r}" for key in unused]
+    for key in sorted(set(settings.params) - known):
+        mistakes.append(f"params: none of the chosen methods has a parameter {key!r}.{did_you_mean(key, known)}")
     if mistakes:
         raise SettingsError(mistakes)
     return with_reference(methods)
@@ -143,7 +142,9 @@ def compare(
         origin = {**_data_settings(settings), "seed": seed} if federation is None else None
         reference: Result | None = None
         for method, by_seed in zip(chosen, results, strict=True):
-            measured = Uncertainty(training.uncertainty, reference.uncertainty) if reference else None
+            measured = None
+            if reference is not None:
+                measured = Uncertainty(training.uncertainty, reference.uncertainty, reference.epistemic)
             try:
                 by_seed[seed] = run(
                     here, method, training, seed, reference=reference, uncertainty=measured, origin=origin,
@@ -217,7 +218,9 @@ def _summarised(method: Method, by_seed: Mapping[int, Result | str], references:
         method=method,
         metrics={m.key: summarise(values(results, m.key)) for m in METRICS},
         against_fedavg={} if all(results.get(seed) is r for seed, r in references.items()) else tests,
-        client_accuracy={i: summarise([r.client_accuracy[i] for r in results.values()]) for i in ids},
+        client_accuracy={
+            i: summarise([results[seed].client_accuracy[i] if seed in results else None for seed in by_seed]) for i in ids
+        },
         uncertainty={i: summarise([r.uncertainty[i] for r in references.values()]) for i in ids},
         undefined={
             key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})

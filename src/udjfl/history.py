@@ -149,15 +149,21 @@ class RunFolder:
 
     def read_records(self) -> Iterator[Record]:
         with _explained(self.records_path), self.records_path.open("rb") as file:
-            for line in file:
-                yield Record(**json.loads(line))
+            for number, line in enumerate(file, start=1):
+                try:
+                    yield Record(**json.loads(line))
+                except (ValueError, TypeError) as error:
+                    raise StorageError(
+                        f"{self.records_path} is damaged in line {number} ({error}); delete it and {self.checkpoint_path.name} "
+                        "and resume: the run starts again from the beginning, with the same result"
+                    ) from None
 
 
 def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
     """Tensors and a few facts as one safetensors file, with a checksum over the numbers."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # One entry: safetensors does not promise an order of several, and equal runs must give equal bytes.
-    text = json.dumps({**about, "sha256": _checksum(plain)}, sort_keys=True)
+    text = json.dumps({**about, "sha256": _checksum(plain, about)}, sort_keys=True)
     return save(plain, metadata={"udjfl": text})
 
 
@@ -169,7 +175,7 @@ def unpacked(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise _damaged(path, str(error)) from None
-    if _checksum(tensors) != about.get("sha256"):
+    if not isinstance(about, dict) or about.pop("sha256", None) != _checksum(tensors, about):
         raise _damaged(path, "its checksum does not match")
     return tensors, about
 
@@ -180,8 +186,8 @@ def _damaged(path: Path, why: str) -> CheckpointError:
     )
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())

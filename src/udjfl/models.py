@@ -103,6 +103,22 @@ def build(
     return module
 
 
+def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
+    """Refuse a model that cannot take these inputs, or does not give one score per class."""
+    module.eval()
+    try:
+        with torch.no_grad():
+            scores = module(x)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shape = list(x.shape[1:])
+        raise SettingsError(f"model: cannot take the data's inputs of shape {shape}: {str(error).splitlines()[0]}") from None
+    if not isinstance(scores, Tensor) or scores.shape != (len(x), n_classes):
+        given = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise SettingsError(
+            f"model: gives {given} for {len(x)} examples; it must give {n_classes} scores for each, one per class"
+        )
+
+
 def describe(choice: ModelChoice) -> str:
     """How a model choice is written down in a run's settings."""
     if isinstance(choice, str):

@@ -17,6 +17,7 @@ from udjfl.history import History, Record, RunFolder
 from udjfl.methods import Method, Reports, State
 from udjfl.methods.intake import ClientReport, collect
 from udjfl.seeds import numpy_stream
+from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
 Progress = Callable[[str, int, int], None]
@@ -51,10 +52,10 @@ class Loop:
         settings: TrainingSettings,
         seed: int,
         engine: Engine,
-        uncertainties: Mapping[str, float],
+        uncertainty: Uncertainty,
     ) -> None:
         self.federation, self.method, self.settings, self.seed, self.engine = federation, method, settings, seed, engine
-        self.uncertainties = uncertainties
+        self.uncertainty = uncertainty
         self.work = LocalWork(settings.lr, settings.momentum, settings.batch_size, settings.local_epochs, settings.loss_at)
         parts = [client.test for client in federation.clients] + [federation.test]
         device = engine.device
@@ -112,7 +113,7 @@ class Loop:
         ids = [self.federation.ids[row] for row in rows]
         deltas, losses, steps = result.deltas.cpu(), result.losses.tolist(), result.steps.tolist()
         sent = [
-            ClientReport(name, deltas[i], losses[i], self.federation.sizes[row], self.uncertainties[name], steps[i])
+            ClientReport(name, deltas[i], losses[i], self.federation.sizes[row], self.uncertainty.values[name], steps[i])
             for i, (row, name) in enumerate(zip(rows, ids, strict=True))
         ]
         s = self.settings

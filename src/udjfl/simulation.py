@@ -16,11 +16,11 @@ from udjfl import metrics
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import Engine, choose, one_thread
-from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.errors import DataError, ReportError, SettingsError, StorageError
 from udjfl.history import History, RunFolder, packed, write_whole
-from udjfl.methods import Method
-from udjfl.methods import method as method_by_name
-from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, describe, from_vector, to_vector
+from udjfl.methods import Method, parse_method
+from udjfl.methods.base import number_problem
+from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, check_fit, describe, from_vector, to_vector
 from udjfl.rounds import Loop, Progress, Server
 from udjfl.uncertainty import Uncertainty, measure
 
@@ -34,6 +34,7 @@ class Result:
                       reason in `undefined`; `psi` only where a reference was given
     client_accuracy   percent, on each client's own test data
     uncertainty       each client's uncertainty, as the method saw it
+    epistemic         each client's epistemic uncertainty, where an ensemble measured it
     history           every record of every round
     """
 
@@ -45,6 +46,7 @@ class Result:
     global_accuracy: float
     client_accuracy: dict[str, float]
     uncertainty: dict[str, float]
+    epistemic: dict[str, float] | None
     history: History
     folder: RunFolder | None = None
 
@@ -87,18 +89,54 @@ def simulate(
     `progress(stage, done, total)` is called as work goes on. The other settings are described in
     `udjfl.config.TrainingSettings`.
     """
-    given = None if isinstance(uncertainty, str) else Uncertainty("given", {str(k): v for k, v in uncertainty.items()})
-    names = TrainingSettings.model_fields
-    chosen = {name: value for name, value in locals().items() if name in names}
+    chosen = {name: value for name, value in locals().items() if name in TrainingSettings.model_fields}
     chosen["model"] = describe(model)
-    if given:
+    mistakes: list[str] = []
+    given = None
+    if not isinstance(uncertainty, str):
         del chosen["uncertainty"]
-    settings = checked(TrainingSettings, chosen)
-    rule = method_by_name(method) if isinstance(method, str) else method
+        given = Uncertainty("given", given_uncertainties(uncertainty))
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        mistakes.append(f"seed: is {seed!r}; give a whole number from 0")
+    try:
+        settings = checked(TrainingSettings, chosen)
+    except SettingsError as error:
+        mistakes += error.mistakes
+    try:
+        rule = _as_method(method)
+    except SettingsError as error:
+        mistakes += error.mistakes
+    if mistakes:
+        raise SettingsError(mistakes)
     return run(
         federation, rule, settings, seed, model=model, reference=reference, uncertainty=given, out=out, resume=resume,
         progress=progress,
     )  # fmt: skip
+
+
+def _as_method(given: Method | str) -> Method:
+    if isinstance(given, Method):
+        return given
+    if isinstance(given, str):
+        return parse_method(given)
+    shown = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+    raise SettingsError(f"method: got {shown}; give a name, or a method as udjfl.method(...) makes it")
+
+
+def given_uncertainties(values: Mapping[str, float]) -> dict[str, float]:
+    """Uncertainties a caller gave, as plain numbers by client id."""
+    if not isinstance(values, Mapping):
+        raise SettingsError(f"uncertainty: is {values!r}; name a measure, or give a number for each client id")
+    plain: dict[str, float] = {}
+    for name, value in values.items():
+        try:
+            plain[str(name)] = float(value)
+        except (TypeError, ValueError):
+            raise SettingsError(f"uncertainty: of client {name!r} is {value!r}; give a number above zero") from None
+        problem = number_problem({"uncertainties": plain[str(name)]})
+        if problem:
+            raise ReportError(str(name), *problem)
+    return plain
 
 
 def run(
@@ -116,11 +154,14 @@ def run(
     origin: Mapping[str, Any] | None = None,
 ) -> Result:
     """`simulate` with its settings in one value. `origin` says how to load the federation again (kept in the folder)."""
+    if reference is not None and set(reference.client_accuracy) != set(federation.ids):
+        raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
     with one_thread():
         module = build(
             model or settings.model, federation.input_shape, federation.n_classes, seed,
             hidden=settings.hidden, weight_norm=settings.weight_norm,
         )  # fmt: skip
+        check_fit(module, federation.test.x[:2], federation.n_classes)
         server = Server(0, to_vector(module), buffers_to_vector(module), {})
         server = replace(server, state=method.init(len(federation.clients), len(server.vector)))
         folder, history = None, History()
@@ -131,7 +172,7 @@ def run(
             server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
         engine = choose(module, federation.clients, settings.engine, settings.device)
         uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, progress)
-        loop = Loop(federation, method, settings, seed, engine, uncertainty.values)
+        loop = Loop(federation, method, settings, seed, engine, uncertainty)
         server = loop.play(server, history, folder, progress)
         return _finished(loop, server, history, folder, reference)
 
@@ -149,6 +190,8 @@ def _uncertainty(
     """Given, or found in the run folder, or measured now and written there."""
     kept = folder.read_json("uncertainty.json") if folder else None
     if kept is not None:
+        if given is not None and {name: given.values.get(name) for name in federation.ids} != kept["values"]:
+            raise StorageError("the run was started with other uncertainties; resume it with the same, or leave them out")
         return Uncertainty(**kept)
     if given is None:
         report = (lambda done, total: progress("uncertainty", done, total)) if progress else None
@@ -207,11 +250,9 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
     buffers_from_vector(module, server.buffers)
     ids = loop.federation.ids
     client_accuracy, global_accuracy = dict(zip(ids, accuracies[:-1], strict=True)), accuracies[-1]
-    uncertainties = [loop.uncertainties[name] for name in ids]
+    uncertainties = [loop.uncertainty.values[name] for name in ids]
     before = None
     if reference is not None:
-        if set(reference.client_accuracy) != set(ids):
-            raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
         before = [reference.client_accuracy[name] for name in ids]
     values = metrics.evaluate(global_accuracy, accuracies[:-1], uncertainties, before)
     if before is None:
@@ -222,7 +263,8 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
     }  # fmt: skip
     result = Result(
         loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
-        {name: loop.uncertainties[name] for name in ids}, history, folder,
+        {name: loop.uncertainty.values[name] for name in ids},
+        loop.uncertainty.epistemic, history, folder,
     )  # fmt: skip
     if folder:
         write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))

@@ -55,7 +55,8 @@ def trained(
     data = clients() if data is None else data
     engine = kind(copy.deepcopy(module), data)
     rows = list(range(len(data))) if rows is None else rows
-    return engine.train(to_vector(module), buffers_to_vector(module), rows, how, ADDRESS)
+    with one_thread():
+        return engine.train(to_vector(module), buffers_to_vector(module), rows, how, ADDRESS)
 
 
 def assert_same(ours: LocalResult, theirs: LocalResult) -> None:
@@ -361,6 +362,10 @@ def test_batch_norm_starts_every_client_from_the_received_buffers() -> None:
 
 def test_one_thread_puts_the_old_number_back() -> None:
     before = torch.get_num_threads()
-    with one_thread():
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == before
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

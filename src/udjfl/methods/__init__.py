@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from udjfl.errors import SettingsError, did_you_mean
@@ -23,13 +24,23 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def method(name: str, /, **params: Any) -> Method:
     """Build a method by name, for example `method("udj", theory="rawls", beta=5)` or `method("rawls", beta=5)`."""
-    if name not in METHODS and name not in ALIASES:
-        raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(name, [*METHODS, *ALIASES])}")
-    target, preset = ALIASES.get(name, (name, {}))
+    target, preset = _found(name)
     try:
         return METHODS[target](**{**preset, **params})
     except SettingsError as error:  # in the words of whoever asked: by a short name, if that is what they used
         raise SettingsError([name + line.removeprefix(target) for line in error.mistakes]) from None
+
+
+def parameter_names(text: str) -> set[str]:
+    """The parameters of a method, given by its name or as `parse_method` takes it."""
+    target, _ = _found(text.partition(":")[0].strip())
+    return {field.name for field in fields(METHODS[target])}  # type: ignore[arg-type]  # every method is a dataclass
+
+
+def _found(name: str) -> tuple[str, dict[str, Any]]:
+    if name not in METHODS and name not in ALIASES:
+        raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(str(name), [*METHODS, *ALIASES])}")
+    return ALIASES.get(name, (name, {}))
 
 
 def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
@@ -54,6 +65,7 @@ __all__ = [
     "Reports",
     "State",
     "method",
+    "parameter_names",
     "parameters",
     "parse_method",
     "weighted_sum",
