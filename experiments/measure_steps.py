@@ -41,11 +41,13 @@ def rules() -> list[udjfl.Method]:
 
 def points() -> list[udjfl.Method]:
     """Points along the family around each theory's own."""
-    made = [udjfl.method("rawls", beta=beta, gamma=gamma) for beta in (0.1, 0.5, 1, 2, 5) for gamma in (0, 1, 2)]
-    made += [udjfl.method("egalitarian", gamma=gamma) for gamma in (0.25, 0.5, 1, 1.5, 2, 3)]
-    made += [udjfl.method("utilitarian", beta=beta, gamma=gamma) for beta in (0, 0.1) for gamma in (-0.5, -1, -1.5, -2, -3)]
-    made += [udjfl.method("desert", gamma=gamma) for gamma in (0, -0.5, -1, -2)]
-    made += [udjfl.method("desert", beta=beta) for beta in (0.1, 0.5, 1, 2)]
+    made = [udjfl.method("rawls", beta=beta, gamma=gamma) for beta, gamma in ((0.5, 1), (2, 1), (5, 1), (5, 0), (5, 2))]
+    made += [udjfl.method("egalitarian", gamma=gamma) for gamma in (0.5, 1, 1.5, 2)]
+    made += [udjfl.method("utilitarian", beta=beta, gamma=gamma) for beta, gamma in ((0, -0.25), (0, -0.5), (0, -1), (0.1, -1))]
+    made += [udjfl.method("utilitarian", gamma=gamma) for gamma in (-1.5, -2)]
+    made += [udjfl.method("desert", gamma=gamma) for gamma in (0, 0.5, -1)]
+    made += [udjfl.method("desert", beta=beta) for beta in (0.05, 0.2)]
+    made += [udjfl.method("udj", beta=1, gamma=gamma) for gamma in (-0.25, -0.5)]
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -349,6 +350,15 @@ def test_a_closed_pipe_is_no_traceback() -> None:
     process.wait()
     process.stderr.close()
     assert "Traceback" not in said
+
+
+def test_a_stream_without_arrows_and_dashes() -> None:
+    """Piped on some systems, standard output is not UTF-8; a long comparison must not end in a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "udjfl.cli", "methods"], capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"fedavg" in done.stdout
 
 
 # --- parameters and files ----------------------------------------------------------------------------------------

@@ -94,6 +94,7 @@ def test_or_is_left_out_and_the_others_go_on() -> None:
 def test_when_every_client_is_left_out_the_model_stays() -> None:
     bad = federation_of(a=client_arrays(8, scale=1e30))
     result = few_rounds(bad, batch_size=4, on_bad_report="exclude", uncertainty={"a": 0.1})
+    assert [list(result.history.by_client("excluded", t)) for t in (1, 2, 3)] == [["a"]] * 3
     assert torch.equal(to_vector(result.model), to_vector(build("mlp", (4,), 3, seed=0, hidden=5)))
 
 

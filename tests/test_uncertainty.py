@@ -130,6 +130,21 @@ def test_the_same_seed_gives_the_same_numbers(kind: str) -> None:
     assert all(type(value) is float for value in first.values.values())
 
 
+def test_the_seed_draws_the_batches_too() -> None:
+    """With one and the same start, only the order of the examples is left to differ."""
+
+    def zeros() -> nn.Module:
+        module = nn.Linear(2, 3)
+        for p in module.parameters():
+            nn.init.zeros_(p)
+        return module
+
+    how: dict[str, Any] = {"model": zeros, "batch_size": 4, "uncertainty_epochs": 2}
+    first = measured(two_points(LABELS), **how).values
+    assert measured(two_points(LABELS), **how).values == first
+    assert measured(two_points(LABELS), seed=1, **how).values != first
+
+
 def test_a_client_is_measured_alone() -> None:
     """Its uncertainty is a property of its data: who else is there changes nothing but the last digits."""
     every = measured(two_points(LABELS), uncertainty_epochs=5).values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import json
 import logging
 import sys
@@ -15,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from udjfl.config import AnySettings, CompareSettings, DataSettings, RunSettings, Settings, checked, read_toml
+from udjfl.config import AnySettings, CompareSettings, DataSettings, RunSettings, Settings, TrainingSettings, checked, read_toml
 from udjfl.errors import SettingsError, UdjflError
 
 if TYPE_CHECKING:
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
 
     from udjfl.methods import Method
 
+INTERRUPTED = 130  # what typer exits with on Ctrl-C
+
 app = typer.Typer(
     name="udjfl",
+    rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -116,15 +120,18 @@ def resume_command(
     """Go on with a run or a comparison that was stopped. The result is what it would have been without the stop."""
     from udjfl.history import RunFolder
 
-    about = RunFolder.open(folder).read_json("settings.json")
+    kept_run = RunFolder.open(folder)
+    about = kept_run.read_settings()
+    if about.get("from_python") or ("origin" in about and about["origin"] is None):
+        call = "compare" if "comparison" in about else "simulate"
+        raise SettingsError(
+            f"{folder} was started from Python with data or methods of its own; call udjfl.{call}(..., out={str(folder)!r}, "
+            "resume=True) with the same"
+        )
     if "comparison" in about:
         _compare(checked(CompareSettings, about["comparison"]), folder, resume=True, as_json=json)
-    elif about.get("origin") is None:
-        raise SettingsError(
-            f"{folder} was started from Python with data of its own; call udjfl.simulate(..., out={str(folder)!r}, "
-            "resume=True) with the same federation"
-        )
     else:
+        about = kept_run.read_settings("training", "origin", "method", "params")
         kept = {**about["training"], **about["origin"], "method": about["method"]}
         params = {key: value for key, value in about["params"].items() if value is not None}
         _run(checked(RunSettings, {**kept, "params": params}), folder, resume=True, as_json=json)
@@ -151,6 +158,7 @@ def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any
         key, equals, value = pair.partition("=")
         if not equals or not key:
             mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
+            continue
         params[key.strip()] = value.strip()
     if isinstance(values.get("params", {}), dict):
         values["params"] = {**values.get("params", {}), **params}
@@ -159,7 +167,8 @@ def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any
     except SettingsError as error:
         mistakes += error.mistakes
     # Names are looked up separately: the types of the settings cannot know which methods and data there are.
-    names: dict[str, Any] = {key: values[key] for key in ("method", "methods", "params", "data", "partition") if key in values}
+    looked_up = ("method", "methods", "params", "data", "partition", "model", "device")
+    names: dict[str, Any] = {key: values[key] for key in looked_up if key in values}
     with contextlib.suppress(SettingsError):
         mistakes += _wrong_names(checked(kind, names))
     if mistakes:
@@ -170,23 +179,29 @@ def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any
 def _wrong_names(settings: Settings) -> list[str]:
     from udjfl.comparison import chosen_methods
     from udjfl.data import mistakes_in
+    from udjfl.engine import check_device
     from udjfl.methods import parse_method
+    from udjfl.models import check_model
 
+    checks: list[Callable[[], object]] = []
+    if isinstance(settings, RunSettings):
+        checks.append(lambda: parse_method(settings.method, settings.params))
+    if isinstance(settings, CompareSettings):
+        checks.append(lambda: chosen_methods(settings))
+    if isinstance(settings, TrainingSettings):
+        checks += [lambda: check_model(settings.model), lambda: check_device(settings.device)]
     mistakes: list[str] = []
-    try:
-        if isinstance(settings, RunSettings):
-            parse_method(settings.method, settings.params)
-        elif isinstance(settings, CompareSettings):
-            chosen_methods(settings)
-    except SettingsError as error:
-        mistakes += error.mistakes
+    for check in checks:
+        try:
+            check()
+        except SettingsError as error:
+            mistakes += error.mistakes
     if isinstance(settings, DataSettings):
         mistakes += mistakes_in(settings.data, settings.clients, settings.partition)
     return mistakes
 
 
 def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
-    from udjfl.config import TrainingSettings
     from udjfl.data import load
     from udjfl.methods import parse_method
     from udjfl.report.terminal import result_view
@@ -207,6 +222,8 @@ def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool
             progress=lambda stage, done, total: progress(method, settings.seed, stage, done, total),
         )  # fmt: skip
     _show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)
+    if out:
+        print(f"kept in {out}", file=sys.stderr)
 
 
 def _compare(settings: CompareSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
@@ -217,6 +234,8 @@ def _compare(settings: CompareSettings, out: Path | None, *, resume: bool, as_js
     with _progress(runs, settings.rounds) as progress:
         comparison = compare(settings, out=out, resume=resume, progress=progress)
     _show(comparison_view(comparison), comparison.as_dict(), as_json)
+    if out:
+        print(f"kept in {out}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -251,7 +270,7 @@ def _progress(runs: int, rounds: int) -> Iterator[Callable[[Method, int, str, in
             if stage == "uncertainty":
                 bar.update(task, description=f"seed {seed}: each client alone, {done}/{total}")
                 return
-            bar.update(task, completed=finished + done, description=f"seed {seed}: {method.label}")
+            bar.update(task, completed=finished + done, description=f"seed {seed}: {method.label}"[:40].ljust(40))
             if done == total:
                 finished += total
 
@@ -273,15 +292,19 @@ def main() -> None:
     logging.getLogger("udjfl").addHandler(
         RichHandler(console=Console(stderr=True), show_time=False, show_path=False, markup=False)
     )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # after all the work, an arrow the terminal cannot show must not matter
+            stream.reconfigure(errors="replace")
     try:
         app()
+    except SystemExit as stop:
+        if stop.code == INTERRUPTED:
+            print("udjfl: stopped; a run with --out goes on with `udjfl resume FOLDER`", file=sys.stderr)
+        raise
     except UdjflError as error:
         for line in str(error).splitlines():
             print(f"udjfl: {line}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("udjfl: stopped; a run with --out goes on with `udjfl resume FOLDER`", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +17,7 @@ from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parameter_names, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
 from udjfl.rounds import Progress
-from udjfl.simulation import Result, run, versions
+from udjfl.simulation import Result, fitting_model, run, versions
 from udjfl.uncertainty import Uncertainty
 
 # What each theory sets out to improve, as the paper measures it.
@@ -135,10 +137,19 @@ def compare(
     """
     chosen = chosen_methods(settings) if methods is None else with_reference(methods)
     training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
-    root = _comparison_folder(out, settings, resume) if out is not None else None
+    first = _federation(federation, settings, settings.seeds[0])
+    fitting_model(first, training, settings.seeds[0])  # a mistake shows before anything is written
+    root = None
+    if out is not None:
+        about = {
+            "comparison": settings.model_dump(),
+            "methods": [{"method": method.name, "params": method.params} for method in chosen],
+            "from_python": methods is not None or federation is not None,
+        }
+        root = _comparison_folder(out, about, resume)
     results: list[dict[int, Result | str]] = [{} for _ in chosen]
     for seed in settings.seeds:
-        here = _federation(federation, settings, seed)
+        here = first if seed == settings.seeds[0] else _federation(federation, settings, seed)
         origin = {**_data_settings(settings), "seed": seed} if federation is None else None
         reference: Result | None = None
         for method, by_seed in zip(chosen, results, strict=True):
@@ -180,7 +191,11 @@ def _succeeded(by_seed: Mapping[int, Result | str]) -> dict[int, Result]:
 def folder_name(method: Method) -> str:
     """A method as a folder name: `udj-theory=rawls-beta=5`."""
     text = "-".join([method.name, *(f"{key}={value}" for key, value in method.params.items() if value is not None)])
-    return "".join(c if c.isalnum() or c in "-=._," else "_" for c in text)
+    plain = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
+    if plain == text and len(text) <= 100:
+        return text
+    # Two methods must not share a folder because their names were shortened or had odd characters.
+    return f"{plain[:80]}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
 def _bound(progress: Callable[[Method, int, str, int, int], None] | None, method: Method, seed: int) -> Progress | None:
@@ -189,16 +204,16 @@ def _bound(progress: Callable[[Method, int, str, int, int], None] | None, method
     return lambda stage, done, total: progress(method, seed, stage, done, total)
 
 
-def _comparison_folder(out: str | os.PathLike[str], settings: CompareSettings, resume: bool) -> Path:
+def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> Path:
     folder = RunFolder(Path(out))
-    about = {"comparison": settings.model_dump()}
-    if (folder.path / "settings.json").exists():
+    about = json.loads(json.dumps(about))  # as it will be read back: tuples become lists
+    if folder.holds_a_run:
         if not resume:
             raise StorageError(
                 f"{folder.path} already holds a comparison; continue it with `udjfl resume {folder.path}`, "
                 "or choose another folder"
             )
-        if folder.read_json("settings.json") != about:
+        if folder.read_settings("comparison") != about:
             raise StorageError(f"{folder.path} was started with other settings; resume it with the same")
         return folder.path
     return RunFolder.create(out, about, versions()).path

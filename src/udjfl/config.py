@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from udjfl.errors import SettingsError, did_you_mean
 
+MOST_SEEDS = 10_000
+
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -32,7 +34,7 @@ class TrainingSettings(Settings):
     hidden: Annotated[int, Field(ge=1, description="hidden units of the mlp")] = 64
     weight_norm: Annotated[bool, Field(description="normalise the weights of the mlp's output layer")] = True
     rounds: Annotated[int, Field(ge=1, description="rounds of federated training")] = 100
-    lr: Annotated[float, Field(gt=0, description="learning rate of the clients' SGD")] = 0.1
+    lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of the clients' SGD")] = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of the clients' SGD")] = 0.9
     batch_size: Annotated[int, Field(ge=1, description="examples per optimiser step")] = 128
     local_epochs: Annotated[int, Field(ge=1, description="passes over a client's data per round")] = 1
@@ -49,7 +51,7 @@ class TrainingSettings(Settings):
         Literal["entropy", "confidence", "ensemble"], Field(description="how a client's uncertainty is measured")
     ] = "entropy"
     uncertainty_epochs: Annotated[int, Field(ge=1, description="epochs a client trains alone for it")] = 30
-    uncertainty_lr: Annotated[float, Field(gt=0, description="learning rate of that training")] = 0.1
+    uncertainty_lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of that training")] = 0.1
     uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
     eval_every: Annotated[int, Field(ge=1, description="rounds between evaluations (the last is always one)")] = 1
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
@@ -77,7 +79,8 @@ class CompareSettings(DataSettings, TrainingSettings):
     ]
     params: Annotated[dict[str, Any], Field(description="parameters for each method that has them")] = {}
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]], Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7")
+        list[Annotated[int, Field(ge=0)]],
+        Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7 (one alone: 7,)"),
     ] = [0, 1, 2, 3, 4]
 
     @field_validator("methods", mode="before")
@@ -89,8 +92,14 @@ class CompareSettings(DataSettings, TrainingSettings):
     @classmethod
     def _seeds_from_count_or_text(cls, value: Any) -> Any:
         if isinstance(value, str):
-            value = int(value) if value.strip().isdigit() else [part.strip() for part in value.split(",")]
-        return list(range(value)) if isinstance(value, int) and not isinstance(value, bool) else value
+            value = int(value) if value.strip().isdigit() else [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value > MOST_SEEDS:
+                raise ValueError(
+                    f"{value} seeds are more than the {MOST_SEEDS} allowed; for the one seed {value} write '{value},'"
+                )
+            return list(range(value))
+        return value
 
     @field_validator("seeds")
     @classmethod
@@ -135,7 +144,8 @@ def sentences(error: ValidationError, known: Iterable[str], noun: str = "setting
             lines.append(f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"]))
         else:
             lines.append(f"{field}: {_lower_first(mistake['msg'])}, got {mistake['input']!r}")
-    return list(dict.fromkeys(lines))
+    # Pydantic tells of every branch of a union; the first sentence about a field is enough.
+    return list({line.partition(":")[0]: line for line in reversed(lines)}.values())[::-1]
 
 
 def _is_union_branch(part: int | str) -> bool:

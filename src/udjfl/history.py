@@ -84,11 +84,17 @@ class RunFolder:
     def create(cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]) -> RunFolder:
         """Start a run. A folder that already holds one is left alone and refused."""
         folder = cls(Path(path))
-        if (folder.path / "settings.json").exists():
+        if folder.holds_a_run:
             raise StorageError(
                 f"{folder.path} already holds a run; continue it with `udjfl resume {folder.path}`, or choose another folder"
             )
         with _explained(folder.path):
+            signs = ("records.jsonl", "checkpoint.safetensors", "uncertainty.json", "model.safetensors", "result.json")
+            left = [name for name in signs if (folder.path / name).exists()]
+            if left:
+                raise StorageError(
+                    f"{folder.path} has {left[0]} of a run without settings; choose another folder, or delete it"
+                )
             folder.path.mkdir(parents=True, exist_ok=True)
         folder.write_json("versions.json", versions)
         folder.write_json("settings.json", settings)  # last: a folder with settings is a run that can be resumed
@@ -98,13 +104,27 @@ class RunFolder:
     def open(cls, path: str | os.PathLike[str]) -> RunFolder:
         """A run that was started before."""
         folder = cls(Path(path))
-        if not (folder.path / "settings.json").is_file():
+        if not folder.holds_a_run:
             raise StorageError(f"{folder.path} holds no run (there is no settings.json); start one with `udjfl run --out`")
         return folder
 
     @property
+    def holds_a_run(self) -> bool:
+        with _explained(self.path):
+            return (self.path / "settings.json").exists()
+
+    @property
     def finished(self) -> bool:
-        return (self.path / "result.json").is_file()
+        return (self.path / "result.json").exists()
+
+    def read_settings(self, *keys: str) -> dict[str, Any]:
+        """What settings.json says; it must have these keys."""
+        settings = self.read_json("settings.json")
+        if not isinstance(settings, dict) or any(key not in settings for key in keys):
+            raise StorageError(
+                f"{self.path / 'settings.json'} is not that of a run; restore it, or start the run again elsewhere"
+            )
+        return settings
 
     def write_json(self, name: str, value: Any) -> None:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -233,5 +253,9 @@ def _explained(path: Path) -> Iterator[None]:
             errno.EROFS: "the file system is read-only; choose another folder with --out",
             errno.EACCES: "permission denied; choose another folder with --out",
             errno.EPERM: "permission denied; choose another folder with --out",
+            errno.ENOENT: "there can be no such folder; choose another folder with --out",
+            errno.ENOTDIR: "a file is in the way; choose another folder with --out",
+            errno.EEXIST: "a file is in the way; choose another folder with --out",
+            errno.ENAMETOOLONG: "the name is too long; choose another folder with --out",
         }.get(error.errno or 0, error.strerror or str(error))
         raise StorageError(f"cannot write {path}: {advice}") from error

@@ -72,6 +72,12 @@ def cnn(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 BUILT_IN = ("mlp", "cnn", "logistic")
 
 
+def check_model(name: str) -> None:
+    """Refuse a name that is no built-in model and cannot be imported."""
+    if name not in BUILT_IN:
+        _imported(name)
+
+
 def build(
     choice: ModelChoice,
     input_shape: tuple[int, ...],

@@ -65,6 +65,8 @@ class Loop:
     def play(self, server: Server, history: History, folder: RunFolder | None, progress: Progress | None) -> Server:
         """All rounds that are left."""
         rounds = self.settings.rounds
+        if progress and server.round:
+            progress("training", server.round, rounds)  # what an earlier process did
         while server.round < rounds:
             server, records = self.round(server)
             history.records.extend(records)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
@@ -15,14 +17,16 @@ from torch import nn
 from udjfl import metrics
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
-from udjfl.engine import Engine, choose, one_thread
-from udjfl.errors import DataError, ReportError, SettingsError, StorageError
+from udjfl.engine import Engine, check_device, choose, one_thread
+from udjfl.errors import DataError, ReportError, SettingsError, StorageError, UdjflError
 from udjfl.history import History, RunFolder, packed, write_whole
 from udjfl.methods import Method, parse_method
 from udjfl.methods.base import number_problem
 from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, check_fit, describe, from_vector, to_vector
 from udjfl.rounds import Loop, Progress, Server
 from udjfl.uncertainty import Uncertainty, measure
+
+logger = logging.getLogger("udjfl")
 
 
 @dataclass(frozen=True)
@@ -157,24 +161,40 @@ def run(
     if reference is not None and set(reference.client_accuracy) != set(federation.ids):
         raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
     with one_thread():
-        module = build(
-            model or settings.model, federation.input_shape, federation.n_classes, seed,
-            hidden=settings.hidden, weight_norm=settings.weight_norm,
-        )  # fmt: skip
-        check_fit(module, federation.test.x[:2], federation.n_classes)
+        module = fitting_model(federation, settings, seed, model)
         server = Server(0, to_vector(module), buffers_to_vector(module), {})
         server = replace(server, state=method.init(len(federation.clients), len(server.vector)))
+        engine = choose(module, federation.clients, settings.engine, settings.device)
+        if uncertainty is not None:
+            _check_complete(uncertainty, federation)
+        # From here on nothing the caller chose can be wrong: only now is anything written.
         folder, history = None, History()
         if out is not None:
-            about = run_description(federation, method, settings, seed, origin)
-            folder = _folder(out, about, resume)
+            folder = _folder(out, run_description(federation, method, settings, seed, origin), resume)
+            _check_same_uncertainty(folder, federation, uncertainty)
             checkpoint, history = folder.rewind()
             server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
-        engine = choose(module, federation.clients, settings.engine, settings.device)
         uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, progress)
         loop = Loop(federation, method, settings, seed, engine, uncertainty)
         server = loop.play(server, history, folder, progress)
         return _finished(loop, server, history, folder, reference)
+
+
+def fitting_model(federation: Federation, settings: TrainingSettings, seed: int, model: ModelChoice | None = None) -> nn.Module:
+    """The initial model of a run, known to fit the data and the device."""
+    check_device(settings.device)
+    module = build(
+        model or settings.model, federation.input_shape, federation.n_classes, seed,
+        hidden=settings.hidden, weight_norm=settings.weight_norm,
+    )  # fmt: skip
+    check_fit(module, federation.test.x[:2], federation.n_classes)
+    return module
+
+
+def _check_complete(uncertainty: Uncertainty, federation: Federation) -> None:
+    missing = [name for name in federation.ids if name not in uncertainty.values]
+    if missing:
+        raise SettingsError(f"uncertainty: no value for client {missing[0]!r}; give one number for each client")
 
 
 def _uncertainty(
@@ -188,20 +208,36 @@ def _uncertainty(
     progress: Progress | None,
 ) -> Uncertainty:
     """Given, or found in the run folder, or measured now and written there."""
-    kept = folder.read_json("uncertainty.json") if folder else None
+    kept = _kept_uncertainty(folder, federation) if folder else None
     if kept is not None:
-        if given is not None and {name: given.values.get(name) for name in federation.ids} != kept["values"]:
-            raise StorageError("the run was started with other uncertainties; resume it with the same, or leave them out")
-        return Uncertainty(**kept)
+        return kept
     if given is None:
         report = (lambda done, total: progress("uncertainty", done, total)) if progress else None
         given = measure(federation, engine, settings, seed, model, report)
-    missing = [name for name in federation.ids if name not in given.values]
-    if missing:
-        raise SettingsError(f"uncertainty: no value for client {missing[0]!r}; give one number for each client")
     if folder:
         folder.write_json("uncertainty.json", given.as_dict())
     return given
+
+
+def _check_same_uncertainty(folder: RunFolder, federation: Federation, given: Uncertainty | None) -> None:
+    kept = _kept_uncertainty(folder, federation)
+    if kept and given and any(given.values[name] != kept.values[name] for name in federation.ids):
+        raise StorageError(f"{folder.path} was started with other uncertainties; resume it with the same, or leave them out")
+
+
+def _kept_uncertainty(folder: RunFolder, federation: Federation) -> Uncertainty | None:
+    content = folder.read_json("uncertainty.json")
+    if content is None:
+        return None
+    try:
+        kept = Uncertainty(**content)
+        _check_complete(kept, federation)
+        given_uncertainties(kept.values)
+    except (TypeError, UdjflError):
+        raise StorageError(
+            f"{folder.path / 'uncertainty.json'} is damaged; delete it and resume: the uncertainties are measured again"
+        ) from None
+    return kept
 
 
 def run_description(
@@ -225,16 +261,19 @@ def run_description(
 def _folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> RunFolder:
     """A new run folder; or, resuming, the old one if it holds this very run."""
     plain = json.loads(json.dumps(about))  # as it will be read back: tuples become lists
-    if resume and os.path.exists(os.path.join(out, "settings.json")):  # noqa: PTH110, PTH118 - `out` may be any path-like
-        folder = RunFolder.open(out)
-        old = folder.read_json("settings.json")
-        if old["federation"]["fingerprint"] != plain["federation"]["fingerprint"]:
-            raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
-        changed = [key for key in ("method", "params", "seed", "training") if old[key] != plain[key]]
-        if changed:
-            raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
-        return folder
-    return RunFolder.create(out, plain, versions())
+    folder = RunFolder(Path(out))
+    if not (resume and folder.holds_a_run):
+        return RunFolder.create(out, plain, versions())
+    old = folder.read_settings("method", "params", "seed", "training", "federation")
+    if old["federation"].get("fingerprint") != plain["federation"]["fingerprint"]:
+        raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
+    changed = [key for key in ("method", "params", "seed") if old[key] != plain[key]]
+    changed += [key for key, value in plain["training"].items() if old["training"].get(key) != value]
+    if changed:
+        raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
+    if folder.read_json("versions.json") != versions():
+        logger.warning("%s was started with other versions of the libraries; its numbers may differ in the last digits.", out)
+    return folder
 
 
 def versions() -> dict[str, str]:
@@ -266,7 +305,7 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
         {name: loop.uncertainty.values[name] for name in ids},
         loop.uncertainty.epistemic, history, folder,
     )  # fmt: skip
-    if folder:
+    if folder and not (folder.finished and reference is None):  # a finished run may hold a psi that we cannot make again
         write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
         folder.write_json("result.json", summary(result))
     return result

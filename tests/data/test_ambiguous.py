@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
 from udjfl.data.ambiguous import AmbiguousImages, AmbiguousSettings, make_ambiguous, spread
@@ -24,18 +25,19 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "make_dirty_digits.py"
 # Few epochs make an unsure, divided ensemble, so the thresholds are wide; the filter is the same code.
 TINY = AmbiguousSettings(
     max_mutual_information=0.3,
-    min_entropy=0.3,
-    max_entropy=1.9,
+    min_entropy=0.1,
+    max_entropy=1.3,
     entropy_bins=4,
     levels=17,
     hidden=(32,),
     latents=6,
     kl_weight=0.3,
-    autoencoder_epochs=20,
+    autoencoder_epochs=15,
     members=3,
-    classifier_epochs=12,
+    classifier_epochs=15,
     jitter=0.25,
     batch_size=32,
+    learning_rate=0.01,
 )
 
 
@@ -175,6 +177,7 @@ class TestOtherImages:
     def test_sizes_and_colours(self, shape: tuple[int, ...]) -> None:
         settings = AmbiguousSettings(
             min_entropy=0.01,
+            max_entropy=2.0,
             max_mutual_information=1.0,
             hidden=(32, 16),
             latents=4,
@@ -193,16 +196,16 @@ class TestOtherImages:
         """With two classes no entropy exceeds log 2, so the bins must not reach up to max_entropy."""
         images, labels = digits()
         two = labels < 2
-        settings = dataclasses.replace(TINY, max_parents=2, min_entropy=0.0, max_entropy=1.6, candidates_per_image=500)
+        longer = {"autoencoder_epochs": 150, "classifier_epochs": 40, "candidates_per_image": 200}
+        settings = dataclasses.replace(TINY, max_parents=2, min_entropy=0.0, max_entropy=1.6, **longer)
         result = make_ambiguous(images[two], labels[two], 20, seed=0, settings=settings)
         quarters = (result.entropy / math.log(2) * 4).long().bincount(minlength=4)
         assert quarters.tolist() == [5, 5, 5, 5]
 
-    def test_a_class_that_is_absent_is_never_a_parent(self) -> None:
+    def test_a_class_without_sources_gets_almost_no_probability(self) -> None:
         images, labels = digits()
         without = labels != 4
-        settings = dataclasses.replace(TINY, autoencoder_epochs=3, classifier_epochs=6)
-        result = make_ambiguous(images[without], labels[without], 20, seed=0, settings=settings)
+        result = make_ambiguous(images[without], labels[without], 20, seed=0, settings=TINY)
         assert result.probabilities.shape == (20, 10)
         assert float(result.probabilities[:, 4].max()) < 0.2
 
@@ -281,7 +284,7 @@ class TestBadInputs:
         settings = dataclasses.replace(
             TINY, levels=2, min_entropy=0.0, max_entropy=2.0, max_mutual_information=2.0, candidates_per_image=10
         )
-        with pytest.raises(DataError, match="only 0 of 5 .*an image met before"):
+        with pytest.raises(DataError, match=r"only 0 of 5 .*an image met before"):
             make_ambiguous(torch.zeros(40, 8, 8), torch.arange(40) % 5, 5, seed=0, settings=settings)
 
     def test_all_mistakes_in_the_settings_are_told_at_once(self) -> None:
@@ -358,16 +361,14 @@ class TestShippedFile:
 
     def test_a_model_of_other_digits_sees_the_same_ambiguity(self) -> None:
         """Trained on the digits that made no image, it finds an image clear or vague, and of a class, as the labels do."""
-        from sklearn.linear_model import LogisticRegression
-
         loaded = load_digits()
         others = np.setdiff1d(np.arange(1797), shipped()["sources"])
-        model = LogisticRegression(C=0.01, max_iter=300).fit(loaded.data[others], loaded.target[others])
+        model = KNeighborsClassifier(20).fit(loaded.data[others], loaded.target[others])
         seen = model.predict_proba(shipped()["images"].reshape(3000, 64))
         given = shipped()["probabilities"].astype(np.float64)
-        assert (seen.argmax(1) == given.argmax(1)).mean() > 0.6
+        assert (seen.argmax(1) == given.argmax(1)).mean() > 0.65
         entropy = [-(table * np.log(np.maximum(table, 1e-12))).sum(1) for table in (seen, given)]
-        assert stats.spearmanr(*entropy).statistic > 0.3
+        assert stats.spearmanr(*entropy).statistic > 0.45
 
     def test_the_script_finds_differences(self) -> None:
         spec = importlib.util.spec_from_file_location("make_dirty_digits", SCRIPT)

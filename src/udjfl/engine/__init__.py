@@ -26,7 +26,7 @@ def choose(
     device: str = "cpu",
 ) -> Engine:
     """The stacked engine where the model allows it, else the serial one (saying why, once)."""
-    _check_device(device)
+    check_device(device)
     if engine == "serial":
         return SerialEngine(module, clients, device)
     reason = why_not(module, clients[0].train.x.ndim - 1)
@@ -38,7 +38,8 @@ def choose(
     return SerialEngine(module, clients, device)
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Refuse a device that cannot be used here."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -53,6 +54,7 @@ __all__ = [
     "Pooled",
     "SerialEngine",
     "StackedEngine",
+    "check_device",
     "choose",
     "one_thread",
     "why_not",

@@ -31,6 +31,7 @@ As beta grows the objective tends to the largest H_i; the uncertainties drop out
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -92,8 +93,8 @@ class UDJ(Method):
     @field_validator("beta", mode="before")
     @classmethod
     def _beta_from_text(cls, value: Any) -> Any:
-        """`beta=1,2,3` on a command line is one number per client."""
-        return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+        """`beta=1,2,3` on a command line is one number per client; `1;2;3` where commas separate methods."""
+        return tuple(re.split("[,;]", value)) if isinstance(value, str) and re.search("[,;]", value) else value
 
     @model_validator(mode="after")
     def _is_a_point_of_the_family(self) -> UDJ:

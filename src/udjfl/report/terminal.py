@@ -22,6 +22,7 @@ SHORT = {
 }
 ARROW = {1: "↑", -1: "↓", 0: ""}
 SIGNIFICANT = 0.05
+MOST_COLUMNS = 7
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
@@ -30,11 +31,11 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         _heading(f"{comparison.data}: mean over {_seeds(len(comparison.seeds))}, below it ± the 95% interval"),
         _metric_table(comparison),
         Text(
-            "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies, STD and Psi in percent.",
+            "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies in percent, STD and Psi in percentage points.",
             style="dim",
         ),
         Text(""),
-        _heading("Accuracy of each client on its own test data, below it the difference to FedAvg"),
+        _heading("Accuracy of each client on its own test data, below it the change from FedAvg (u: uncertainty)"),
         _client_table(comparison),
     ]
     verdicts = _verdict_table(comparison)
@@ -59,7 +60,7 @@ def result_view(result: Result) -> RenderableType:
     for column in clients.columns[1:]:
         column.justify = "right"
     for client, accuracy in result.client_accuracy.items():
-        clients.add_row(client, f"{result.uncertainty[client]:.4f}", f"{accuracy:.2f}")
+        clients.add_row(Text(client), f"{result.uncertainty[client]:.4f}", f"{accuracy:.2f}")
     title = f"{result.method.label}, seed {result.seed}"
     return Group(_heading(title), table, Text(""), clients)
 
@@ -73,7 +74,7 @@ def _seeds(n: int) -> str:
 
 
 def _metric_table(comparison: Comparison) -> Table:
-    table = Table("Method", box=None, pad_edge=False, padding=(0, 1))
+    table = Table("Method", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for metric in METRICS:
         table.add_column(f"{SHORT[metric.key]} {ARROW[metric.better]}".strip(), justify="right", no_wrap=True)
     for row in comparison.rows:
@@ -118,22 +119,34 @@ def _half_width(summary: Summary) -> str:
     return f"±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}" if summary.ci95 else ""
 
 
-def _client_table(comparison: Comparison) -> Table:
+def _client_table(comparison: Comparison) -> RenderableType:
+    """Methods by clients, or clients by methods: whichever is narrower. Too wide both ways, it is left to --json."""
     reference = comparison.rows[0]
-    table = Table("Method", box=None, pad_edge=False, padding=(0, 1))
-    for client, summary in reference.uncertainty.items():
-        table.add_column(f"{client}\nu = {summary.mean:.3f}", justify="right", no_wrap=True)
-    for row in comparison.rows:
-        cells = []
-        for client, summary in row.client_accuracy.items():
-            before = reference.client_accuracy[client].mean
-            if summary.mean is None or before is None:
-                cells.append(Text("–", style="dim"))
-                continue
-            below = "" if row is reference else f"\n{round(summary.mean - before, 2) + 0.0:+.2f}"
-            cells.append(Text.assemble(f"{summary.mean:.2f}", (below, "dim")))
-        table.add_row(_name(row), *cells)
+    clients = [Text(f"{client}\nu = {u.mean:.3f}") for client, u in reference.uncertainty.items()]
+    methods = [_name(row) for row in comparison.rows]
+    cells = [[_client_cell(row, reference, client) for client in row.client_accuracy] for row in comparison.rows]
+    if min(len(clients), len(methods)) > MOST_COLUMNS:
+        return Text("Too many clients and methods to show here; `--json` has them all.", style="dim")
+    if len(clients) > MOST_COLUMNS:
+        return _grid("Client", methods, clients, [list(column) for column in zip(*cells, strict=True)])
+    return _grid("Method", clients, methods, cells)
+
+
+def _grid(corner: str, above: list[Text], beside: list[Text], cells: list[list[Text]]) -> Table:
+    table = Table(corner, box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in above:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in zip(beside, cells, strict=True):
+        table.add_row(name, *row)
     return table
+
+
+def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> Text:
+    mean, before = row.client_accuracy[client].mean, reference.client_accuracy[client].mean
+    if mean is None or before is None:
+        return Text("–", style="dim")
+    below = "" if row is reference else f"\n{round(mean - before, 2) + 0.0:+.2f}"
+    return Text.assemble(f"{mean:.2f}", (below, "dim"))
 
 
 def _verdict_table(comparison: Comparison) -> Table:
