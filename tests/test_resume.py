@@ -167,6 +167,7 @@ def test_only_the_rounds_that_are_left_are_played(tmp_path: Path, federation: ud
         udjfl.simulate(federation, "rawls", out=tmp_path, progress=stop_after(5), **TINY)
     seen: list[tuple[str, int]] = []
     udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, progress=lambda s, d, t: seen.append((s, d)), **TINY)
+    assert seen.pop(0) == ("resumed", 3)
     assert seen == [("training", 4), ("training", 5), ("training", 6), ("training", 7)]  # the checkpoint was at round 3
 
 

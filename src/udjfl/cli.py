@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 from udjfl.config import AnySettings, CompareSettings, DataSettings, RunSettings, Settings, TrainingSettings, checked, read_toml
-from udjfl.errors import SettingsError, UdjflError
+from udjfl.errors import SettingsError, StorageError, UdjflError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -122,16 +122,22 @@ def resume_command(
 
     kept_run = RunFolder.open(folder)
     about = kept_run.read_settings()
-    if about.get("from_python") or ("origin" in about and about["origin"] is None):
-        call = "compare" if "comparison" in about else "simulate"
+    if about.get("from_python"):
         raise SettingsError(
-            f"{folder} was started from Python with data or methods of its own; call udjfl.{call}(..., out={str(folder)!r}, "
-            "resume=True) with the same"
+            f"{folder} was started from Python with data or methods of its own; call udjfl.compare(..., "
+            f"out={str(folder)!r}, resume=True) with the same"
         )
     if "comparison" in about:
+        if not isinstance(about["comparison"], dict):
+            raise StorageError(f"{folder / 'settings.json'} is damaged; restore it, or start the comparison again elsewhere")
         _compare(checked(CompareSettings, about["comparison"]), folder, resume=True, as_json=json)
     else:
         about = kept_run.read_settings("training", "origin", "method", "params")
+        if about["origin"] is None:
+            raise SettingsError(
+                f"{folder} was started from Python with data of its own; call udjfl.simulate(..., out={str(folder)!r}, "
+                "resume=True) with the same federation"
+            )
         kept = {**about["training"], **about["origin"], "method": about["method"]}
         params = {key: value for key, value in about["params"].items() if value is not None}
         _run(checked(RunSettings, {**kept, "params": params}), folder, resume=True, as_json=json)

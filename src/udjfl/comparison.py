@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -213,10 +214,17 @@ def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], re
                 f"{folder.path} already holds a comparison; continue it with `udjfl resume {folder.path}`, "
                 "or choose another folder"
             )
-        if folder.read_settings("comparison") != about:
-            raise StorageError(f"{folder.path} was started with other settings; resume it with the same")
+        old = folder.read_settings("comparison")
+        names = {"comparison": "settings", "methods": "methods", "from_python": "data or methods"}
+        changed = [name for key, name in names.items() if old.get(key) != about[key]]
+        if changed:
+            raise StorageError(f"{folder.path} was started with other {' and '.join(changed)}; resume it with the same")
         return folder.path
     return RunFolder.create(out, about, versions()).path
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _summarised(method: Method, by_seed: Mapping[int, Result | str], references: Mapping[int, Result]) -> MethodSummary:
@@ -236,7 +244,7 @@ def _summarised(method: Method, by_seed: Mapping[int, Result | str], references:
         client_accuracy={
             i: summarise([results[seed].client_accuracy[i] if seed in results else None for seed in by_seed]) for i in ids
         },
-        uncertainty={i: summarise([r.uncertainty[i] for r in references.values()]) for i in ids},
+        uncertainty={i: summarise([_known(r.uncertainty[i]) for r in references.values()]) for i in ids},
         undefined={
             key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})
             for key in sorted({key for r in results.values() for key in r.undefined})

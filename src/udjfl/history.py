@@ -181,7 +181,8 @@ class RunFolder:
 
 def packed(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> bytes:
     """Tensors and a few facts as one safetensors file, with a checksum over the numbers."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    # Copies: safetensors refuses tensors that share memory, as tied weights do.
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # One entry: safetensors does not promise an order of several, and equal runs must give equal bytes.
     text = json.dumps({**about, "sha256": _checksum(plain, about)}, sort_keys=True)
     return save(plain, metadata={"udjfl": text})

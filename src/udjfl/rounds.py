@@ -12,7 +12,7 @@ from torch import Tensor
 from udjfl.config import TrainingSettings
 from udjfl.data import Federation
 from udjfl.engine import Engine, LocalWork, Pooled
-from udjfl.errors import DivergedError
+from udjfl.errors import DivergedError, SettingsError
 from udjfl.history import History, Record, RunFolder
 from udjfl.methods import Method, Reports, State
 from udjfl.methods.intake import ClientReport, collect
@@ -66,7 +66,7 @@ class Loop:
         """All rounds that are left."""
         rounds = self.settings.rounds
         if progress and server.round:
-            progress("training", server.round, rounds)  # what an earlier process did
+            progress("resumed", server.round, rounds)
         while server.round < rounds:
             server, records = self.round(server)
             history.records.extend(records)
@@ -90,7 +90,7 @@ class Loop:
         vector, state = server.vector, server.state
         if reports is not None:
             state, step, diagnostics = self.method.aggregate(state, reports)
-            self._check_step(step, t)
+            self._check_step(step, vector, t)
             vector = vector - step.to(vector)
             records += self._records(t, reports, step, diagnostics)
         server = Server(t, vector, buffers, state)
@@ -114,8 +114,17 @@ class Loop:
         result = self.engine.train(server.vector, server.buffers, rows, self.work, (self.seed, "batches", t))
         ids = [self.federation.ids[row] for row in rows]
         deltas, losses, steps = result.deltas.cpu(), result.losses.tolist(), result.steps.tolist()
+        buffers = result.buffers.cpu()
         sent = [
-            ClientReport(name, deltas[i], losses[i], self.federation.sizes[row], self.uncertainty.values[name], steps[i])
+            ClientReport(
+                name,
+                deltas[i],
+                losses[i],
+                self.federation.sizes[row],
+                self.uncertainty.values[name],
+                steps[i],
+                buffers=buffers[i],
+            )
             for i, (row, name) in enumerate(zip(rows, ids, strict=True))
         ]
         s = self.settings
@@ -124,9 +133,14 @@ class Loop:
             return None, server.buffers, excluded
         kept = [ids.index(name) for name in reports.ids]
         shares = reports.sizes / reports.sizes.sum()
-        return reports, shares @ result.buffers[kept].cpu(), excluded
+        return reports, shares @ buffers[kept], excluded
 
-    def _check_step(self, step: Tensor, t: int) -> None:
+    def _check_step(self, step: Tensor, vector: Tensor, t: int) -> None:
+        if step.shape != vector.shape:
+            raise SettingsError(
+                f"{self.method.label}: its step has shape {list(step.shape)}; "
+                f"it must have one number per parameter, {list(vector.shape)}"
+            )
         if not torch.isfinite(step).all():
             raise DivergedError(
                 f"{self.method.label}: the server's step is not finite in round {t}; try a smaller lr or another step rule"

@@ -15,10 +15,18 @@ if TYPE_CHECKING:
     import torch
 
 
+SEPARATOR = "\x1f"
+
+
 def stream_seed(seed: int, *address: str | int) -> int:
     """A 63-bit number that depends on the seed and on every part of the address."""
-    text = "\x1f".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in address)])
+    text = SEPARATOR.join([str(int(seed)), *(f"{type(part).__name__}:{_escaped(str(part))}" for part in address)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _escaped(part: str) -> str:
+    """So that no client's name can pass for two parts of an address."""
+    return part.replace("\\", "\\\\").replace(SEPARATOR, "\\u")
 
 
 def numpy_stream(seed: int, *address: str | int) -> np.random.Generator:

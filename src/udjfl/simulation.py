@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import platform
 from collections.abc import Mapping
@@ -18,13 +19,13 @@ from udjfl import metrics
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import Engine, check_device, choose, one_thread
-from udjfl.errors import DataError, ReportError, SettingsError, StorageError, UdjflError
+from udjfl.errors import DataError, ReportError, SettingsError, StorageError
 from udjfl.history import History, RunFolder, packed, write_whole
 from udjfl.methods import Method, parse_method
 from udjfl.methods.base import number_problem
 from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, check_fit, describe, from_vector, to_vector
 from udjfl.rounds import Loop, Progress, Server
-from udjfl.uncertainty import Uncertainty, measure
+from udjfl.uncertainty import Uncertainty, measure, without_nan
 
 logger = logging.getLogger("udjfl")
 
@@ -221,7 +222,7 @@ def _uncertainty(
 
 def _check_same_uncertainty(folder: RunFolder, federation: Federation, given: Uncertainty | None) -> None:
     kept = _kept_uncertainty(folder, federation)
-    if kept and given and any(given.values[name] != kept.values[name] for name in federation.ids):
+    if kept and given and given.as_dict()["values"] != kept.as_dict()["values"]:
         raise StorageError(f"{folder.path} was started with other uncertainties; resume it with the same, or leave them out")
 
 
@@ -230,10 +231,9 @@ def _kept_uncertainty(folder: RunFolder, federation: Federation) -> Uncertainty 
     if content is None:
         return None
     try:
-        kept = Uncertainty(**content)
+        kept = Uncertainty.from_dict(content)
         _check_complete(kept, federation)
-        given_uncertainties(kept.values)
-    except (TypeError, UdjflError):
+    except (TypeError, ValueError, KeyError, AttributeError):
         raise StorageError(
             f"{folder.path / 'uncertainty.json'} is damaged; delete it and resume: the uncertainties are measured again"
         ) from None
@@ -289,17 +289,8 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
     buffers_from_vector(module, server.buffers)
     ids = loop.federation.ids
     client_accuracy, global_accuracy = dict(zip(ids, accuracies[:-1], strict=True)), accuracies[-1]
-    uncertainties = [loop.uncertainty.values[name] for name in ids]
-    before = None
-    if reference is not None:
-        before = [reference.client_accuracy[name] for name in ids]
-    values = metrics.evaluate(global_accuracy, accuracies[:-1], uncertainties, before)
-    if before is None:
-        del values["psi"]
-    why = {
-        key: metrics.undefined_reason(key, global_accuracy, accuracies[:-1], uncertainties, before) or ""
-        for key, value in values.items() if value is None
-    }  # fmt: skip
+    before = [reference.client_accuracy[name] for name in ids] if reference else None
+    values, why = _metrics(global_accuracy, accuracies[:-1], [loop.uncertainty.values[name] for name in ids], before)
     result = Result(
         loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
         {name: loop.uncertainty.values[name] for name in ids},
@@ -309,6 +300,28 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
         write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
         folder.write_json("result.json", summary(result))
     return result
+
+
+def _metrics(
+    global_accuracy: float, accuracies: list[float], uncertainties: list[float], before: list[float] | None
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """All metrics, and why some are undefined. Those that rank clients leave out whoever has no uncertainty."""
+    known = [i for i, u in enumerate(uncertainties) if math.isfinite(u)]
+    ranked = ([accuracies[i] for i in known], [uncertainties[i] for i in known], before and [before[i] for i in known])
+    values: dict[str, float | None] = dict.fromkeys(metric.key for metric in metrics.METRICS)
+    values |= {"global_accuracy": global_accuracy, "worst_accuracy": metrics.worst(accuracies)}
+    values |= {"mean_accuracy": metrics.mean(accuracies), "std": metrics.std(accuracies)}
+    if known:
+        of_ranked = metrics.evaluate(global_accuracy, *ranked)
+        values |= {key: of_ranked[key] for key in ("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r")}
+    if before is None:
+        del values["psi"]
+    why = {
+        key: (metrics.undefined_reason(key, global_accuracy, *ranked) if known else None) or "No client has an uncertainty."
+        for key, value in values.items()
+        if value is None
+    }
+    return values, why
 
 
 def summary(result: Result) -> dict[str, Any]:
@@ -323,5 +336,5 @@ def summary(result: Result) -> dict[str, Any]:
         **result.metrics,
         "undefined": result.undefined,
         "client_accuracy": result.client_accuracy,
-        "uncertainty": result.uncertainty,
+        "uncertainty": without_nan(result.uncertainty),
     }

@@ -12,7 +12,8 @@ those same data (Carey & Wu, FAccT 2025, section "Uncertainty Quantification").
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch import Tensor
 from udjfl.config import TrainingSettings
 from udjfl.data import Federation
 from udjfl.engine import Engine, LocalWork
+from udjfl.errors import ReportError
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 
 # A model can be certain to the last bit (a client with one class, say); its uncertainty is small, not zero.
@@ -30,14 +32,25 @@ SMALLEST = 1e-12
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """One number per client, in client order, and how it was measured."""
+    """One number per client, in client order, and how it was measured. NaN where it could not be."""
 
     kind: str
     values: dict[str, float]
     epistemic: dict[str, float] | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "values": self.values, "epistemic": self.epistemic}
+        """Plain values for JSON, which has null in place of NaN."""
+        return {"kind": self.kind, "values": without_nan(self.values), "epistemic": without_nan(self.epistemic)}
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
+        values = {name: math.nan if value is None else float(value) for name, value in kept["values"].items()}
+        return Uncertainty(kept["kind"], values, kept.get("epistemic"))
+
+
+def without_nan(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
+    """None in place of what is not a finite number."""
+    return None if values is None else {name: value if math.isfinite(value) else None for name, value in values.items()}
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -82,7 +95,12 @@ def measure(
             predictions[row].append(engine.probabilities(trained, result.buffers[row], row))
         if progress:
             progress(number + 1, n_models)
-    return _summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions])
+    measured = _summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions])
+    unknown = [name for name, value in measured.values.items() if not math.isfinite(value)]
+    if unknown and settings.on_bad_report == "fail":
+        problem = "could not be measured: training alone diverged; check its data, or try a smaller uncertainty_lr"
+        raise ReportError(unknown[0], "uncertainties", problem)
+    return measured
 
 
 def _summarised(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> Uncertainty:
@@ -99,4 +117,6 @@ def _summarised(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> U
 
 
 def _positive(each: Tensor) -> float:
-    return max(float(each.mean()), SMALLEST)
+    """The mean, not below the smallest; NaN stays NaN."""
+    mean = float(each.mean())
+    return SMALLEST if mean < SMALLEST else mean

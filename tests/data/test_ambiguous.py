@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import math
+from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -39,6 +40,15 @@ TINY = AmbiguousSettings(
     batch_size=32,
     learning_rate=0.01,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The networks here are so small that a second thread only waits for the first, for long on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @cache
@@ -104,6 +114,25 @@ class TestResult:
         edges = torch.linspace(TINY.min_entropy, TINY.max_entropy, TINY.entropy_bins + 1).double()
         inner = edges[1:-1].contiguous()
         assert torch.bucketize(made().entropy, inner).bincount().tolist() == [50] * 4
+
+    def test_drawing_goes_on_until_rare_entropies_are_there_too_and_leaves_no_trace_in_the_order(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("udjfl.data.ambiguous.MIXTURES_AT_ONCE", 160)
+        filled: list[int] = []
+        result = make_ambiguous(
+            *digits(),
+            80,
+            seed=3,
+            settings=TINY,
+            progress=lambda stage, done, _: filled.append(done) if stage == "mixtures" else None,
+        )
+        assert len(filled) > 2
+        assert filled[0] < filled[-1] == 80
+        # Whatever was drawn last is of the rarest entropies; unshuffled, one half would hold far more of them.
+        quarter = ((result.entropy - TINY.min_entropy) / (TINY.max_entropy - TINY.min_entropy) * 4).long()
+        assert quarter.bincount().tolist() == [20] * 4
+        assert all(5 <= int((quarter[:40] == part).sum()) <= 15 for part in range(4))
 
     def test_images_have_the_grey_levels_asked_for_and_are_distinct_from_each_other_and_the_sources(self) -> None:
         scaled = made().images * 16
@@ -196,7 +225,7 @@ class TestOtherImages:
         """With two classes no entropy exceeds log 2, so the bins must not reach up to max_entropy."""
         images, labels = digits()
         two = labels < 2
-        longer = {"autoencoder_epochs": 150, "classifier_epochs": 40, "candidates_per_image": 200}
+        longer = {"autoencoder_epochs": 150, "classifier_epochs": 40, "max_mutual_information": 0.6}
         settings = dataclasses.replace(TINY, max_parents=2, min_entropy=0.0, max_entropy=1.6, **longer)
         result = make_ambiguous(images[two], labels[two], 20, seed=0, settings=settings)
         quarters = (result.entropy / math.log(2) * 4).long().bincount(minlength=4)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order
+from udjfl.errors import DataError
 from udjfl.models import buffers_to_vector, to_vector, trainable
 from udjfl.seeds import stream_seed
 
@@ -25,7 +26,10 @@ class SerialEngine(Engine):
             # Dropout and its like draw from the global generator: each client gets its own state of it.
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 torch.manual_seed(stream_seed(*address, "inside the model", self.clients[row].id))
-                running, taken = self._train_one(row, work, address)
+                try:
+                    running, taken = self._train_one(row, work, address)
+                except ValueError as error:  # such as batch norm's, of a batch with one example
+                    raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from None
             trained, trained_buffers = to_vector(self.module), buffers_to_vector(self.module)
             if work.loss_at == "final":
                 running = self.received_losses(trained, trained_buffers, [row])[0]

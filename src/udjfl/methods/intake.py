@@ -27,6 +27,7 @@ class ClientReport:
     uncertainty: float
     steps: float = 1.0
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    buffers: Tensor = field(default_factory=lambda: torch.zeros(0))
 
 
 def collect(
@@ -83,6 +84,8 @@ def _problem(
     if report.delta.shape != (n_parameters,):
         shape = list(report.delta.shape)
         return ReportError(report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round)
+    if not torch.isfinite(report.buffers).all():
+        return ReportError(report.id, "buffers", "has values that are NaN or infinite; check the client's data", round)
     numbers = {
         "losses": report.loss,
         "sizes": report.size,

@@ -31,7 +31,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         _heading(f"{comparison.data}: mean over {_seeds(len(comparison.seeds))}, below it ± the 95% interval"),
         _metric_table(comparison),
         Text(
-            "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies in percent, STD and Psi in percentage points.",
+            "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies in percent, STD and Psi in points.",
             style="dim",
         ),
         Text(""),
@@ -122,7 +122,10 @@ def _half_width(summary: Summary) -> str:
 def _client_table(comparison: Comparison) -> RenderableType:
     """Methods by clients, or clients by methods: whichever is narrower. Too wide both ways, it is left to --json."""
     reference = comparison.rows[0]
-    clients = [Text(f"{client}\nu = {u.mean:.3f}") for client, u in reference.uncertainty.items()]
+    clients = [
+        Text(f"{client}\nu = {u.mean:.3f}" if u.mean is not None else f"{client}\nu unknown")
+        for client, u in reference.uncertainty.items()
+    ]
     methods = [_name(row) for row in comparison.rows]
     cells = [[_client_cell(row, reference, client) for client in row.client_accuracy] for row in comparison.rows]
     if min(len(clients), len(methods)) > MOST_COLUMNS:
