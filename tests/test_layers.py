@@ -17,7 +17,7 @@ LAYERS = (
     {"report"},
     {"comparison"},
     {"simulation"},
-    {"rounds"},
+    {"rounds", "result"},
     {"uncertainty"},
     {"methods", "engine", "history", "metrics"},
     {"models", "data", "justice"},

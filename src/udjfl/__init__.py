@@ -19,7 +19,8 @@ if TYPE_CHECKING:
         UdjflError,
     )
     from udjfl.methods import UDJ, FedAvg, Method, Reports, method, parameters
-    from udjfl.simulation import Result, simulate
+    from udjfl.result import Result
+    from udjfl.simulation import simulate
 
 # Where each public name lives; it is imported when first used, so `import udjfl` does not wait for torch.
 _HOME = {
@@ -35,7 +36,7 @@ _HOME = {
     "Method": "methods",
     "ReportError": "errors",
     "Reports": "methods",
-    "Result": "simulation",
+    "Result": "result",
     "SettingsError": "errors",
     "StorageError": "errors",
     "TrainingSettings": "config",

@@ -211,7 +211,8 @@ def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool
     from udjfl.data import load
     from udjfl.methods import parse_method
     from udjfl.report.terminal import result_view
-    from udjfl.simulation import run, summary
+    from udjfl.result import summary
+    from udjfl.simulation import run
 
     method = parse_method(settings.method, settings.params)
     origin = {

@@ -17,8 +17,9 @@ from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parameter_names, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
+from udjfl.result import Result
 from udjfl.rounds import Progress
-from udjfl.simulation import Result, fitting_model, run, versions
+from udjfl.simulation import fitting_model, run, versions
 from udjfl.uncertainty import Uncertainty
 
 # What each theory sets out to improve, as the paper measures it.

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import nn
 
-from udjfl import metrics
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import Engine, check_device, choose, one_thread
@@ -24,36 +22,11 @@ from udjfl.history import History, RunFolder, packed, write_whole
 from udjfl.methods import Method, parse_method
 from udjfl.methods.base import number_problem
 from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, check_fit, describe, from_vector, to_vector
+from udjfl.result import Result, final_metrics, summary
 from udjfl.rounds import Loop, Progress, Server
-from udjfl.uncertainty import Uncertainty, measure, without_nan
+from udjfl.uncertainty import Uncertainty, measure
 
 logger = logging.getLogger("udjfl")
-
-
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
-
-    model             the final model
-    metrics           the names of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None where undefined, with the
-                      reason in `undefined`; `psi` only where a reference was given
-    client_accuracy   percent, on each client's own test data
-    uncertainty       each client's uncertainty, as the method saw it
-    epistemic         each client's epistemic uncertainty, where an ensemble measured it
-    history           every record of every round
-    """
-
-    method: Method
-    seed: int
-    model: nn.Module
-    metrics: dict[str, float | None]
-    undefined: dict[str, str]
-    global_accuracy: float
-    client_accuracy: dict[str, float]
-    uncertainty: dict[str, float]
-    epistemic: dict[str, float] | None
-    history: History
-    folder: RunFolder | None = None
 
 
 def simulate(
@@ -290,7 +263,7 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
     ids = loop.federation.ids
     client_accuracy, global_accuracy = dict(zip(ids, accuracies[:-1], strict=True)), accuracies[-1]
     before = [reference.client_accuracy[name] for name in ids] if reference else None
-    values, why = _metrics(global_accuracy, accuracies[:-1], [loop.uncertainty.values[name] for name in ids], before)
+    values, why = final_metrics(global_accuracy, accuracies[:-1], [loop.uncertainty.values[name] for name in ids], before)
     result = Result(
         loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
         {name: loop.uncertainty.values[name] for name in ids},
@@ -300,41 +273,3 @@ def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | 
         write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
         folder.write_json("result.json", summary(result))
     return result
-
-
-def _metrics(
-    global_accuracy: float, accuracies: list[float], uncertainties: list[float], before: list[float] | None
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    """All metrics, and why some are undefined. Those that rank clients leave out whoever has no uncertainty."""
-    known = [i for i, u in enumerate(uncertainties) if math.isfinite(u)]
-    ranked = ([accuracies[i] for i in known], [uncertainties[i] for i in known], before and [before[i] for i in known])
-    values: dict[str, float | None] = dict.fromkeys(metric.key for metric in metrics.METRICS)
-    values |= {"global_accuracy": global_accuracy, "worst_accuracy": metrics.worst(accuracies)}
-    values |= {"mean_accuracy": metrics.mean(accuracies), "std": metrics.std(accuracies)}
-    if known:
-        of_ranked = metrics.evaluate(global_accuracy, *ranked)
-        values |= {key: of_ranked[key] for key in ("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r")}
-    if before is None:
-        del values["psi"]
-    why = {
-        key: (metrics.undefined_reason(key, global_accuracy, *ranked) if known else None) or "No client has an uncertainty."
-        for key, value in values.items()
-        if value is None
-    }
-    return values, why
-
-
-def summary(result: Result) -> dict[str, Any]:
-    """A result as plain values, for files and for `--json`."""
-    return {
-        "method": result.method.name,
-        "theory": result.method.theory,
-        "label": result.method.label,
-        "params": result.method.params,
-        "grade": result.method.grade,
-        "seed": result.seed,
-        **result.metrics,
-        "undefined": result.undefined,
-        "client_accuracy": result.client_accuracy,
-        "uncertainty": without_nan(result.uncertainty),
-    }

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from udjfl.comparison import THEORY_METRIC, Comparison, MethodSummary
 from udjfl.metrics import METRICS, Metric, Paired, Summary
-from udjfl.simulation import Result
+from udjfl.result import Result
 
 SHORT = {
     "global_accuracy": "Global",
