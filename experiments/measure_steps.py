@@ -3,12 +3,15 @@
     python experiments/measure_steps.py rules --seeds 10 --csv experiments/steps-rules-dirty-digits.csv
     python experiments/measure_steps.py points --seeds 20 --csv experiments/steps-points-dirty-digits.csv
     python experiments/measure_steps.py search --seeds 20 --first-seed 100 --csv experiments/steps-search-dirty-digits.csv
-    python experiments/measure_steps.py rules --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
+    python experiments/measure_steps.py distinct --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
 
-`rules` trains every theory at the paper's setting with every step rule. `points` walks along the family with the default
-rule; `search` casts a wider net for desert, on seeds of its own. With --mnist, the four original MNIST files in FOLDER and
-ambiguous digits made by udjfl.data.ambiguous take the place of the embedded digits, in shards of 120 images (the paper has
-300, which takes two and a half times as long); the ambiguous digits are made once and kept where --cache says.
+`rules` trains every theory at the paper's setting with every step rule, `distinct` leaves out those equal by
+identity. `points` walks along the family with the default
+rule; `search` casts a wider net for desert, on seeds of its own; `table` prints a CSV as docs/steps.md has it.
+
+With --mnist, the four original MNIST files in FOLDER and ambiguous digits made by udjfl.data.ambiguous take the place of the
+embedded digits, in shards of 120 images (the paper has 300, which takes two and a half times as long); the ambiguous digits
+are made once and kept where --cache says.
 """
 
 from __future__ import annotations
@@ -39,6 +42,17 @@ def rules() -> list[udjfl.Method]:
     """Every theory with every step rule, leaving out the authors' where their code divides by zero (exponent 1)."""
     pairs = [(theory, rule) for theory in THEORIES for rule in RULES]
     return [udjfl.method(t, step=r) for t, r in pairs if not (r == "authors" and t in ("egalitarian", "utilitarian"))]
+
+
+def distinct() -> list[udjfl.Method]:
+    """`rules` without the ones that are equal by identity: at exponent 1 or more, paper, authors' and safe are one rule."""
+    same = {
+        "rawls": ("authors", "safe"),
+        "egalitarian": RULES[:3] + RULES[4:],
+        "utilitarian": RULES[:3] + RULES[4:],
+        "desert": (),
+    }
+    return [method for method in rules() if method.step not in same[method.theory]]
 
 
 def points() -> list[udjfl.Method]:
@@ -136,12 +150,40 @@ def write(path: Path, results: list[Comparison]) -> None:
                 out.writerow([method.label, method.theory or "", metric.key, *shown, total.n, failed])
 
 
-METHODS = {"rules": rules, "points": points, "search": search}
+SHOWN = {
+    "global_accuracy": "global ↑",
+    "accuracy_most_uncertain": "most uncertain ↑",
+    "accuracy_least_uncertain": "least uncertain ↑",
+    "std": "STD ↓",
+    "psi": "Psi ↑",
+    "pearson_r": "r ↓",
+}
+
+
+def markdown(path: Path) -> str:
+    """The CSV as a Markdown table: means, and in brackets p of the paired test against FedAvg."""
+    with path.open(encoding="utf-8") as file:
+        rows = {(row["method"], row["metric"]): row for row in csv.DictReader(file)}
+    lines = ["| method | " + " | ".join(SHOWN.values()) + " |", "|---" * (len(SHOWN) + 1) + "|"]
+    for method in dict.fromkeys(method for method, _ in rows):
+        cells = [_cell(rows[method, metric]) for metric in SHOWN]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, str]) -> str:
+    if not row["mean"]:
+        return "–"
+    p = "" if not row["p"] else " (<.001)" if float(row["p"]) < 0.001 else f" ({float(row['p']):.3f})".replace("0.", ".", 1)
+    return f"{float(row['mean']):.2f}{p}"
+
+
+METHODS = {"rules": rules, "distinct": distinct, "points": points, "search": search}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["rules", "points", "search"])
+    parser.add_argument("what", choices=["rules", "distinct", "points", "search", "table"])
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=100)
@@ -150,6 +192,9 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("ambiguous-mnist.npz"))
     parser.add_argument("--csv", type=Path, required=True)
     given = parser.parse_args()
+    if given.what == "table":
+        print(markdown(given.csv), end="")
+        return
     federation: Callable[[int], udjfl.Federation] = embedded
     if given.mnist:
         if not given.cache.exists():

@@ -26,16 +26,16 @@ SCRIPT = Path(__file__).parents[2] / "scripts" / "make_dirty_digits.py"
 # Few epochs make an unsure, divided ensemble, so the thresholds are wide; the filter is the same code.
 TINY = AmbiguousSettings(
     max_mutual_information=0.3,
-    min_entropy=0.1,
+    min_entropy=0.2,
     max_entropy=1.3,
     entropy_bins=4,
     levels=17,
     hidden=(32,),
     latents=6,
     kl_weight=0.3,
-    autoencoder_epochs=15,
+    autoencoder_epochs=25,
     members=3,
-    classifier_epochs=15,
+    classifier_epochs=20,
     jitter=0.25,
     batch_size=32,
     learning_rate=0.01,
@@ -118,7 +118,7 @@ class TestResult:
     def test_drawing_goes_on_until_rare_entropies_are_there_too_and_leaves_no_trace_in_the_order(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("udjfl.data.ambiguous.MIXTURES_AT_ONCE", 160)
+        monkeypatch.setattr("udjfl.data.ambiguous.MIXTURES_AT_ONCE", 40)
         filled: list[int] = []
         result = make_ambiguous(
             *digits(),
@@ -129,10 +129,11 @@ class TestResult:
         )
         assert len(filled) > 2
         assert filled[0] < filled[-1] == 80
-        # Whatever was drawn last is of the rarest entropies; unshuffled, one half would hold far more of them.
         quarter = ((result.entropy - TINY.min_entropy) / (TINY.max_entropy - TINY.min_entropy) * 4).long()
         assert quarter.bincount().tolist() == [20] * 4
-        assert all(5 <= int((quarter[:40] == part).sum()) <= 15 for part in range(4))
+        # What is drawn last is of the rarest entropies: unshuffled, the places differ with the quarter (p = 0.00005).
+        places = [(quarter == part).nonzero().flatten().numpy() for part in range(4)]
+        assert stats.kruskal(*places).pvalue > 0.001
 
     def test_images_have_the_grey_levels_asked_for_and_are_distinct_from_each_other_and_the_sources(self) -> None:
         scaled = made().images * 16

@@ -158,7 +158,7 @@ def _verdict_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         key = THEORY_METRIC.get(row.method.theory or "")
         if key and key in row.against_fedavg:
-            table.add_row(_name(row), *_verdict(by_key[key], row.against_fedavg[key]))
+            table.add_row(Text(row.method.label), *_verdict(by_key[key], row.against_fedavg[key]))
     return table
 
 
