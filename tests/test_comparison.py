@@ -270,3 +270,14 @@ def test_comparing_trains_as_simulate_does_by_default() -> None:
     defaults = {name: p.default for name, p in inspect.signature(udjfl.simulate).parameters.items()}
     for name, about in TrainingSettings.model_fields.items():
         assert defaults[name] == about.default, name
+
+
+def test_a_parameter_for_all_does_not_undo_what_a_method_says_itself() -> None:
+    found = chosen_methods(settings(methods=["rawls:beta=2", "egalitarian"], params={"beta": 3, "theory": "desert"}))
+    assert [(method.theory, method.beta) for method in found[1:]] == [("rawls", 2.0), ("egalitarian", 3.0)]
+
+
+def test_own_data_are_not_called_by_the_name_in_the_settings(federation: udjfl.Federation) -> None:
+    document = plain(compare(settings(seeds=[0]), federation=federation))
+    assert document["data"] == federation.name
+    assert "data" not in document["settings"]

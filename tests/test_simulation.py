@@ -266,3 +266,8 @@ def test_simulate_is_a_function_whatever_was_imported_first() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+def test_a_reference_of_another_seed_is_refused(federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError, match="reference: has seed 1, this run has seed 0"):
+        few_rounds(federation, "rawls", reference=few_rounds(federation, seed=1))

@@ -15,7 +15,7 @@ from udjfl.config import CompareSettings, DataSettings, TrainingSettings
 from udjfl.data import Federation, load
 from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
-from udjfl.methods import ALIASES, METHODS, FedAvg, Method, parameter_names, parse_method
+from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
 from udjfl.result import Result
 from udjfl.rounds import Progress
@@ -57,7 +57,10 @@ class Comparison:
         return {
             "data": self.data,
             "seeds": list(self.seeds),
-            "settings": self.settings.model_dump(),
+            # With data of one's own, the settings that name data say nothing.
+            "settings": self.settings.model_dump(
+                exclude=None if self.data == self.settings.data else {*DataSettings.model_fields}
+            ),
             "versions": versions(),
             "reference": self.rows[0].method.label,
             "methods": [_row_as_dict(row, self.seeds) for row in self.rows],
@@ -97,7 +100,8 @@ def chosen_methods(settings: CompareSettings) -> list[Method]:
         try:
             names = parameter_names(text)
             known |= names
-            own = {key: value for key, value in settings.params.items() if key in names}
+            fixed = fixed_parameters(text)
+            own = {key: value for key, value in settings.params.items() if key in names and key not in fixed}
             methods.append(parse_method(text, own))
         except SettingsError as error:
             mistakes += error.mistakes

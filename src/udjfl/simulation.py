@@ -134,6 +134,8 @@ def run(
     """`simulate` with its settings in one value. `origin` says how to load the federation again (kept in the folder)."""
     if reference is not None and set(reference.client_accuracy) != set(federation.ids):
         raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
+    if reference is not None and reference.seed != seed:
+        raise SettingsError(f"reference: has seed {reference.seed}, this run has seed {seed}; use FedAvg with the same seed")
     with one_thread():
         module = fitting_model(federation, settings, seed, model)
         server = Server(0, to_vector(module), buffers_to_vector(module), {})

@@ -37,6 +37,12 @@ def parameter_names(text: str) -> set[str]:
     return {field.name for field in fields(METHODS[target])}  # type: ignore[arg-type]  # every method is a dataclass
 
 
+def fixed_parameters(text: str) -> set[str]:
+    """The parameters that a method's text sets, by itself or through a short name."""
+    name, *pairs = text.split(":")
+    return {pair.partition("=")[0].strip() for pair in pairs} | set(_found(name.strip())[1])
+
+
 def _found(name: str) -> tuple[str, dict[str, Any]]:
     if name not in METHODS and name not in ALIASES:
         raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(str(name), [*METHODS, *ALIASES])}")
@@ -64,6 +70,7 @@ __all__ = [
     "Method",
     "Reports",
     "State",
+    "fixed_parameters",
     "method",
     "parameter_names",
     "parameters",
