@@ -4,7 +4,7 @@
     python experiments/measure_steps.py points --seeds 20 --csv experiments/steps-points-dirty-digits.csv
     python experiments/measure_steps.py search --seeds 20 --first-seed 100 --csv experiments/steps-search-dirty-digits.csv
     python experiments/measure_steps.py found --seeds 60 --first-seed 200 --csv experiments/steps-found-dirty-digits.csv
-    python experiments/measure_steps.py distinct --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
+    python experiments/measure_steps.py distinct --rounds 50 --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
 
 `rules` trains every theory at the paper's setting with every step rule, `distinct` leaves out those equal by identity.
 `points` walks along the family with the default rule; `search` casts a wider net for desert, and `found` tests its best on
@@ -69,7 +69,7 @@ def points() -> list[udjfl.Method]:
 
 
 def search() -> list[udjfl.Method]:
-    """A wider net for a point that lowers r. Run it on seeds of its own: `points` then tests what it finds on fresh ones."""
+    """A wider net for a point that lowers r. Run it on seeds of its own: `found` then tests what it finds on others."""
     made = [udjfl.method("desert", gamma=gamma) for gamma in (1, 1.5, 2)]
     made += [udjfl.method("udj", beta=beta, gamma=gamma) for beta in (0.5, 1.2, 1.5, 2) for gamma in (-0.5, -1, -1.5, -2)]
     made += [udjfl.method("udj", beta=beta, gamma=0) for beta in (0.25, 0.5, 0.75)]
@@ -82,7 +82,9 @@ def found() -> list[udjfl.Method]:
 
 
 def one_seed(methods: list[udjfl.Method], rounds: int, federation: Callable[[int], udjfl.Federation], seed: int) -> Comparison:
-    comparison = udjfl.compare(CompareSettings(rounds=rounds, seeds=[seed]), federation=federation, methods=methods)
+    comparison = udjfl.compare(
+        CompareSettings(rounds=rounds, eval_every=rounds, seeds=[seed]), federation=federation, methods=methods
+    )
     print(f"seed {seed} done", file=sys.stderr, flush=True)
     return comparison
 

@@ -28,6 +28,12 @@ def make_federation(n_clients: int = 3, n: int = 24, features: int = 4, classes:
     return udjfl.Federation.from_arrays(clients, test=part(20, 0.0), class_names=[str(c) for c in range(classes)])
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """Tests run side by side; torch's threads would only wait for each other."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture
 def federation() -> udjfl.Federation:
     return make_federation()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from conftest import few_rounds, make_federation
+from conftest import client_arrays, federation_of, few_rounds, make_federation
 
 import udjfl
 from udjfl.comparison import THEORY_METRIC, Comparison, chosen_methods, compare
@@ -281,3 +281,16 @@ def test_own_data_are_not_called_by_the_name_in_the_settings(federation: udjfl.F
     document = plain(compare(settings(seeds=[0]), federation=federation))
     assert document["data"] == federation.name
     assert "data" not in document["settings"]
+
+
+def test_clients_that_differ_from_seed_to_seed_are_refused() -> None:
+    with pytest.raises(udjfl.DataError, match="federation of seed 3 has other clients"):
+        compare(settings(), federation=lambda seed: make_federation(n_clients=2 + seed))
+
+
+def test_a_comparison_with_a_client_nobody_can_measure_can_be_resumed(tmp_path: Path) -> None:
+    """JSON has null for what could not be measured, in both parts of an ensemble's answer."""
+    bad = federation_of(a=client_arrays(8), b=client_arrays(9, scale=1e30), c=client_arrays(10))
+    how = settings(uncertainty="ensemble", uncertainty_models=2, on_bad_report="exclude", batch_size=4)
+    once = compare(how, federation=bad, out=tmp_path / "kept")
+    assert plain(compare(how, federation=bad, out=tmp_path / "kept", resume=True)) == plain(once)

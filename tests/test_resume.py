@@ -520,3 +520,15 @@ def test_command_and_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert command(monkeypatch, "resume", tmp_path / "nowhere") == 2
     assert "holds no run" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_command_resumes_a_named_source_started_from_python(
+    tmp_path: Path, tiny_source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`load` writes down how it was called, so the folder alone is enough."""
+    made = udjfl.load(tiny_source, clients=2, seed=0)
+    udjfl.simulate(made, "rawls", out=tmp_path / "whole", **TINY)
+    with pytest.raises(Stopped):
+        udjfl.simulate(made, "rawls", out=tmp_path / "run", progress=stop_after(5), **TINY)
+    assert command(monkeypatch, "resume", tmp_path / "run") == 0
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")

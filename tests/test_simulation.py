@@ -20,6 +20,7 @@ from udjfl import metrics
 from udjfl.engine.base import batch_order
 from udjfl.errors import SettingsError, StorageError, UdjflError
 from udjfl.models import build, to_vector
+from udjfl.result import summary
 
 ALL_METRICS = [
     "global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain",
@@ -271,3 +272,22 @@ def test_simulate_is_a_function_whatever_was_imported_first() -> None:
 def test_a_reference_of_another_seed_is_refused(federation: udjfl.Federation) -> None:
     with pytest.raises(SettingsError, match="reference: has seed 1, this run has seed 0"):
         few_rounds(federation, "rawls", reference=few_rounds(federation, seed=1))
+
+
+def test_a_reference_that_is_not_fedavg_is_refused(federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError, match="reference: is a result of UDJ-FL rawls; psi is measured from FedAvg"):
+        few_rounds(federation, "desert", reference=few_rounds(federation, "rawls"))
+
+
+def test_resuming_with_another_model_is_refused(federation: udjfl.Federation, tmp_path: Path) -> None:
+    """Two functions without a name look the same in the settings; their parameters do not."""
+    few_rounds(federation, model=lambda: nn.Linear(4, 3), out=tmp_path / "run")
+    with pytest.raises(StorageError, match="another model"):
+        few_rounds(federation, model=lambda: nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)), out=tmp_path / "run", resume=True)
+
+
+def test_an_ensemble_shows_both_parts(federation: udjfl.Federation) -> None:
+    result = few_rounds(federation, uncertainty="ensemble", uncertainty_models=2)
+    assert result.epistemic is not None
+    assert list(result.epistemic) == list(result.uncertainty)
+    assert summary(result)["epistemic"] == result.epistemic

@@ -16,7 +16,17 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
-from udjfl.config import AnySettings, CompareSettings, DataSettings, RunSettings, Settings, TrainingSettings, checked, read_toml
+from udjfl.config import (
+    AnySettings,
+    CompareSettings,
+    DataSettings,
+    RunSettings,
+    Settings,
+    TrainingSettings,
+    checked,
+    read_toml,
+    training_part,
+)
 from udjfl.errors import SettingsError, StorageError, UdjflError
 
 if TYPE_CHECKING:
@@ -139,8 +149,7 @@ def resume_command(
                 "resume=True) with the same federation"
             )
         kept = {**about["training"], **about["origin"], "method": about["method"]}
-        params = {key: value for key, value in about["params"].items() if value is not None}
-        _run(checked(RunSettings, {**kept, "params": params}), folder, resume=True, as_json=json)
+        _run(checked(RunSettings, {**kept, "params": about["params"]}), folder, resume=True, as_json=json)
 
 
 @app.command("methods")
@@ -158,8 +167,13 @@ def methods_command(
 
 def _settings(kind: type[AnySettings], config: Path | None, flags: dict[str, Any], param: list[str] | None) -> AnySettings:
     """Settings from file and flags, flags first. Every mistake in any of them is in the one error."""
-    values = {**(read_toml(config) if config else {}), **flags}
-    mistakes, params = [], {}
+    mistakes: list[str] = []
+    params: dict[str, Any] = {}
+    values: dict[str, Any] = dict(flags)
+    try:
+        values = {**(read_toml(config) if config else {}), **flags}
+    except SettingsError as error:
+        mistakes += error.mistakes
     for pair in param or []:
         key, equals, value = pair.partition("=")
         if not equals or not key:
@@ -215,17 +229,11 @@ def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool
     from udjfl.simulation import run
 
     method = parse_method(settings.method, settings.params)
-    origin = {
-        "data": settings.data,
-        "clients": settings.clients,
-        "partition": settings.partition,
-        "seed": settings.seed,
-    }
-    training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
+    training = training_part(settings)
     federation = load(settings.data, clients=settings.clients, partition=settings.partition, seed=settings.seed)
     with _progress(1, settings.rounds) as progress:
         result = run(
-            federation, method, training, settings.seed, out=out, resume=resume, origin=origin,
+            federation, method, training, settings.seed, out=out, resume=resume,
             progress=lambda stage, done, total: progress(method, settings.seed, stage, done, total),
         )  # fmt: skip
     _show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.config import CompareSettings, DataSettings, TrainingSettings
+from udjfl.config import CompareSettings, DataSettings, data_part, training_part
 from udjfl.data import Federation, load
-from udjfl.errors import DivergedError, ReportError, SettingsError, StorageError, did_you_mean
+from udjfl.errors import DataError, DivergedError, ReportError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
@@ -142,7 +142,7 @@ def compare(
     fails on a seed has no values there and the reason in `failed`; if the reference itself fails, so does the comparison.
     """
     chosen = chosen_methods(settings) if methods is None else with_reference(methods)
-    training = TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
+    training = training_part(settings)
     first = _federation(federation, settings, settings.seeds[0])
     fitting_model(first, training, settings.seeds[0])  # a mistake shows before anything is written
     root = None
@@ -156,7 +156,9 @@ def compare(
     results: list[dict[int, Result | str]] = [{} for _ in chosen]
     for seed in settings.seeds:
         here = first if seed == settings.seeds[0] else _federation(federation, settings, seed)
-        origin = {**_data_settings(settings), "seed": seed} if federation is None else None
+        if here.ids != first.ids:
+            raise DataError(f"the federation of seed {seed} has other clients than that of seed {settings.seeds[0]}")
+        origin = {**data_part(settings), "seed": seed} if federation is None else None
         reference: Result | None = None
         for method, by_seed in zip(chosen, results, strict=True):
             measured = None
@@ -172,6 +174,8 @@ def compare(
                 if reference is None:
                     raise
                 by_seed[seed] = str(error)
+                if progress:
+                    progress(method, seed, "training", training.rounds, training.rounds)
             reference = reference or _succeeded(by_seed)[seed]
     rows = tuple(_summarised(m, by_seed, _succeeded(results[0])) for m, by_seed in zip(chosen, results, strict=True))
     comparison = Comparison(here.name, tuple(settings.seeds), settings, rows)
@@ -184,10 +188,6 @@ def _federation(given: Federation | Callable[[int], Federation] | None, settings
     if given is None:
         return load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
     return given if isinstance(given, Federation) else given(seed)
-
-
-def _data_settings(settings: CompareSettings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in DataSettings.model_fields}
 
 
 def _succeeded(by_seed: Mapping[int, Result | str]) -> dict[int, Result]:

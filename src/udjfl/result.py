@@ -75,4 +75,5 @@ def summary(result: Result) -> dict[str, Any]:
         "undefined": result.undefined,
         "client_accuracy": result.client_accuracy,
         "uncertainty": without_nan(result.uncertainty),
+        "epistemic": without_nan(result.epistemic),
     }

@@ -134,6 +134,8 @@ def run(
     """`simulate` with its settings in one value. `origin` says how to load the federation again (kept in the folder)."""
     if reference is not None and set(reference.client_accuracy) != set(federation.ids):
         raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
+    if reference is not None and reference.method.name != "fedavg":
+        raise SettingsError(f"reference: is a result of {reference.method.label}; psi is measured from FedAvg")
     if reference is not None and reference.seed != seed:
         raise SettingsError(f"reference: has seed {reference.seed}, this run has seed {seed}; use FedAvg with the same seed")
     with one_thread():
@@ -146,7 +148,7 @@ def run(
         # From here on nothing the caller chose can be wrong: only now is anything written.
         folder, history = None, History()
         if out is not None:
-            folder = _folder(out, run_description(federation, method, settings, seed, origin), resume)
+            folder = _folder(out, run_description(federation, method, settings, seed, module, origin), resume)
             _check_same_uncertainty(folder, federation, uncertainty)
             checkpoint, history = folder.rewind()
             server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
@@ -216,14 +218,22 @@ def _kept_uncertainty(folder: RunFolder, federation: Federation) -> Uncertainty 
 
 
 def run_description(
-    federation: Federation, method: Method, settings: TrainingSettings, seed: int, origin: Mapping[str, Any] | None
+    federation: Federation,
+    method: Method,
+    settings: TrainingSettings,
+    seed: int,
+    module: nn.Module,
+    origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Everything that decides a run's numbers, as plain values."""
+    """Everything that decides a run's numbers, as plain values. `origin` says how to load the federation again."""
+    if origin is None and federation.origin is not None and federation.origin["seed"] == seed:
+        origin = federation.origin
     return {
         "method": method.name,
         "params": method.params,
         "seed": seed,
         "training": settings.model_dump(),
+        "model": {name: list(value.shape) for name, value in module.named_parameters()},
         "federation": {
             "name": federation.name,
             "fingerprint": federation.fingerprint,
@@ -242,7 +252,7 @@ def _folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool)
     old = folder.read_settings("method", "params", "seed", "training", "federation")
     if old["federation"].get("fingerprint") != plain["federation"]["fingerprint"]:
         raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
-    changed = [key for key in ("method", "params", "seed") if old[key] != plain[key]]
+    changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != plain[key]]
     changed += [key for key, value in plain["training"].items() if old["training"].get(key) != value]
     if changed:
         raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
@@ -258,8 +268,8 @@ def versions() -> dict[str, str]:
 
 
 def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | None, reference: Result | None) -> Result:
-    module = loop.engine.module.cpu()
     _, accuracies = loop.evaluate(server)
+    module = loop.engine.module.cpu()
     from_vector(module, server.vector)
     buffers_from_vector(module, server.buffers)
     ids = loop.federation.ids

@@ -44,8 +44,11 @@ class Uncertainty:
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
-        values = {name: math.nan if value is None else float(value) for name, value in kept["values"].items()}
-        return Uncertainty(kept["kind"], values, kept.get("epistemic"))
+        def numbers(column: Mapping[str, float | None]) -> dict[str, float]:
+            return {name: math.nan if value is None else float(value) for name, value in column.items()}
+
+        epistemic = kept.get("epistemic")
+        return Uncertainty(kept["kind"], numbers(kept["values"]), None if epistemic is None else numbers(epistemic))
 
 
 def without_nan(values: Mapping[str, float] | None) -> dict[str, float | None] | None:

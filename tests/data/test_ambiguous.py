@@ -315,7 +315,7 @@ class TestBadInputs:
             TINY, levels=2, min_entropy=0.0, max_entropy=2.0, max_mutual_information=2.0, candidates_per_image=10
         )
         with pytest.raises(DataError, match=r"only 0 of 5 .*an image met before"):
-            make_ambiguous(torch.zeros(40, 8, 8), torch.arange(40) % 5, 5, seed=0, settings=settings)
+            make_ambiguous(torch.ones(40, 8, 8), torch.arange(40) % 5, 5, seed=0, settings=settings)
 
     def test_all_mistakes_in_the_settings_are_told_at_once(self) -> None:
         with pytest.raises(SettingsError) as caught:

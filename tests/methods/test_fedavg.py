@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from udjfl.errors import SettingsError
+from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import FedAvg, Reports, method
 
 
@@ -54,7 +54,8 @@ def test_clients_that_agree_are_followed_exactly():
 def test_uniform_needs_no_sizes_and_by_size_does():
     bare = three_clients(sizes=None)
     assert FedAvg(weights="uniform").aggregate({}, bare)[1].tolist() == pytest.approx([-1.0, 2.0])
-    assert torch.isnan(FedAvg().aggregate({}, bare)[1]).all()
+    with pytest.raises(ReportError, match="sizes was left out"):
+        FedAvg().aggregate({}, bare)
 
 
 def test_losses_and_uncertainties_do_not_enter():

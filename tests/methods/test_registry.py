@@ -194,3 +194,9 @@ def test_parse_method_says_what_it_expected(text):
 def test_parse_method_with_an_unknown_name(text):
     with pytest.raises(SettingsError, match=r"unknown name|key=value"):
         parse_method(text)
+
+
+def test_a_short_name_keeps_its_meaning():
+    with pytest.raises(SettingsError, match=r"rawls: theory is what the short name stands for; .* ask for 'udj'"):
+        method("rawls", theory="desert")
+    assert method("rawls", theory="rawls") == method("rawls")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,9 @@ def load(
         raise SettingsError(mistakes)
     partition = partition if isinstance(partition, Partition) else Partition.parse(partition)
     pools = SOURCES[name](int(seed), None if folder is None else Path(folder))
-    return federate(name, pools, int(clients), partition, int(seed))
+    made = federate(name, pools, int(clients), partition, int(seed))
+    origin = {"data": name, "clients": int(clients), "partition": str(partition), "seed": int(seed)}
+    return replace(made, origin=origin) if folder is None else made
 
 
 def mistakes_in(name: str, clients: int, partition: str | Partition, seed: int = 0) -> list[str]:

@@ -78,7 +78,8 @@ class Federation:
 
     Making one checks everything and raises one DataError that lists every mistake: ids are unique, no part is empty,
     features have one shape and are finite, labels are class numbers, and no example of any train part is also in any
-    test part. Equal rows are normal in tabular data: `allow_duplicates=True` leaves that last check out.
+    test part. Equal rows are normal in tabular data: `allow_duplicates=True` leaves that last check out. `origin` has the
+    arguments of `load`, where that made it, so that a run can be resumed from its folder alone.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Federation:
     test: Examples
     class_names: tuple[str, ...]
     allow_duplicates: bool = False
+    origin: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", tuple(sorted(self.clients, key=lambda client: client_order(client.id))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -58,7 +59,10 @@ class Engine(ABC):
         self.module = module.to(self.device)
         self.clients = tuple(clients)
         self.train_data = [_on(client.train, self.device) for client in clients]
-        self._pooled_train = [Pooled([data]) for data in self.train_data]
+
+    @functools.cached_property
+    def _all_train(self) -> Pooled:
+        return Pooled(self.train_data)
 
     @abstractmethod
     def train(
@@ -73,7 +77,9 @@ class Engine(ABC):
 
     def received_losses(self, vector: Tensor, buffers: Tensor, rows: Sequence[int]) -> Tensor:
         """Mean training loss of each client at one common model."""
-        return self.evaluate(vector, buffers, Pooled([self.train_data[row] for row in rows]))[0]
+        everybody = list(rows) == list(range(len(self.clients)))
+        pooled = self._all_train if everybody else Pooled([self.train_data[row] for row in rows])
+        return self.evaluate(vector, buffers, pooled)[0]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy (0 to 1) of one model on each part of the pool, both float64 [parts]."""
@@ -94,7 +100,7 @@ class Engine(ABC):
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
-            logits = [self.module(x) for x, _, _ in self._pooled_train[row].batches()]
+            logits = [self.module(x) for x, _, _ in Pooled([self.train_data[row]]).batches()]
         return torch.cat(logits).to(torch.float64).softmax(dim=1).cpu()
 
     def load(self, vector: Tensor, buffers: Tensor) -> None:

@@ -24,7 +24,10 @@ ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 def method(name: str, /, **params: Any) -> Method:
     """Build a method by name, for example `method("udj", theory="rawls", beta=5)` or `method("rawls", beta=5)`."""
-    target, preset = _found(name)
+    target, preset = find(name)
+    against = [key for key, value in preset.items() if params.get(key, value) != value]
+    if against:
+        raise SettingsError(f"{name}: {against[0]} is what the short name stands for; to choose another, ask for {target!r}")
     try:
         return METHODS[target](**{**preset, **params})
     except SettingsError as error:  # in the words of whoever asked: by a short name, if that is what they used
@@ -33,17 +36,18 @@ def method(name: str, /, **params: Any) -> Method:
 
 def parameter_names(text: str) -> set[str]:
     """The parameters of a method, given by its name or as `parse_method` takes it."""
-    target, _ = _found(text.partition(":")[0].strip())
+    target, _ = find(text.partition(":")[0].strip())
     return {field.name for field in fields(METHODS[target])}  # type: ignore[arg-type]  # every method is a dataclass
 
 
 def fixed_parameters(text: str) -> set[str]:
     """The parameters that a method's text sets, by itself or through a short name."""
     name, *pairs = text.split(":")
-    return {pair.partition("=")[0].strip() for pair in pairs} | set(_found(name.strip())[1])
+    return {pair.partition("=")[0].strip() for pair in pairs} | set(find(name.strip())[1])
 
 
-def _found(name: str) -> tuple[str, dict[str, Any]]:
+def find(name: str) -> tuple[str, dict[str, Any]]:
+    """The method behind a name, and the parameters the name sets."""
     if name not in METHODS and name not in ALIASES:
         raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(str(name), [*METHODS, *ALIASES])}")
     return ALIASES.get(name, (name, {}))
@@ -70,6 +74,7 @@ __all__ = [
     "Method",
     "Reports",
     "State",
+    "find",
     "fixed_parameters",
     "method",
     "parameter_names",

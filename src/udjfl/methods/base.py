@@ -40,8 +40,8 @@ class Reports:
     round          counted from 1
     extras         only what the method declares in `needs` beyond the above: name -> tensor whose first axis is the client
 
-    Anything may be given as a tensor, an array or a list. A field that is left out holds NaN, so a method that reads
-    something it did not declare cannot go unnoticed. Unusable values raise `ReportError`, naming client and field.
+    Anything may be given as a tensor, an array or a list. A field that is left out holds NaN; `require` refuses that in words.
+    Unusable values raise `ReportError`, naming client and field.
     """
 
     ids: Sequence[str]
@@ -95,6 +95,12 @@ class Reports:
             problem = number_problem({name: values[row] for name, values in columns.items()})
             if problem:
                 raise ReportError(client, *problem, self.round)
+
+    def require(self, *names: str) -> None:
+        """For a method to call first: the named fields must have been given."""
+        for name in names:
+            if torch.isnan(getattr(self, name)).any():
+                raise ReportError(self.ids[0], name, "was left out; this method needs it of every client", self.round)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -162,7 +168,8 @@ class Method(ABC):
     theory         the theory of justice it serves: 'rawls', 'egalitarian', 'utilitarian', 'desert', or None
     paper          citation
     grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
-    needs          what it reads of `Reports` beside deltas and sizes; clients send nothing more than this
+    needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send (the simulator, which
+                   has everything at hand, fills in losses, steps and uncertainties for every method)
     """
 
     name: ClassVar[str]
@@ -195,12 +202,15 @@ class Method(ABC):
         return {name: value for name, value in self.params.items() if value != defaults[name]}
 
     @property
+    def changed_text(self) -> str:
+        """`changed` as text: `beta=2, gamma=1`."""
+        shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in self.changed.items()}
+        return ", ".join(f"{name}={value}" for name, value in shown.items())
+
+    @property
     def label(self) -> str:
         """A short name for tables: the title and the parameters that differ from their defaults."""
-        inside = ", ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in self.changed.items()
-        )
-        return f"{self.title} ({inside})" if inside else self.title
+        return f"{self.title} ({self.changed_text})" if self.changed_text else self.title
 
 
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:

@@ -29,6 +29,8 @@ class FedAvg(Method):
     weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        if self.weights == "size":
+            reports.require("sizes")
         share = reports.sizes if self.weights == "size" else torch.ones_like(reports.sizes)
         share = share / share.sum()
         return state, weighted_sum(share, reports.deltas), {"weight": share}

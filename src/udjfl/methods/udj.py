@@ -21,11 +21,14 @@ and the step rules differ only in the signs s, s', in k and in L (docs/steps.md 
     paper        s = s' = sign(p), L = 1/lr: as printed. For p < 1 it is no bound, and for desert it can point uphill.
     authors      paper with the denominator's terms times sign(p-1), as in the authors' code; p = 1 divides by zero there.
     safe         |p-1| in place of p-1 and no signs: the curvature term becomes a bound, the step never points uphill.
-    calibrated   safe with L = (1-momentum) / (lr * steps), which makes D_i the mean gradient of the whole local training.
+    calibrated   safe with L = (1-momentum) / (lr * steps), which makes D_i the mean gradient of the whole local training;
+                 one L for all, from the clients' mean number of steps, so that p = 1 stays the plain average.
     normalised   no curvature term: a weighted average with weights c_i.
 
 For p >= 1 paper and safe are the same. With p = 1 every rule is the plain average with weights u^gamma (but for authors).
 With gamma = 0 and p = 1+q the paper's rule is q-FedAvg (Li et al., ICLR 2020).
+Desert's exponent is negative, so its objective falls as losses grow: to minimise it would be to harm the clients. The rule
+only makes sense as a descent on every H_i with weights c_i, which is what the last three rules do and the paper means.
 As beta grows the objective tends to the largest H_i; the uncertainties drop out (the paper says otherwise).
 """
 
@@ -98,7 +101,7 @@ class UDJ(Method):
 
     @model_validator(mode="after")
     def _is_a_point_of_the_family(self) -> UDJ:
-        """Fill in what the theory sets, so that `params` says what is computed, and refuse what is no point at all."""
+        """Fill in the theory's beta and gamma, so that `params` says what is computed; refuse what is no point at all."""
         if self.theory is None and (self.beta is None or self.gamma is None):
             raise ValueError(
                 "needs theory (rawls, egalitarian, utilitarian or desert), or both beta and gamma for a point by hand"
@@ -159,6 +162,7 @@ class UDJ(Method):
         return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        reports.require("losses", "uncertainties")
         p = self.exponents(reports)
         gamma = self.gamma or 0.0
         u = floored(reports.uncertainties) if gamma < 0 else reports.uncertainties

@@ -10,8 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.errors import SettingsError, did_you_mean
-from udjfl.methods import ALIASES, METHODS, Method
+from udjfl.methods import ALIASES, METHODS, Method, find
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -33,10 +32,8 @@ def catalogue() -> list[dict[str, Any]]:
 
 def find_entry(name: str) -> dict[str, Any]:
     """One method of the catalogue, by its name or a short name."""
-    for entry in catalogue():
-        if name == entry["method"] or name in entry["short_names"]:
-            return entry
-    raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(name, [*METHODS, *ALIASES])}")
+    target, _ = find(name)
+    return next(entry for entry in catalogue() if entry["method"] == target)
 
 
 def catalogue_view() -> RenderableType:

@@ -56,11 +56,13 @@ def result_view(result: Result) -> RenderableType:
             value = result.metrics[metric.key]
             shown = _number(value, metric) if value is not None else f"– ({result.undefined[metric.key]})"
             table.add_row(metric.title, Text(shown, justify="right"))
-    clients = Table("Client", "Uncertainty", "Accuracy", box=None, pad_edge=False)
+    columns = ["Client", "Uncertainty", *(["Epistemic"] if result.epistemic else []), "Accuracy"]
+    clients = Table(*columns, box=None, pad_edge=False)
     for column in clients.columns[1:]:
         column.justify = "right"
     for client, accuracy in result.client_accuracy.items():
-        clients.add_row(Text(client), f"{result.uncertainty[client]:.4f}", f"{accuracy:.2f}")
+        measured = [f"{column[client]:.4f}" for column in (result.uncertainty, result.epistemic) if column]
+        clients.add_row(Text(client), *measured, f"{accuracy:.2f}")
     title = f"{result.method.label}, seed {result.seed}"
     return Group(_heading(title), table, Text(""), clients)
 
@@ -86,16 +88,10 @@ def _metric_table(comparison: Comparison) -> Table:
 def _name(row: MethodSummary) -> Text:
     """The theory, if there is one, and below it the method; with the parameters that differ from the usual."""
     method = row.method
-    notes = [f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in method.changed.items()]
-    if method.grade != "verified":
-        notes.append(method.grade)
-    below = [method.title] if method.theory else []
-    first = method.theory.capitalize() if method.theory else method.title
-    return (
-        Text("\n", style="dim").join([Text(first, style="default"), Text(" ".join([*below, *notes]))])
-        if below or notes
-        else Text(first)
-    )
+    grade = "" if method.grade == "verified" else method.grade
+    below = " ".join(part for part in (method.title if method.theory else "", method.changed_text, grade) if part)
+    first = Text(method.theory.capitalize() if method.theory else method.title)
+    return Text("\n").join([first, Text(below, style="dim")]) if below else first
 
 
 def _metric_cell(metric: Metric, row: MethodSummary) -> Text:
