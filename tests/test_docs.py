@@ -1,0 +1,39 @@
+"""What the documents quote is what the measurements say."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STEPS = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
+
+
+def measure_steps():
+    spec = importlib.util.spec_from_file_location("measure_steps", ROOT / "experiments" / "measure_steps.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("steps-*.csv")), ids=lambda path: path.stem)
+def test_the_tables_on_steps_are_the_measurements(path: Path) -> None:
+    assert f"experiments/{path.name}" in STEPS  # the command that made it
+    assert measure_steps().markdown(path) in STEPS
+
+
+def test_the_default_step_rule_is_the_one_the_documents_name() -> None:
+    from udjfl.methods.udj import DEFAULT_STEP
+
+    assert f"Hence `{DEFAULT_STEP}`." in STEPS
+    assert f"why `{DEFAULT_STEP}` is the default" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/steps.md"])
+def test_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert ((ROOT / page).parent / target).exists(), target
