@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import json
 import os
@@ -510,3 +511,8 @@ def test_the_real_command(arguments: str) -> None:
     assert list(row["client_accuracy"]) == [f"client-{i}" for i in range(1, 6)]
     assert "done, 2 rounds" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "udjfl.cli", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"udjfl {importlib.metadata.version('udjfl')}\n"

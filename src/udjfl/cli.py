@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import inspect
 import io
 import json
@@ -92,7 +93,21 @@ def with_settings(kind: type[Settings]) -> Callable[[Callable[..., None]], Calla
     return decorate
 
 
-@app.command("run")
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"udjfl {importlib.metadata.version('udjfl')}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")]
+
+
+@app.callback()
+def front(version: Version = False) -> None:
+    pass
+
+
+@app.command("run", short_help="Train one method.")
 @with_settings(RunSettings)
 def run_command(
     *,
@@ -107,7 +122,7 @@ def run_command(
     _run(settings, out, resume=False, as_json=json)
 
 
-@app.command("compare")
+@app.command("compare", short_help="Train several methods and compare them.")
 @with_settings(CompareSettings)
 def compare_command(
     *,
@@ -122,7 +137,7 @@ def compare_command(
     _compare(settings, out, resume=False, as_json=json)
 
 
-@app.command("resume")
+@app.command("resume", short_help="Go on with a run that was stopped.")
 def resume_command(
     folder: Annotated[Path, typer.Argument(help="The folder given as --out to `udjfl run` or `udjfl compare`.")],
     json: AsJson = False,
@@ -152,7 +167,7 @@ def resume_command(
         _run(checked(RunSettings, {**kept, "params": about["params"]}), folder, resume=True, as_json=json)
 
 
-@app.command("methods")
+@app.command("methods", short_help="List the methods there are.")
 def methods_command(
     name: Annotated[str | None, typer.Argument(help="Show one method with its parameters.")] = None, json: AsJson = False
 ) -> None:

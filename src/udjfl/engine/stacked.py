@@ -24,8 +24,6 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
     """Why a model for inputs of so many axes (an image has three) cannot be stacked, or None if it can."""
     if type(module) is not nn.Sequential:
         return f"{type(module).__name__} is not an nn.Sequential"
-    if input_axes > 1 and not isinstance(module[0], nn.Flatten):
-        return "it does not flatten its input first"
     for layer in module:
         if isinstance(layer, nn.Flatten) and (layer.start_dim, layer.end_dim) != (1, -1):
             return "it has a Flatten layer that keeps some axes"
@@ -33,6 +31,8 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
             return f"it has a {type(layer).__name__} layer"
         if isinstance(layer, nn.Linear) and layer.bias is None:
             return "it has a linear layer without bias"
+    if input_axes > 1 and not isinstance(module[0], nn.Flatten):
+        return "it does not flatten its input first"
     if not all(p.requires_grad for p in module.parameters()):
         return "some of its parameters are frozen"
     if sum(len(list(layer.parameters())) for layer in module) != len(list(module.parameters())):
