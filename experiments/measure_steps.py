@@ -33,7 +33,8 @@ import torch
 import udjfl
 from udjfl.comparison import Comparison
 from udjfl.config import CompareSettings
-from udjfl.metrics import METRICS, paired, summarise
+from udjfl.metrics import METRICS
+from udjfl.significance import paired, summarise
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 RULES = ("paper", "authors", "safe", "calibrated", "normalised")

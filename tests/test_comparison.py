@@ -17,7 +17,8 @@ from udjfl.comparison import THEORY_METRIC, Comparison, chosen_methods, compare
 from udjfl.config import CompareSettings, TrainingSettings
 from udjfl.errors import DivergedError, SettingsError
 from udjfl.methods import ALIASES, METHODS
-from udjfl.metrics import METRICS, paired, summarise
+from udjfl.metrics import METRICS
+from udjfl.significance import paired, summarise
 
 SHORT: dict[str, Any] = {"rounds": 3, "hidden": 5, "uncertainty_epochs": 2}
 ISSUE_METRICS = {

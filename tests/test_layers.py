@@ -17,7 +17,7 @@ LAYERS = (
     {"report"},
     {"comparison"},
     {"simulation"},
-    {"rounds", "result"},
+    {"rounds", "result", "significance"},
     {"uncertainty"},
     {"methods", "engine", "history", "metrics"},
     {"models", "data", "justice"},

@@ -16,9 +16,10 @@ from udjfl.data import Federation, load
 from udjfl.errors import DataError, DivergedError, ReportError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
-from udjfl.metrics import METRICS, Paired, Summary, paired, summarise
+from udjfl.metrics import METRICS
 from udjfl.result import Result
 from udjfl.rounds import Progress
+from udjfl.significance import Paired, Summary, paired, summarise
 from udjfl.simulation import fitting_model, run, versions
 from udjfl.uncertainty import Uncertainty
 

@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from udjfl.comparison import THEORY_METRIC, Comparison, MethodSummary
-from udjfl.metrics import METRICS, Metric, Paired, Summary
+from udjfl.metrics import METRICS, Metric
 from udjfl.result import Result
+from udjfl.significance import Paired, Summary
 
 SHORT = {
     "global_accuracy": "Global",
