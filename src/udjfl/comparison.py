@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.config import CompareSettings, DataSettings, data_part, training_part
+from udjfl.config import CompareSettings, DataSettings, TrainingSettings, training_part
 from udjfl.data import Federation, load
 from udjfl.errors import DataError, DivergedError, ReportError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
@@ -23,6 +23,8 @@ from udjfl.significance import Paired, Summary, paired, summarise
 from udjfl.simulation import fitting_model, run, versions
 from udjfl.uncertainty import Uncertainty
 
+# Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
+CompareProgress = Callable[[Method, int, str, int, int], None]
 # What each theory sets out to improve, as the paper measures it.
 THEORY_METRIC = {"rawls": "psi", "egalitarian": "std", "utilitarian": "global_accuracy", "desert": "pearson_r"}
 
@@ -133,7 +135,7 @@ def compare(
     methods: Sequence[Method] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    progress: Callable[[Method, int, str, int, int], None] | None = None,
+    progress: CompareProgress | None = None,
 ) -> Comparison:
     """Run every method on every seed's federation and compare.
 
@@ -159,30 +161,44 @@ def compare(
         here = first if seed == settings.seeds[0] else _federation(federation, settings, seed)
         if here.ids != first.ids:
             raise DataError(f"the federation of seed {seed} has other clients than that of seed {settings.seeds[0]}")
-        origin = {**data_part(settings), "seed": seed} if federation is None else None
-        reference: Result | None = None
-        for method, by_seed in zip(chosen, results, strict=True):
-            measured = None
-            if reference is not None:
-                measured = Uncertainty(training.uncertainty, reference.uncertainty, reference.epistemic)
-            try:
-                by_seed[seed] = run(
-                    here, method, training, seed, reference=reference, uncertainty=measured, origin=origin,
-                    out=root / f"seed-{seed}" / folder_name(method) if root else None, resume=root is not None,
-                    progress=_bound(progress, method, seed),
-                )  # fmt: skip
-            except (DivergedError, ReportError) as error:
-                if reference is None:
-                    raise
-                by_seed[seed] = str(error)
-                if progress:
-                    progress(method, seed, "training", training.rounds, training.rounds)
-            reference = reference or _succeeded(by_seed)[seed]
+        folder = root / f"seed-{seed}" if root else None
+        for by_seed, result in zip(results, _one_seed(here, chosen, training, seed, folder, progress), strict=True):
+            by_seed[seed] = result
     rows = tuple(_summarised(m, by_seed, _succeeded(results[0])) for m, by_seed in zip(chosen, results, strict=True))
-    comparison = Comparison(here.name, tuple(settings.seeds), settings, rows)
+    comparison = Comparison(first.name, tuple(settings.seeds), settings, rows)
     if root:
         RunFolder(root).write_json("comparison.json", comparison.as_dict())
     return comparison
+
+
+def _one_seed(
+    federation: Federation,
+    methods: Sequence[Method],
+    training: TrainingSettings,
+    seed: int,
+    folder: Path | None,
+    progress: CompareProgress | None,
+) -> list[Result | str]:
+    """Every method on one seed's federation, the reference first; what went wrong in place of a result that failed."""
+
+    def one(method: Method, reference: Result | None, measured: Uncertainty | None) -> Result:
+        return run(
+            federation, method, training, seed, reference=reference, uncertainty=measured,
+            out=folder / folder_name(method) if folder else None, resume=folder is not None,
+            progress=_bound(progress, method, seed),
+        )  # fmt: skip
+
+    reference = one(methods[0], None, None)
+    measured = Uncertainty(training.uncertainty, reference.uncertainty, reference.epistemic)
+    results: list[Result | str] = [reference]
+    for method in methods[1:]:
+        try:
+            results.append(one(method, reference, measured))
+        except (DivergedError, ReportError) as error:
+            results.append(str(error))
+            if progress:
+                progress(method, seed, "training", training.rounds, training.rounds)
+    return results
 
 
 def _federation(given: Federation | Callable[[int], Federation] | None, settings: CompareSettings, seed: int) -> Federation:
@@ -205,7 +221,7 @@ def folder_name(method: Method) -> str:
     return f"{plain[:80]}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
 
 
-def _bound(progress: Callable[[Method, int, str, int, int], None] | None, method: Method, seed: int) -> Progress | None:
+def _bound(progress: CompareProgress | None, method: Method, seed: int) -> Progress | None:
     if progress is None:
         return None
     return lambda stage, done, total: progress(method, seed, stage, done, total)

@@ -114,11 +114,6 @@ def training_part(settings: TrainingSettings) -> TrainingSettings:
     return TrainingSettings(**{name: getattr(settings, name) for name in TrainingSettings.model_fields})
 
 
-def data_part(settings: DataSettings) -> dict[str, Any]:
-    """Only what says which data, as `load` takes it."""
-    return {name: getattr(settings, name) for name in DataSettings.model_fields}
-
-
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 

@@ -129,9 +129,8 @@ def run(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
-    origin: Mapping[str, Any] | None = None,
 ) -> Result:
-    """`simulate` with its settings in one value. `origin` says how to load the federation again (kept in the folder)."""
+    """`simulate` with its settings in one value."""
     if reference is not None and set(reference.client_accuracy) != set(federation.ids):
         raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
     if reference is not None and reference.method.name != "fedavg":
@@ -148,7 +147,7 @@ def run(
         # From here on nothing the caller chose can be wrong: only now is anything written.
         folder, history = None, History()
         if out is not None:
-            folder = _folder(out, run_description(federation, method, settings, seed, module, origin), resume)
+            folder = _folder(out, run_description(federation, method, settings, seed, module), resume)
             _check_same_uncertainty(folder, federation, uncertainty)
             checkpoint, history = folder.rewind()
             server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
@@ -223,11 +222,9 @@ def run_description(
     settings: TrainingSettings,
     seed: int,
     module: nn.Module,
-    origin: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Everything that decides a run's numbers, as plain values. `origin` says how to load the federation again."""
-    if origin is None and federation.origin is not None and federation.origin["seed"] == seed:
-        origin = federation.origin
+    """Everything that decides a run's numbers, as plain values; and how to load the federation again, where that is known."""
+    origin = federation.origin if federation.origin and federation.origin["seed"] == seed else None
     return {
         "method": method.name,
         "params": method.params,

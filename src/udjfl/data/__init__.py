@@ -7,9 +7,9 @@ data. To add a source, write a file with a function `(seed, folder) -> Pools` an
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,9 +44,9 @@ def load(
         raise SettingsError(mistakes)
     partition = partition if isinstance(partition, Partition) else Partition.parse(partition)
     pools = SOURCES[name](int(seed), None if folder is None else Path(folder))
-    made = federate(name, pools, int(clients), partition, int(seed))
+    # A folder is the reader's own place; without one, these arguments are all it takes to load the same data again.
     origin = {"data": name, "clients": int(clients), "partition": str(partition), "seed": int(seed)}
-    return replace(made, origin=origin) if folder is None else made
+    return federate(name, pools, int(clients), partition, int(seed), origin if folder is None else None)
 
 
 def mistakes_in(name: str, clients: int, partition: str | Partition, seed: int = 0) -> list[str]:
@@ -66,7 +66,14 @@ def mistakes_in(name: str, clients: int, partition: str | Partition, seed: int =
     return mistakes
 
 
-def federate(name: str, pools: Pools, clients: int, partition: Partition, seed: int) -> Federation:
+def federate(
+    name: str,
+    pools: Pools,
+    clients: int,
+    partition: Partition,
+    seed: int,
+    origin: Mapping[str, Any] | None = None,
+) -> Federation:
     """Cut pools into clients, each with a train and a test part."""
     pooled, groups, ambiguous = pools.clean, pools.clean_groups, np.zeros(len(pools.clean), dtype=np.bool_)
     if pools.ambiguous is not None:
@@ -86,7 +93,7 @@ def federate(name: str, pools: Pools, clients: int, partition: Partition, seed: 
     )
     clean_tests = np.concatenate([test[~ambiguous[test]] for _, test in splits])
     global_test = pooled.take(clean_tests) if pools.test is None else pools.test
-    return Federation(name, made, global_test, pools.class_names)
+    return Federation(name, made, global_test, pools.class_names, origin=origin)
 
 
 def _is_whole(number: object) -> bool:
