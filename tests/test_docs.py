@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import re
 from pathlib import Path
@@ -37,3 +38,21 @@ def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("method", "metric", "pages"),
+    [
+        ("UDJ-FL rawls", "psi", ("README.md", "docs/steps.md")),
+        ("UDJ-FL egalitarian", "std", ("README.md", "docs/steps.md")),
+        ("UDJ-FL utilitarian", "global_accuracy", ("docs/steps.md",)),
+        ("UDJ-FL utilitarian (gamma=-0.5)", "global_accuracy", ("docs/steps.md",)),
+        ("UDJ-FL utilitarian (beta=0.1)", "global_accuracy", ("docs/steps.md",)),
+        ("UDJ-FL desert", "pearson_r", ("docs/steps.md",)),
+    ],
+)
+def test_the_differences_quoted_in_words_are_the_measured_ones(method: str, metric: str, pages: tuple[str, ...]) -> None:
+    with (ROOT / "experiments" / "steps-points-dirty-digits.csv").open(encoding="utf-8") as file:
+        (row,) = [row for row in csv.DictReader(file) if (row["method"], row["metric"]) == (method, metric)]
+    for page in pages:
+        assert f"{abs(float(row['difference'])):.2f}" in (ROOT / page).read_text(encoding="utf-8")

@@ -16,7 +16,8 @@ Dividing both by L and pulling out the client's coefficient c_i = |p_i| u_i^gamm
 
     step = sum_i s_i c_i (theta - theta_i)  /  sum_i s'_i c_i (1 + k_i)        k_i = (p_i-1) |D_i|^2 / (L H_i)
 
-and the step rules differ only in the signs s, s', in k and in L (docs/steps.md measures them):
+and the step rules differ only in the signs s, s', in k and in L (docs/steps.md measures them). The first is the paper's, the
+second the authors' code; the others are ours, the default among them, so the default is not the algorithm as published:
 
     paper        s = s' = sign(p), L = 1/lr: as printed. For p < 1 it is no bound, and for desert it can point uphill.
     authors      paper with the denominator's terms times sign(p-1), as in the authors' code; p = 1 divides by zero there.
@@ -71,7 +72,9 @@ class UDJ(Method):
     beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
     gamma: Annotated[float | None, Field(description="power of the uncertainty; any real number")] = None
     r: Annotated[float | None, Field(description="exponent = r*beta; left out: as the theory has it, else 1")] = None
-    step: Annotated[StepRule, Field(description="how long the step is; see docs/steps.md")] = DEFAULT_STEP
+    step: Annotated[
+        StepRule, Field(description="how long the step is: paper is as published, the default is ours (docs/steps.md)")
+    ] = DEFAULT_STEP
 
     @classmethod
     def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
