@@ -17,7 +17,6 @@ class TrimmedMean(udjfl.Method):
 
     name = "trimmed-mean"
     title = "Trimmed mean"
-    theory = None
     paper = "Yin et al., ICML 2018"
     grade = "recalled"
 

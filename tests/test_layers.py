@@ -16,15 +16,20 @@ LAYERS = (
     {"cli"},
     {"report"},
     {"comparison"},
+    {"ranking"},
     {"simulation"},
     {"rounds", "result", "significance"},
+    {"asking"},
     {"uncertainty"},
     {"methods", "engine", "history", "metrics"},
+    {"masks"},
     {"models", "data", "justice"},
     {"config", "seeds", "ordering"},
     {"errors"},
 )
-DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {"flower": 3}  # beside simulation
+DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {
+    "flower": LAYERS.index({"simulation"})
+}  # beside simulation
 
 
 def imported(tree: ast.AST) -> list[str]:

@@ -204,16 +204,15 @@ class ServerMomentum(udjfl.Method):
 
     name: ClassVar[str] = "server-momentum"
     title: ClassVar[str] = "Server momentum"
-    theory = None
     paper: ClassVar[str] = "a test"
     grade: ClassVar[str] = "recalled"  # type: ignore[assignment]
 
     memory: float = 0.5
 
-    def init(self, n_clients: int, n_parameters: int) -> dict[str, Tensor]:
+    def init(self, setup: udjfl.Setup) -> dict[str, Tensor]:
         return {
-            "velocity": torch.zeros(n_parameters, dtype=torch.float64),
-            "times": torch.zeros(n_clients, dtype=torch.int64),
+            "velocity": torch.zeros(len(setup.model), dtype=torch.float64),
+            "times": torch.zeros(len(setup), dtype=torch.int64),
             "round": torch.tensor(0),
         }
 

@@ -132,13 +132,12 @@ class LargestOnly(udjfl.Method):
 
     name: ClassVar[str] = "largest"
     title: ClassVar[str] = "Largest only"
-    theory = None
     paper: ClassVar[str] = "none"
     grade: ClassVar[Literal["verified", "partial", "recalled"]] = "recalled"
     share: Annotated[float, Field(ge=0, le=1)] = 1.0
 
-    def init(self, n_clients: int, n_parameters: int) -> dict[str, Tensor]:
-        return {"rounds": torch.zeros(()), "shape": torch.tensor([n_clients, n_parameters])}
+    def init(self, setup: udjfl.Setup) -> dict[str, Tensor]:
+        return {"rounds": torch.zeros(()), "shape": torch.tensor([len(setup), len(setup.model)])}
 
     def aggregate(self, state: Any, reports: udjfl.Reports) -> Any:
         counted = {**state, "rounds": state["rounds"] + 1}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         StorageError,
         UdjflError,
     )
-    from udjfl.methods import UDJ, FedAvg, Method, Reports, method, parameters
+    from udjfl.methods import UDJ, FedAvg, Method, Reports, Setup, method, parameters
     from udjfl.result import Result
     from udjfl.simulation import simulate
 
@@ -38,6 +38,7 @@ _HOME = {
     "Reports": "methods",
     "Result": "result",
     "SettingsError": "errors",
+    "Setup": "methods",
     "StorageError": "errors",
     "TrainingSettings": "config",
     "UDJ": "methods",
@@ -65,6 +66,7 @@ __all__ = [
     "Reports",
     "Result",
     "SettingsError",
+    "Setup",
     "StorageError",
     "TrainingSettings",
     "UdjflError",

@@ -17,6 +17,7 @@ from udjfl.errors import DataError, DivergedError, ReportError, SettingsError, S
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS
+from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
 from udjfl.rounds import Progress
 from udjfl.significance import Paired, Summary, paired, summarise
@@ -25,8 +26,6 @@ from udjfl.uncertainty import Uncertainty
 
 # Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
 CompareProgress = Callable[[Method, int, str, int, int], None]
-# What each theory sets out to improve, as the paper measures it.
-THEORY_METRIC = {"rawls": "psi", "egalitarian": "std", "utilitarian": "global_accuracy", "desert": "pearson_r"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,8 @@ class MethodSummary:
     """One method over all seeds.
 
     `against_fedavg` has a paired test for every metric, and is empty for the reference itself. `undefined` says why a metric
-    has no value on some seed; `failed` says on which seeds the method did not get through its training, and why.
+    has no value on some seed; `failed` says on which seeds the method did not get through its training, and why; `notes` are
+    what a reader has to know about the method on this federation.
     """
 
     method: Method
@@ -44,6 +44,7 @@ class MethodSummary:
     uncertainty: dict[str, Summary]
     undefined: dict[str, list[str]]
     failed: dict[int, str]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -67,20 +68,31 @@ class Comparison:
             "versions": versions(),
             "reference": self.rows[0].method.label,
             "methods": [_row_as_dict(row, self.seeds) for row in self.rows],
+            "rankings": {theory: _ranking_as_dict(theory, self.rows) for theory in THEORY_METRIC},
         }
+
+
+def _interval(summary: Summary) -> dict[str, Any]:
+    return {"mean": summary.mean, "ci95": list(summary.ci95) if summary.ci95 else None}
+
+
+def _ranking_as_dict(theory: str, rows: Sequence[MethodSummary]) -> dict[str, Any]:
+    metric = metric_of(theory)
+    order = []
+    for place in ranked(theory, [row.metrics for row in rows]):
+        method = rows[place.entry].method
+        named = {"rank": place.rank, "label": method.label, "method": method.name, "grade": method.grade}
+        order.append({**named, "serves": theory in method.theories, **_interval(place.value)})
+    return {"metric": metric.key, "better": "higher" if metric.better > 0 else "lower", "order": order}
 
 
 def _row_as_dict(row: MethodSummary, seeds: Sequence[int]) -> dict[str, Any]:
     def plain(summary: Summary) -> dict[str, Any]:
-        return {
-            "mean": summary.mean,
-            "ci95": list(summary.ci95) if summary.ci95 else None,
-            "values": list(summary.values),
-        }
+        return {**_interval(summary), "values": list(summary.values)}
 
     return {
         "method": row.method.name,
-        "theory": row.method.theory,
+        "theory": list(row.method.theories),
         "label": row.method.label,
         "grade": row.method.grade,
         "params": row.method.params,
@@ -91,6 +103,7 @@ def _row_as_dict(row: MethodSummary, seeds: Sequence[int]) -> dict[str, Any]:
         "against_fedavg": {key: asdict(test) for key, test in row.against_fedavg.items()},
         "undefined": row.undefined,
         "failed": {str(seed): reason for seed, reason in row.failed.items()},
+        "notes": row.notes,
     }
 
 
@@ -272,7 +285,8 @@ def _summarised(method: Method, by_seed: Mapping[int, Result | str], references:
             for key in sorted({key for r in results.values() for key in r.undefined})
         },
         failed={seed: result for seed, result in by_seed.items() if isinstance(result, str)},
+        notes=sorted({note for result in results.values() for note in result.notes}),
     )
 
 
-__all__ = ["THEORY_METRIC", "Comparison", "MethodSummary", "chosen_methods", "compare"]
+__all__ = ["Comparison", "MethodSummary", "chosen_methods", "compare"]

@@ -7,8 +7,9 @@ A run folder holds
     uncertainty.json         one number per client, measured once
     records.jsonl            one line per (round, client, metric, value), only ever appended to
     checkpoint.safetensors   the server after some round, and how long records.jsonl was then
-    model.safetensors        the final model           } written when the run
-    result.json              the final metrics         } has finished
+    model.safetensors        the final model, where there is one for everybody
+    served.safetensors       the models clients use in the end, and in which shares, where those differ between clients
+    result.json              the final metrics; these last are written when the run has finished
 
 Files are replaced whole (written beside, synced, renamed) so a killed process leaves the old one or the new one. Records
 written after the last checkpoint are cut off on resume and made again, so none is lost and none is there twice.
@@ -79,6 +80,7 @@ class RunFolder:
         self.records_path = path / "records.jsonl"
         self.checkpoint_path = path / "checkpoint.safetensors"
         self.model_path = path / "model.safetensors"
+        self.served_path = path / "served.safetensors"
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]) -> RunFolder:

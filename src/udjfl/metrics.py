@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # Differences smaller than this, relative to the numbers compared, are rounding and not a finding.
 ROUNDING = 1e-12
+NO_GLOBAL_MODEL = "This method has no single model to test, so it has no global accuracy."
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def undefined_reason(
         raise DataError(f"There is no metric {key!r}." + did_you_mean(key, [metric.key for metric in METRICS]))
     values, doubts = _aligned(accuracies=accuracies, uncertainties=uncertainties)
     if key == "global_accuracy" and global_accuracy is None:
-        return "This method has no single model to test, so it has no global accuracy."
+        return NO_GLOBAL_MODEL
     if key == "psi":
         return _why_no_psi(values, reference_accuracies)
     return _why_no_r(values, doubts) if key == "pearson_r" else None

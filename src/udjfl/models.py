@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -153,6 +153,19 @@ def _call(make: Callable[..., nn.Module], input_shape: tuple[int, ...], n_classe
     if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise SettingsError(f"model: {describe(make)} must take no arguments, or (input_shape, n_classes)")
     return make(input_shape, n_classes) if required else make()
+
+
+class Mixture(nn.Module):
+    """Several models as one: the logarithm of the mixture of their probabilities, in place of logits."""
+
+    def __init__(self, members: Sequence[nn.Module], shares: Tensor) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.register_buffer("log_shares", shares.to(torch.float32).log())
+
+    def forward(self, x: Tensor) -> Tensor:
+        log_p = torch.stack([member(x).log_softmax(dim=1) for member in self.members])
+        return torch.logsumexp(log_p + self.get_buffer("log_shares")[:, None, None], dim=0)
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:

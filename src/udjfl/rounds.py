@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from udjfl.asking import Asking
 from udjfl.config import TrainingSettings
 from udjfl.data import Federation
-from udjfl.engine import Engine, LocalWork, Pooled
+from udjfl.engine import Engine, Pooled
 from udjfl.errors import DivergedError, SettingsError
 from udjfl.history import History, Record, RunFolder
 from udjfl.methods import Method, Reports, State
-from udjfl.methods.intake import ClientReport, collect
-from udjfl.seeds import numpy_stream
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
@@ -56,10 +55,10 @@ class Loop:
     ) -> None:
         self.federation, self.method, self.settings, self.seed, self.engine = federation, method, settings, seed, engine
         self.uncertainty = uncertainty
-        self.work = LocalWork(settings.lr, settings.momentum, settings.batch_size, settings.local_epochs, settings.loss_at)
-        parts = [client.test for client in federation.clients] + [federation.test]
-        device = engine.device
-        self.tests = Pooled([type(p)(p.x.to(device), p.y.to(device)) for p in parts])
+        self.asking = Asking(federation, method, settings, seed, engine, uncertainty)
+        self.client_tests = [client.test.on(engine.device) for client in federation.clients]
+        self.global_test = Pooled([federation.test.on(engine.device)])
+        self.tests = Pooled([*self.client_tests, federation.test.on(engine.device)])
         self.floor_said = False
 
     def play(self, server: Server, history: History, folder: RunFolder | None, progress: Progress | None) -> Server:
@@ -81,59 +80,22 @@ class Loop:
     def round(self, server: Server) -> tuple[Server, list[Record]]:
         """One round: ask clients, collect, aggregate, step, evaluate. Returns the next server and what to record."""
         t = server.round + 1
-        asked, answering = self._participants(t)
+        vector, buffers, state = server.vector, server.buffers, server.state
+        asked, answering = self.asking.participants(t, state)
         records = [Record(t, self.federation.ids[row], "absent", 1.0) for row in asked if row not in answering]
-        reports, buffers = None, server.buffers
         if answering:
-            reports, buffers, excluded = self._collect(server, t, answering)
-            records += [Record(t, client, "excluded", reason) for client, reason in excluded.items()]
-        vector, state = server.vector, server.state
-        if reports is not None:
-            state, step, diagnostics = self.method.aggregate(state, reports)
-            self._check_step(step, vector, t)
-            vector = vector - step.to(vector)
-            records += self._records(t, reports, step, diagnostics)
+            answers = self.asking.ask(t, vector, buffers, state, answering)
+            buffers, state = answers.buffers, answers.state
+            records += [Record(t, client, "excluded", reason) for client, reason in answers.excluded.items()]
+            if answers.reports is not None:
+                state, step, diagnostics = self.method.aggregate(state, answers.reports)
+                self._check_step(step, vector, t)
+                vector = vector - step.to(vector)
+                records += self._records(t, answers.reports, step, diagnostics)
         server = Server(t, vector, buffers, state)
         if t % self.settings.eval_every == 0 or t == self.settings.rounds:
             records += self._evaluation(server)
         return server, records
-
-    def _participants(self, t: int) -> tuple[list[int], list[int]]:
-        """Which clients are asked in this round, and which of them answer; both in client order."""
-        n = len(self.federation.clients)
-        asked = list(range(n))
-        if self.settings.participation < 1:
-            count = max(1, round(self.settings.participation * n))
-            drawn = numpy_stream(self.seed, "participation", t).choice(n, size=count, replace=False)
-            asked = sorted(int(row) for row in drawn)
-        lost = numpy_stream(self.seed, "drop-out", t).random(n) < self.settings.drop_out
-        return asked, [row for row in asked if not lost[row]]
-
-    def _collect(self, server: Server, t: int, rows: list[int]) -> tuple[Reports | None, Tensor, dict[str, str]]:
-        """Local work of these clients, as reports; the average of their buffers; who was left out and why."""
-        result = self.engine.train(server.vector, server.buffers, rows, self.work, (self.seed, "batches", t))
-        ids = [self.federation.ids[row] for row in rows]
-        deltas, losses, steps = result.deltas.cpu(), result.losses.tolist(), result.steps.tolist()
-        buffers = result.buffers.cpu()
-        sent = [
-            ClientReport(
-                name,
-                deltas[i],
-                losses[i],
-                self.federation.sizes[row],
-                self.uncertainty.values[name],
-                steps[i],
-                buffers=buffers[i],
-            )
-            for i, (row, name) in enumerate(zip(rows, ids, strict=True))
-        ]
-        s = self.settings
-        reports, excluded = collect(sent, self.federation.ids, len(server.vector), t, s.lr, s.momentum, s.on_bad_report)
-        if reports is None:
-            return None, server.buffers, excluded
-        kept = [ids.index(name) for name in reports.ids]
-        shares = reports.sizes / reports.sizes.sum()
-        return reports, shares @ buffers[kept], excluded
 
     def _check_step(self, step: Tensor, vector: Tensor, t: int) -> None:
         if step.shape != vector.shape:
@@ -175,12 +137,27 @@ class Loop:
             for client, value in zip(who, values, strict=True)
         ]
 
-    def evaluate(self, server: Server) -> tuple[list[float], list[float]]:
-        """Loss, and accuracy in percent, on each client's test data and (last) on the global test set."""
-        losses, accuracies = self.engine.evaluate(server.vector, server.buffers, self.tests)
-        return losses.tolist(), (100 * accuracies).tolist()
+    def evaluate(self, server: Server) -> tuple[list[float | None], list[float | None]]:
+        """Loss, and accuracy in percent, on each client's test data and (last) on the global test set.
+
+        Each client with the model it is served; the last is None for a method that has no model for everybody.
+        """
+        served = self.method.served(server.state, server.vector)
+        if served is None:
+            losses, accuracies = self.engine.evaluate(server.vector, server.buffers, self.tests)
+            return [*losses.tolist()], [*(100 * accuracies).tolist()]
+        pairs: list[tuple[float | None, float | None]] = []
+        for shares, test in zip(served.shares, self.client_tests, strict=True):
+            loss, accuracy = self.engine.evaluate_mixture(served.models, shares, server.buffers, test)
+            pairs.append((loss, 100 * accuracy))
+        if self.method.global_model:
+            shared_loss, shared_accuracy = self.engine.evaluate(server.vector, server.buffers, self.global_test)
+            pairs.append((float(shared_loss[0]), 100 * float(shared_accuracy[0])))
+        else:
+            pairs.append((None, None))
+        return [loss for loss, _ in pairs], [accuracy for _, accuracy in pairs]
 
 
-def _plain(value: float) -> float | None:
+def _plain(value: float | None) -> float | None:
     """JSON has no NaN or infinity; a value that is neither finite nor an error is recorded as missing."""
-    return value if abs(value) < float("inf") else None
+    return value if value is not None and abs(value) < float("inf") else None

@@ -7,11 +7,11 @@ import logging
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from udjfl.config import TrainingSettings, checked
@@ -19,11 +19,22 @@ from udjfl.data import Federation
 from udjfl.engine import Engine, check_device, choose, one_thread
 from udjfl.errors import DataError, ReportError, SettingsError, StorageError
 from udjfl.history import History, RunFolder, packed, write_whole
-from udjfl.methods import Method, parse_method
-from udjfl.methods.base import number_problem
-from udjfl.models import ModelChoice, buffers_from_vector, buffers_to_vector, build, check_fit, describe, from_vector, to_vector
+from udjfl.methods import Method, Setup, parse_method
+from udjfl.methods.reports import number_problem
+from udjfl.models import (
+    ModelChoice,
+    buffers_from_vector,
+    buffers_to_vector,
+    build,
+    check_fit,
+    describe,
+    from_vector,
+    to_vector,
+    trainable,
+)
 from udjfl.result import Result, final_metrics, summary
 from udjfl.rounds import Loop, Progress, Server
+from udjfl.seeds import torch_stream
 from udjfl.uncertainty import Uncertainty, measure
 
 logger = logging.getLogger("udjfl")
@@ -138,9 +149,8 @@ def run(
     if reference is not None and reference.seed != seed:
         raise SettingsError(f"reference: has seed {reference.seed}, this run has seed {seed}; use FedAvg with the same seed")
     with one_thread():
-        module = fitting_model(federation, settings, seed, model)
-        server = Server(0, to_vector(module), buffers_to_vector(module), {})
-        server = replace(server, state=method.init(len(federation.clients), len(server.vector)))
+        plain = fitting_model(federation, settings, seed, model)
+        module, server, notes = _beginning(federation, method, settings, seed, model, plain)
         engine = choose(module, federation.clients, settings.engine, settings.device)
         if uncertainty is not None:
             _check_complete(uncertainty, federation)
@@ -151,18 +161,60 @@ def run(
             _check_same_uncertainty(folder, federation, uncertainty)
             checkpoint, history = folder.rewind()
             server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
+        if uncertainty is None and module is not plain:  # a client's uncertainty does not depend on what a method trains
+            engine_alone = choose(plain, federation.clients, settings.engine, settings.device)
+            uncertainty = _uncertainty(federation, engine_alone, settings, seed, model, None, folder, progress)
         uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, progress)
         loop = Loop(federation, method, settings, seed, engine, uncertainty)
         server = loop.play(server, history, folder, progress)
-        return _finished(loop, server, history, folder, reference)
+        return _finished(loop, server, history, folder, reference, notes)
 
 
-def fitting_model(federation: Federation, settings: TrainingSettings, seed: int, model: ModelChoice | None = None) -> nn.Module:
-    """The initial model of a run, known to fit the data and the device."""
+def _beginning(
+    federation: Federation,
+    method: Method,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None,
+    plain: nn.Module,
+) -> tuple[nn.Module, Server, list[str]]:
+    """The network that this method trains, the server before round 1, and what the method has to say about it all."""
+    module = method.adapt(plain, torch_stream(seed, "adapt", method.name))
+    starts = [to_vector(module)]
+    for number in range(1, method.n_models):
+        another = fitting_model(federation, settings, seed, model, f"model {number}")
+        starts.append(to_vector(method.adapt(another, torch_stream(seed, "adapt", method.name, number))))
+    setup = Setup(
+        ids=federation.ids,
+        sizes=torch.tensor(federation.sizes, dtype=torch.float64),
+        model=torch.cat(starts),
+        layers=tuple(p.numel() for p in trainable(module)),
+        participation=settings.participation,
+        drop_out=settings.drop_out,
+        has_groups=federation.has_groups,
+        has_validation=federation.validation is not None,
+    )
+    server = Server(0, setup.model, buffers_to_vector(module), method.init(setup))
+    if len(server.buffers) and method.served(server.state, server.vector) is not None:
+        raise SettingsError(
+            f"model: has buffers (such as batch norm's), and {method.title} trains several models, which cannot share them; "
+            "use a model without"
+        )
+    return module, server, method.notes(setup)
+
+
+def fitting_model(
+    federation: Federation,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None = None,
+    purpose: str = "model",
+) -> nn.Module:
+    """The initial model of a run, known to fit the data and the device; another one for another purpose."""
     check_device(settings.device)
     module = build(
         model or settings.model, federation.input_shape, federation.n_classes, seed,
-        hidden=settings.hidden, weight_norm=settings.weight_norm,
+        hidden=settings.hidden, weight_norm=settings.weight_norm, purpose=purpose,
     )  # fmt: skip
     check_fit(module, federation.test.x[:2], federation.n_classes)
     return module
@@ -264,21 +316,30 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def _finished(loop: Loop, server: Server, history: History, folder: RunFolder | None, reference: Result | None) -> Result:
-    _, accuracies = loop.evaluate(server)
+def _finished(
+    loop: Loop, server: Server, history: History, folder: RunFolder | None, reference: Result | None, notes: list[str]
+) -> Result:
+    _, evaluated = loop.evaluate(server)
+    served = loop.method.served(server.state, server.vector)
     module = loop.engine.module.cpu()
-    from_vector(module, server.vector)
-    buffers_from_vector(module, server.buffers)
+    if loop.method.n_models == 1:
+        from_vector(module, server.vector)
+        buffers_from_vector(module, server.buffers)
     ids = loop.federation.ids
-    client_accuracy, global_accuracy = dict(zip(ids, accuracies[:-1], strict=True)), accuracies[-1]
+    global_accuracy = evaluated[-1]
+    accuracies = [value for value in evaluated[:-1] if value is not None]
+    client_accuracy = dict(zip(ids, accuracies, strict=True))
     before = [reference.client_accuracy[name] for name in ids] if reference else None
-    values, why = final_metrics(global_accuracy, accuracies[:-1], [loop.uncertainty.values[name] for name in ids], before)
+    values, why = final_metrics(global_accuracy, accuracies, [loop.uncertainty.values[name] for name in ids], before)
     result = Result(
         loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
         {name: loop.uncertainty.values[name] for name in ids},
-        loop.uncertainty.epistemic, history, folder,
+        loop.uncertainty.epistemic, history, folder, notes, served,
     )  # fmt: skip
     if folder and not (folder.finished and reference is None):  # a finished run may hold a psi that we cannot make again
-        write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
+        if loop.method.global_model:
+            write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
+        if served is not None:
+            write_whole(folder.served_path, packed({"models": served.models, "shares": served.shares}, {"round": server.round}))
         folder.write_json("result.json", summary(result))
     return result

@@ -6,6 +6,7 @@ A new method needs one line in CASES; `test_the_table_has_every_method` fails un
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -18,7 +19,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 from udjfl.errors import ReportError, SettingsError
-from udjfl.methods import ALIASES, METHODS, UDJ, Method, Reports, method
+from udjfl.methods import ALIASES, METHODS, UDJ, Method, Reports, Setup, method
+from udjfl.methods.base import EXTRAS
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
@@ -61,12 +63,21 @@ def build_reports(rule: Method, values: Mapping[str, Any], rows: list[int] | Non
     """Reports of the given rows in that order, with whatever else the method declares; `None` leaves a field out."""
     values = {**values, **changes}
     rows = list(range(len(values["ids"]))) if rows is None else rows
-    extras = {name: torch.linspace(0.2, 0.9, len(values["ids"]))[rows] for name in rule.needs.difference(SENT)}
+    shape = (len(values["ids"]), len(values["deltas"][0]))
+    extras = {name: example_extra(name, rule, *shape)[rows] for name in sorted(rule.needs.intersection(EXTRAS))}
     per_client = ("ids", "deltas", *SENT)
     picked = {k: v if v is None or k not in per_client else [v[row] for row in rows] for k, v in values.items()}
     picked["deltas"] = torch.tensor(picked["deltas"], dtype=values.get("dtype", torch.float64))
     picked.pop("dtype", None)
-    return Reports(**picked, extras=extras)
+    model = torch.linspace(-1, 1, picked["deltas"].shape[1], dtype=picked["deltas"].dtype)
+    return Reports(**picked, model=model, extras=extras)
+
+
+def example_extra(name: str, rule: Method, n: int, d: int) -> torch.Tensor:
+    """A plausible value of an extra for each of n clients."""
+    shape = EXTRAS[name].partition("]")[0].strip("[").replace("D", str(d)).replace("M", str(rule.n_models))
+    sizes = [n, *(int(size) for size in shape.split(", ")[1:])]
+    return torch.linspace(0.2, 0.9, math.prod(sizes), dtype=torch.float64).reshape(sizes)
 
 
 def random_values(n: int, d: int, seed: int = 0) -> dict[str, Any]:
@@ -107,7 +118,7 @@ def client_values(draw: st.DrawFn) -> dict[str, Any]:
 def run(case: Case, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Step and diagnostics of a first round."""
     rule = case.build()
-    _, step, diagnostics = rule.aggregate(rule.init(len(reports), reports.deltas.shape[1]), reports)
+    _, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
     return step, diagnostics
 
 
@@ -221,7 +232,7 @@ def test_what_is_declared_cannot_be_left_out_unnoticed(case):
 @every_case
 def test_state_comes_back_from_a_file_as_it_was(case):
     rule = case.build()
-    start = rule.init(3, 4)
+    start = rule.init(Setup.of(build_reports(rule, random_values(3, 4))))
     assert all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in start.items())
     state, _, _ = rule.aggregate(start, build_reports(rule, random_values(3, 4, seed=1)))
     loaded = load(save(dict(state)))
@@ -238,9 +249,9 @@ def test_state_comes_back_from_a_file_as_it_was(case):
 @every_case
 def test_nothing_given_is_modified(case):
     rule = case.build()
-    state = rule.init(3, 4)
-    state_before = {name: value.clone() for name, value in state.items()}
     reports = build_reports(rule, random_values(3, 4), dtype=torch.float32)
+    state = rule.init(Setup.of(reports))
+    state_before = {name: value.clone() for name, value in state.items()}
     columns = ("deltas", *SENT, "positions")
     before = {name: getattr(reports, name).clone() for name in columns} | {k: v.clone() for k, v in reports.extras.items()}
     rule.aggregate(state, reports)

@@ -10,7 +10,7 @@ import torch
 
 import udjfl
 from udjfl.errors import SettingsError
-from udjfl.methods import ALIASES, METHODS, UDJ, FedAvg, Method, Reports, method, parameters, parse_method, weighted_sum
+from udjfl.methods import ALIASES, METHODS, UDJ, FedAvg, Method, Reports, Setup, method, parameters, parse_method, weighted_sum
 
 THEORIES = {"rawls", "egalitarian", "utilitarian", "desert"}
 
@@ -49,7 +49,7 @@ def test_the_four_theories_have_short_names():
 
 
 def test_fedavg_serves_no_theory():
-    assert method("fedavg").theory is None
+    assert method("fedavg").theories == ("utilitarian",)
     assert method("fedavg") == FedAvg()
 
 
@@ -81,7 +81,6 @@ def test_adding_a_method_is_a_class_and_a_line(monkeypatch):
 
         name: ClassVar[str] = "loudest"
         title: ClassVar[str] = "Loudest"
-        theory = None
         paper: ClassVar[str] = "none"
         grade: ClassVar[str] = "recalled"
         scale: float = 1.0
@@ -94,7 +93,8 @@ def test_adding_a_method_is_a_class_and_a_line(monkeypatch):
     monkeypatch.setitem(METHODS, "loudest", Loudest)
     made = parse_method("loudest:scale=0.5")
     assert made.params == {"scale": 0.5}
-    _, step, _ = made.aggregate(made.init(2, 2), Reports(ids=["a", "b"], deltas=[[1.0, 0.0], [0.0, 4.0]]))
+    reports = Reports(ids=["a", "b"], deltas=[[1.0, 0.0], [0.0, 4.0]])
+    _, step, _ = made.aggregate(made.init(Setup.of(reports)), reports)
     assert step.tolist() == [0, 2]
     assert any("Did you mean 'scale'" in line for line in mistakes_of("loudest", scal=1))
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from udjfl.errors import SettingsError
 from udjfl.justice import curvature_as_printed, curvature_bound
-from udjfl.methods import UDJ, FedAvg, Reports, method
+from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
@@ -419,7 +419,7 @@ def test_too_few_betas_are_refused(beta):
 @pytest.mark.parametrize("beta", [(1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
 def test_a_wrong_number_of_betas_is_found_before_the_first_round(beta):
     with pytest.raises(SettingsError, match="beta"):
-        method("rawls", beta=beta).init(3, 10)
+        method("rawls", beta=beta).init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(10)))
 
 
 def test_a_client_without_beta_is_named():

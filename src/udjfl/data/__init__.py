@@ -93,7 +93,7 @@ def federate(
     )
     clean_tests = np.concatenate([test[~ambiguous[test]] for _, test in splits])
     global_test = pooled.take(clean_tests) if pools.test is None else pools.test
-    return Federation(name, made, global_test, pools.class_names, origin=origin)
+    return Federation(name, made, global_test, pools.class_names, origin=origin, validation=pools.validation)
 
 
 def _is_whole(number: object) -> bool:

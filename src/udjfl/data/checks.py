@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +24,7 @@ MOST_CLASSES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The train or test part of one client, or the global test set (`client` is None)."""
+    """The train or test part of one client; or, `client` being None, the global test set or the server's validation set."""
 
     client: str | None
     side: str
@@ -44,7 +44,8 @@ class Part:
 
 def part_name(client: str | None, side: str) -> str:
     """How a message names a part."""
-    return "the global test set" if client is None else f"client {client!r}, {side} part"
+    shared = {"test": "the global test set", "validation": "the server's validation set"}
+    return shared[side] if client is None else f"client {client!r}, {side} part"
 
 
 def client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | None]) -> list[str]:
@@ -122,7 +123,7 @@ def _duplicate_mistakes(parts: Sequence[Part]) -> list[str]:
             owner.update(dict.fromkeys(_row_digests(part.x), part.where))
     mistakes = []
     for part in parts:
-        if part.side == "train":
+        if part.side != "test":
             found = Counter(owner[row] for row in _row_digests(part.x) if row in owner)
             if found:
                 places = "; ".join(f"{count} in {where}" for where, count in found.items())
@@ -131,6 +132,39 @@ def _duplicate_mistakes(parts: Sequence[Part]) -> list[str]:
                     "every example on one side, or set allow_duplicates=True if equal rows are normal in your data"
                 )
     return mistakes
+
+
+def group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> list[str]:
+    """What is wrong with the sensitive attribute, given for each client with its number of train examples."""
+    without = [client for client, (group, _) in groups.items() if group is None]
+    if len(without) == len(groups):
+        return []
+    mistakes = [f"client {client!r}: has no sensitive attribute, others have: give it for every client" for client in without]
+    for client, (group, size) in groups.items():
+        if group is None:
+            continue
+        if group.dtype != torch.int64 or group.shape != (size,):
+            found = f"{group.dtype} of shape {tuple(group.shape)}"
+            mistakes.append(
+                f"client {client!r}: the sensitive attribute is {found}: give int64, one per train example ({size})"
+            )
+        elif size and int(group.min()) < 0:
+            mistakes.append(f"client {client!r}: the sensitive attribute has {int(group.min())}: number the groups from 0")
+    return mistakes
+
+
+def converted_groups(clients: Sequence[str], given: object, mistakes: list[str]) -> dict[str, torch.Tensor]:
+    """The sensitive attribute of each client as numbers; what cannot be converted is added to `mistakes`."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        mistakes.append("sensitive: give a mapping {id: one group number per train example}")
+        return {}
+    columns = {str(key): values for key, values in given.items()}
+    for client in sorted(columns.keys() - set(clients)):
+        mistakes.append(f"sensitive: there is no client {client!r}: use the ids of the clients")
+    groups = {key: _as_labels(f"client {key!r}, sensitive attribute", values, mistakes) for key, values in columns.items()}
+    return {key: torch.from_numpy(values) for key, values in groups.items() if values is not None}
 
 
 def _row_digests(x: torch.Tensor) -> list[bytes]:
@@ -143,7 +177,7 @@ def converted(client: str | None, sides: Sequence[str], arrays: object, mistakes
     if not isinstance(arrays, tuple | list) or len(arrays) != 2 * len(sides):
         expected = "x, y" if client is None else ", ".join(f"x_{side}, y_{side}" for side in sides)
         got = f"{len(arrays)} values" if isinstance(arrays, tuple | list) else type(arrays).__name__
-        where = "the global test set" if client is None else f"client {client!r}"
+        where = part_name(client, sides[0]) if client is None else f"client {client!r}"
         mistakes.append(f"{where}: give a tuple ({expected}); got {got}")
         return []
     parts = []

@@ -23,10 +23,14 @@ from udjfl.ordering import client_order
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Features `x` [n, ...] in float32 and labels `y` [n] in int64."""
+    """Features `x` [n, ...] in float32, labels `y` [n] in int64, and perhaps a sensitive attribute.
+
+    `group` [n] in int64 says to which group each example belongs; methods that care for groups read it in train parts.
+    """
 
     x: torch.Tensor
     y: torch.Tensor
+    group: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -37,12 +41,23 @@ class Examples:
     def take(self, rows: IndexArray) -> Examples:
         """The examples at these positions, in this order."""
         picked = torch.from_numpy(np.asarray(rows, dtype=np.int64).copy())
-        return Examples(self.x[picked], self.y[picked])
+        return Examples(self.x[picked], self.y[picked], None if self.group is None else self.group[picked])
+
+    def on(self, device: torch.device) -> Examples:
+        """The same examples on a device; itself, if they are there."""
+        if self.x.device == device:
+            return self
+        return Examples(self.x.to(device), self.y.to(device), None if self.group is None else self.group.to(device))
 
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
         """All parts one after the other."""
-        return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        groups = [part.group for part in parts if part.group is not None]
+        return Examples(
+            torch.cat([part.x for part in parts]),
+            torch.cat([part.y for part in parts]),
+            torch.cat(groups) if len(groups) == len(parts) else None,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +77,7 @@ class Pools:
     Examples with the same number in `clean_groups` or `ambiguous_groups` (copies of one image, frames of one track)
     stay on one side of the train/test split; the numbers mean the same in both arrays. `ambiguous` is None when the
     source has no such examples. `test` is None when the global test set is to be made of the clients' clean test parts.
+    `validation` is for the server's own use, where there are examples to spare.
     """
 
     clean: Examples
@@ -70,6 +86,7 @@ class Pools:
     class_names: tuple[str, ...]
     clean_groups: IndexArray
     ambiguous_groups: IndexArray
+    validation: Examples | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +96,8 @@ class Federation:
     Making one checks everything and raises one DataError that lists every mistake: ids are unique, no part is empty,
     features have one shape and are finite, labels are class numbers, and no example of any train part is also in any
     test part. Equal rows are normal in tabular data: `allow_duplicates=True` leaves that last check out. `origin` has the
-    arguments of `load`, where that made it, so that a run can be resumed from its folder alone.
+    arguments of `load`, where that made it, so that a run can be resumed from its folder alone. `validation` are examples
+    the server holds itself, for methods that score clients' models; nobody trains or is tested on them.
     """
 
     name: str
@@ -88,6 +106,7 @@ class Federation:
     class_names: tuple[str, ...]
     allow_duplicates: bool = False
     origin: Mapping[str, Any] | None = None
+    validation: Examples | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", tuple(sorted(self.clients, key=lambda client: client_order(client.id))))
@@ -96,6 +115,7 @@ class Federation:
             *checks.client_mistakes(self.ids, [client.ambiguous_share for client in self.clients]),
             *checks.class_name_mistakes(self.class_names),
             *checks.part_mistakes(self._parts(), self.n_classes, self.allow_duplicates),
+            *checks.group_mistakes({client.id: (client.train.group, len(client.train)) for client in self.clients}),
         ]
         if mistakes:
             raise DataError("\n".join(mistakes))
@@ -108,26 +128,34 @@ class Federation:
         class_names: Sequence[str] | None = None,
         name: str = "own data",
         allow_duplicates: bool = False,
+        sensitive: Mapping[Any, Numbers] | None = None,
+        validation: Sequence[Numbers] | None = None,
     ) -> Federation:
         """A federation of your own data: `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
         Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts or whole numbers.
-        Without `class_names` the classes are called "0", "1", ... up to the highest label found.
+        Without `class_names` the classes are called "0", "1", ... up to the highest label found. `sensitive` is a
+        sensitive attribute: `{id: groups}`, for each train example of the client the number of the group it belongs to.
+        `validation=(x, y)` is data of the server's own, for methods that score clients' models.
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
         mistakes = [f"client id {key!r}: give a text or a whole number" for key in clients if not _is_id(key)]
         parts = [checks.converted(str(key), ("train", "test"), arrays, mistakes) for key, arrays in clients.items()]
         global_test = checks.converted(None, ("test",), test, mistakes)
-        flat = [part for group in [*parts, global_test] for part in group]
+        held_back = [] if validation is None else checks.converted(None, ("validation",), validation, mistakes)
+        groups = checks.converted_groups([str(key) for key in clients], sensitive, mistakes)
+        flat = [part for group in [*parts, global_test, held_back] for part in group]
         names = checks.default_class_names(flat, mistakes) if class_names is None else tuple(map(str, class_names))
         if mistakes:  # the parts that did convert are checked too, so that one attempt shows every mistake
             raise DataError("\n".join([*mistakes, *checks.part_mistakes(flat, len(names), allow_duplicates)]))
         made = tuple(
-            Client(str(key), Examples(train.x, train.y), Examples(held_out.x, held_out.y))
+            Client(str(key), Examples(train.x, train.y, groups.get(str(key))), Examples(held_out.x, held_out.y))
             for key, (train, held_out) in zip(clients, parts, strict=True)
         )
-        return cls(name, made, Examples(global_test[0].x, global_test[0].y), names, allow_duplicates)
+        server_data = Examples(held_back[0].x, held_back[0].y) if held_back else None
+        everyone_tests = Examples(global_test[0].x, global_test[0].y)
+        return cls(name, made, everyone_tests, names, allow_duplicates, validation=server_data)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -148,6 +176,11 @@ class Federation:
     def sizes(self) -> tuple[int, ...]:
         """How many train examples each client has, in order."""
         return tuple(len(client.train) for client in self.clients)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the train examples have a sensitive attribute."""
+        return all(client.train.group is not None for client in self.clients)
 
     def describe(self) -> list[dict[str, Any]]:
         """One plain dict per client; `class_counts` counts the train part, in the order of `class_names`."""
@@ -170,11 +203,17 @@ class Federation:
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
             digest.update(np.ascontiguousarray(part.x.detach().cpu().numpy(), dtype="<f4").reshape(-1).data)
             digest.update(np.ascontiguousarray(part.y.cpu().numpy(), dtype="<i8").data)
+        for client in self.clients:
+            if client.train.group is not None:
+                digest.update(b"groups" + np.ascontiguousarray(client.train.group.cpu().numpy(), dtype="<i8").tobytes())
         return digest.hexdigest()
 
     def _parts(self) -> list[Part]:
         sides = [(c.id, side, part) for c in self.clients for side, part in (("train", c.train), ("test", c.test))]
-        return [Part(owner, side, part.x, part.y) for owner, side, part in [*sides, (None, "test", self.test)]]
+        shared = [(None, "test", self.test)]
+        if self.validation is not None:
+            shared.append((None, "validation", self.validation))
+        return [Part(owner, side, part.x, part.y) for owner, side, part in [*sides, *shared]]
 
 
 def _is_id(key: object) -> bool:

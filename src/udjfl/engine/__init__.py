@@ -11,6 +11,7 @@ from torch import nn
 
 from udjfl.data.federation import Client
 from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, one_thread
+from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
 from udjfl.engine.stacked import StackedEngine, why_not
 from udjfl.errors import SettingsError
@@ -48,6 +49,7 @@ def check_device(device: str) -> None:
 
 
 __all__ = [
+    "PROBES",
     "Engine",
     "LocalResult",
     "LocalWork",
@@ -57,5 +59,6 @@ __all__ = [
     "check_device",
     "choose",
     "one_thread",
+    "probe",
     "why_not",
 ]

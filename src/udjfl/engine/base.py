@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,15 +21,31 @@ LossAt = Literal["received", "running", "final"]
 EVALUATION_BATCH = 8192
 
 
+# From losses [N, B] of the examples of a batch, their weights [N, B], their groups [N, B] and a number for each client [N]
+# (both None where there are none) to what each client minimises [N].
+Objective = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
+
+
 @dataclass(frozen=True)
 class LocalWork:
-    """How a client trains: SGD with momentum that starts afresh, over its own examples in a random order."""
+    """How a client trains: SGD with momentum that starts afresh, over its own examples in a random order.
+
+    objective    what is minimised on a batch, in place of its mean loss
+    multipliers  [N] for the objective, a number for each client asked
+    pull         [D] mixed into every gradient, by pull_share
+    first_step   also return where the first optimiser step led
+    """
 
     lr: float
     momentum: float
     batch_size: int
     epochs: int
     loss_at: LossAt = "received"
+    objective: Objective | None = None
+    multipliers: Tensor | None = None
+    pull: Tensor | None = None
+    pull_share: float = 0.0
+    first_step: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,13 +53,14 @@ class LocalResult:
     """What the clients of a round computed; row i belongs to the i-th client asked.
 
     deltas [N, D] the received vector minus the trained one; losses [N] float64; steps [N] optimiser steps taken;
-    buffers [N, B] float64, the model's buffers after training.
+    buffers [N, B] float64, the model's buffers after training; first_deltas [N, D] like deltas after one step, if asked for.
     """
 
     deltas: Tensor
     losses: Tensor
     steps: Tensor
     buffers: Tensor
+    first_deltas: Tensor | None = None
 
 
 class Engine(ABC):
@@ -58,7 +76,7 @@ class Engine(ABC):
         self.device = torch.device(device)
         self.module = module.to(self.device)
         self.clients = tuple(clients)
-        self.train_data = [_on(client.train, self.device) for client in clients]
+        self.train_data = [client.train.on(self.device) for client in clients]
 
     @functools.cached_property
     def _all_train(self) -> Pooled:
@@ -73,10 +91,16 @@ class Engine(ABC):
         work: LocalWork,
         address: tuple[int, str, int],
     ) -> LocalResult:
-        """Train the clients at these places from one common model."""
+        """Train the clients at these places from one common model [D], or each from its own [len(rows), D].
+
+        A place may be there several times, to train one client from several models; it sees the same batches each time.
+        """
 
     def received_losses(self, vector: Tensor, buffers: Tensor, rows: Sequence[int]) -> Tensor:
-        """Mean training loss of each client at one common model."""
+        """Mean training loss of each client at one common model, or at its own."""
+        if vector.ndim == 2:
+            each = [self.received_losses(own, buffers, [row]) for own, row in zip(vector, rows, strict=True)]
+            return torch.cat(each)
         everybody = list(rows) == list(range(len(self.clients)))
         pooled = self._all_train if everybody else Pooled([self.train_data[row] for row in rows])
         return self.evaluate(vector, buffers, pooled)[0]
@@ -95,13 +119,28 @@ class Engine(ABC):
                 right.index_add_(0, part, (logits.argmax(dim=1) == y).to(torch.float64))
         return (losses / pooled.sizes).cpu(), (right / pooled.sizes).cpu()
 
+    def evaluate_mixture(self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples) -> tuple[float, float]:
+        """Mean loss and accuracy (0 to 1) of the mixture of some models' predictions, by these shares, which sum to 1."""
+        log_probabilities: Tensor | None = None
+        for vector, share in zip(vectors, shares.tolist(), strict=True):
+            if share > 0:
+                log_p = self._logits(vector, buffers, examples).log_softmax(dim=1) + math.log(share)
+                log_probabilities = log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
+        assert log_probabilities is not None, "shares sum to 1"
+        loss = nn.functional.nll_loss(log_probabilities, examples.y)
+        right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
+        return float(loss), float(right.mean())
+
     def probabilities(self, vector: Tensor, buffers: Tensor, row: int) -> Tensor:
         """Softmax, in float64, of one model on one client's training examples."""
+        return self._logits(vector, buffers, self.train_data[row]).softmax(dim=1).cpu()
+
+    def _logits(self, vector: Tensor, buffers: Tensor, examples: Examples) -> Tensor:
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
-            logits = [self.module(x) for x, _, _ in Pooled([self.train_data[row]]).batches()]
-        return torch.cat(logits).to(torch.float64).softmax(dim=1).cpu()
+            logits = [self.module(x) for x in torch.split(examples.x, EVALUATION_BATCH)]
+        return torch.cat(logits).to(torch.float64)
 
     def load(self, vector: Tensor, buffers: Tensor) -> None:
         from_vector(self.module, vector.to(self.device))
@@ -140,7 +179,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _on(examples: Examples, device: torch.device) -> Examples:
-    return examples if device.type == "cpu" else Examples(examples.x.to(device), examples.y.to(device))

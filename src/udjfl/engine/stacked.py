@@ -50,6 +50,8 @@ class StackedEngine(Engine):
         longest = max(len(data) for data in self.train_data)
         self.x = torch.stack([_padded(data.x.flatten(1), longest) for data in self.train_data])
         self.y = torch.stack([_padded(data.y, longest) for data in self.train_data])
+        groups = [data.group for data in self.train_data if data.group is not None]
+        self.groups = torch.stack([_padded(g, longest) for g in groups]) if len(groups) == len(clients) else None
         self.shapes = [p.shape for p in trainable(module)]
 
     def train(
@@ -57,21 +59,24 @@ class StackedEngine(Engine):
     ) -> LocalResult:
         vector = vector.to(self.device)
         index, weight = self._batches(rows, work, address)
-        parameters = [
-            part.view(shape).expand(len(rows), *shape).clone().requires_grad_()
-            for part, shape in zip(torch.split(vector, [s.numel() for s in self.shapes]), self.shapes, strict=True)
-        ]
+        parameters = [part.clone().requires_grad_() for part in self._split(vector.expand(len(rows), -1))]
         at_start = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
-        running = self._descend(parameters, torch.tensor(rows, device=self.device), index, weight, work)
-        with torch.no_grad():
-            trained = torch.cat([p.flatten(1) for p in parameters], dim=1)
+        places = torch.tensor(rows, device=self.device)
+        running, first = self._descend(parameters, places, index, weight, work)
+        trained = _joined(parameters)
         steps = (weight.sum(dim=2) > 0).sum(dim=0).to(torch.float64).cpu()
         losses = at_start if at_start is not None else (running.cpu() / steps)
         if work.loss_at == "final":
             losses = torch.stack(
                 [self.evaluate(trained[i], buffers, Pooled([self.train_data[r]]))[0][0] for i, r in enumerate(rows)]
             )
-        return LocalResult(vector - trained, losses, steps, buffers.expand(len(rows), -1))
+        first_deltas = None if first is None else vector - first
+        return LocalResult(vector - trained, losses, steps, buffers.expand(len(rows), -1), first_deltas)
+
+    def _split(self, vectors: Tensor) -> list[Tensor]:
+        """Vectors [N, D] as the model's tensors, each with a client axis in front."""
+        parts = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=1)
+        return [part.reshape(len(vectors), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def _batches(self, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]) -> tuple[Tensor, Tensor]:
         """For each step and client, which examples [S, N, B] and their weights (1/batch size; 0 for padding)."""
@@ -90,9 +95,13 @@ class StackedEngine(Engine):
         index = torch.where(index >= 0, index, index[:, :, :1]).clamp_min(0)
         return index.to(self.device), weight.to(self.device)
 
-    def _descend(self, parameters: list[Tensor], rows: Tensor, index: Tensor, weight: Tensor, work: LocalWork) -> Tensor:
-        """SGD with momentum on all clients at once, in place; the sum of each client's batch losses."""
+    def _descend(
+        self, parameters: list[Tensor], rows: Tensor, index: Tensor, weight: Tensor, work: LocalWork
+    ) -> tuple[Tensor, Tensor | None]:
+        """SGD with momentum on all clients at once, in place; the sum of each client's batch losses, and the first step."""
         velocities: list[Tensor] = []
+        first = None
+        pull = None if work.pull is None else self._split(work.pull.to(parameters[0])[None])
         total = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
         all_active = (weight[:, :, 0] > 0).all(dim=1).tolist()
         for step, (step_index, step_weight) in enumerate(zip(index, weight, strict=True)):
@@ -100,7 +109,14 @@ class StackedEngine(Engine):
             logits = self._forward(parameters, x)
             each = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view_as(step_weight)
             losses = (each * step_weight).sum(dim=1)
-            gradients = torch.autograd.grad(losses.sum(), parameters)
+            goal = losses
+            if work.objective is not None:
+                groups = None if self.groups is None else self.groups[rows[:, None], step_index]
+                multipliers = None if work.multipliers is None else work.multipliers.to(each)
+                goal = work.objective(each, step_weight, groups, multipliers)
+            gradients: Sequence[Tensor] = torch.autograd.grad(goal.sum(), parameters)
+            if pull is not None and work.pull_share:
+                gradients = [torch.lerp(g, p, work.pull_share) for g, p in zip(gradients, pull, strict=True)]
             active = step_weight[:, 0] > 0
             total += torch.where(active, losses.detach(), 0.0)
             with torch.no_grad():
@@ -114,7 +130,9 @@ class StackedEngine(Engine):
                         p.sub_(v, alpha=work.lr)
                     else:
                         p.copy_(torch.where(active.view(-1, *[1] * (v.ndim - 1)), p - work.lr * v, p))
-        return total
+            if work.first_step and step == 0:
+                first = _joined(parameters)
+        return total, first
 
     def _forward(self, parameters: list[Tensor], x: Tensor) -> Tensor:
         """The module's forward pass with a client axis in front: x [N, B, features] -> logits [N, B, classes]."""
@@ -130,6 +148,12 @@ class StackedEngine(Engine):
             elif isinstance(layer, nn.ReLU):
                 x = x.relu()
         return x
+
+
+def _joined(parameters: list[Tensor]) -> Tensor:
+    """The model's tensors as vectors [N, D]."""
+    with torch.no_grad():
+        return torch.cat([p.flatten(1) for p in parameters], dim=1)
 
 
 def _padded(rows: Tensor, length: int, fill: float = 0) -> Tensor:

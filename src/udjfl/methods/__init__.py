@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from udjfl.errors import SettingsError, did_you_mean
-from udjfl.methods.base import Diagnostics, Method, Reports, State, parameters, weighted_sum
+from udjfl.methods.base import THEORIES, Diagnostics, Method, Plan, Reports, Served, Setup, State, parameters, weighted_sum
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.udj import UDJ
 
@@ -17,9 +17,7 @@ METHODS: dict[str, type[Method]] = {
 }
 
 # Short names for points of a family: name -> (method, parameters).
-ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
-    theory: ("udj", {"theory": theory}) for theory in ("rawls", "egalitarian", "utilitarian", "desert")
-}
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {theory: ("udj", {"theory": theory}) for theory in THEORIES}
 
 
 def method(name: str, /, **params: Any) -> Method:
@@ -68,11 +66,15 @@ def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
 __all__ = [
     "ALIASES",
     "METHODS",
+    "THEORIES",
     "UDJ",
     "Diagnostics",
     "FedAvg",
     "Method",
+    "Plan",
     "Reports",
+    "Served",
+    "Setup",
     "State",
     "find",
     "fixed_parameters",

@@ -1,139 +1,88 @@
-"""The two nouns every method is written in: `Reports`, what the server knows, and `Method`, what it does with it."""
+"""The interface of a method: what it is told, what it returns, and the slots it may fill."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import pydantic.dataclasses
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from udjfl.config import sentences
-from udjfl.errors import ReportError, SettingsError
-from udjfl.ordering import client_order
+from udjfl.errors import SettingsError
+from udjfl.methods.reports import EXTRAS, Reports
 
 State = dict[str, Tensor]
 Diagnostics = dict[str, Tensor]
 Grade = Literal["verified", "partial", "recalled"]
-
-PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "positions")
-NOT_FINITE = ("deltas", "has values that are NaN or infinite; its local training diverged (try a smaller lr)")
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 
 
 @dataclass(frozen=True)
-class Reports:
-    """What the server knows after one round. Row i is client `ids[i]`; rows are sorted by id when this is built.
+class Setup:
+    """What a method is told before round 1. Columns have one entry per client of the federation, in client order.
 
-    ids            names of the clients that reported
-    deltas         [N, D] the received model minus the client's own after training; the server subtracts its step
-    losses         [N]    the client's mean training loss, at the model it received
-    sizes          [N]    number of training examples
-    uncertainties  [N]    aleatoric uncertainty of the client's data, above zero
-    lr, momentum   how the clients trained (SGD); the defaults describe one plain step at the paper's learning rate
-    steps          [N]    optimiser steps each client took
-    positions      [N]    the client's place among all clients of the federation, for state kept per client
-    round          counted from 1
-    extras         only what the method declares in `needs` beyond the above: name -> tensor whose first axis is the client
-
-    Anything may be given as a tensor, an array or a list. A field that is left out holds NaN; `require` refuses that in words.
-    Unusable values raise `ReportError`, naming client and field.
+    ids, sizes     the clients, and how many training examples each has
+    model          [D] the initial model; M of them end to end if the method trains M side by side
+    layers         how many of a model's D numbers belong to each of its tensors, in order
+    participation  share of the clients asked each round; `drop_out` is the chance that an asked one does not answer
+    has_groups     whether the federation has a sensitive attribute; `has_validation`, whether the server has data of its own
     """
 
     ids: Sequence[str]
-    deltas: Tensor
-    losses: Tensor = field(default=None)  # type: ignore[assignment]
-    sizes: Tensor = field(default=None)  # type: ignore[assignment]
-    uncertainties: Tensor = field(default=None)  # type: ignore[assignment]
-    lr: float = 0.1
-    momentum: float = 0.0
-    steps: Tensor = field(default=None)  # type: ignore[assignment]
-    positions: Tensor = field(default=None)  # type: ignore[assignment]
-    round: int = 1
-    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    sizes: Tensor
+    model: Tensor
+    layers: Sequence[int] = ()
+    participation: float = 1.0
+    drop_out: float = 0.0
+    has_groups: bool = False
+    has_validation: bool = True
 
-    def __post_init__(self) -> None:
-        ids = [str(name) for name in self.ids]
-        if not ids or len(set(ids)) != len(ids):
-            raise SettingsError("Reports.ids: give each reporting client once, and at least one client")
-        if not 0 < self.lr < float("inf"):
-            raise SettingsError(f"Reports.lr: is {self.lr}; it must be a finite number above zero")
-        if not 0 <= self.momentum < 1:
-            raise SettingsError(f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1")
-        order = sorted(range(len(ids)), key=lambda row: client_order(ids[row]))
-        store = object.__setattr__  # the fields are frozen for everyone else
-        store(self, "deltas", _rows(self.deltas, "deltas", len(ids), order))
-        if not self.deltas.is_floating_point():
-            store(self, "deltas", self.deltas.to(torch.float32))
-        if self.deltas.ndim != 2:
-            raise SettingsError(f"Reports.deltas: needs shape [clients, parameters], got {list(self.deltas.shape)}")
-        given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
-        defaults = {"steps": torch.ones(len(ids)), "positions": torch.arange(len(ids))}
-        for name in PER_CLIENT_FIELDS:
-            if name not in given:
-                default = defaults.get(name, torch.full((len(ids),), torch.nan))
-                store(self, name, default.to(torch.float64 if name != "positions" else torch.int64))
-                continue
-            column = _rows(getattr(self, name), name, len(ids), order).reshape(-1)
-            if len(column) != len(ids):
-                raise SettingsError(f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}")
-            store(self, name, column.to(torch.int64 if name == "positions" else torch.float64))
-        store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
-        store(self, "ids", tuple(ids[row] for row in order))
-        self._check_values(given)
-
-    def _check_values(self, given: set[str]) -> None:
-        if not torch.isfinite(self.deltas).all():
-            row = int((~torch.isfinite(self.deltas)).any(dim=1).nonzero()[0])
-            raise ReportError(self.ids[row], *NOT_FINITE, self.round)
-        columns = {name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given}
-        for row, client in enumerate(self.ids):
-            problem = number_problem({name: values[row] for name, values in columns.items()})
-            if problem:
-                raise ReportError(client, *problem, self.round)
-
-    def require(self, *names: str) -> None:
-        """For a method to call first: the named fields must have been given."""
-        for name in names:
-            if torch.isnan(getattr(self, name)).any():
-                raise ReportError(self.ids[0], name, "was left out; this method needs it of every client", self.round)
+    @staticmethod
+    def of(reports: Reports) -> Setup:
+        """A setup in which the clients of these reports are all there are, for trying a method by hand."""
+        n_parameters = reports.deltas.shape[1]
+        model = torch.zeros(n_parameters, dtype=reports.deltas.dtype) if reports.model is None else reports.model
+        return Setup(reports.ids, reports.sizes, model, (n_parameters,))
 
     def __len__(self) -> int:
         return len(self.ids)
 
-
-def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
-    try:
-        if isinstance(values, Sequence) and any(isinstance(row, Tensor) for row in values):
-            tensor = torch.stack([torch.as_tensor(row) for row in values])
-        else:
-            # By way of a numpy copy: plain numbers keep their digits, and read-only arrays are welcome.
-            tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise SettingsError(f"Reports.{name}: is not a table of numbers with one row per client ({error})") from None
-    if tensor.ndim == 0 or tensor.shape[0] != n_clients:
-        raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
-    return tensor[order]
+    @property
+    def everyone_answers(self) -> bool:
+        """Whether each round has a report of each client."""
+        return self.participation == 1 and self.drop_out == 0
 
 
-def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
-    """The first field that is out of range, and what is wrong with it, or None."""
-    for name, value in values.items():
-        if value != value or value in (float("inf"), float("-inf")):
-            return name, f"is {value}; it must be a finite number"
-        if name == "losses" and value < 0:
-            return name, f"is {value:g}; a loss cannot be negative"
-        if name == "uncertainties" and value <= 0:
-            return name, f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)"
-        if name in ("sizes", "steps") and value <= 0:
-            return name, f"is {value:g}; it must be above zero"
-        if name == "positions" and value < 0:
-            return name, f"is {value:g}; places count from 0"
-    return None
+@dataclass(frozen=True)
+class Plan:
+    """What clients do differently in a round; as it is made without arguments, nothing.
+
+    multipliers    [N] a number for each client of the federation, handed to `Method.objective`
+    pull           [D] a direction mixed into every gradient of local training: (1 - pull_share) gradient + pull_share pull
+    one_full_step  one plain step on the gradient of the client's whole data, in place of epochs of batches
+    """
+
+    multipliers: Tensor | None = None
+    pull: Tensor | None = None
+    pull_share: float = 0.0
+    one_full_step: bool = False
+
+
+@dataclass(frozen=True)
+class Served:
+    """Which models clients use when training is over: client i predicts with the mixture sum_m shares[i, m] models[m].
+
+    models [M, D], shares [N, M] with rows that sum to 1. What is mixed are probabilities.
+    """
+
+    models: Tensor
+    shares: Tensor
 
 
 MethodType = TypeVar("MethodType")
@@ -162,26 +111,78 @@ def parameters(kind: type[MethodType]) -> type[MethodType]:
 
 
 class Method(ABC):
-    """A server rule. Subclasses are decorated with `parameters`; their fields are the method's parameters.
+    """A method. Subclasses are decorated with `parameters`; their fields are the method's parameters.
 
     name, title    how it is asked for, and how tables print it
-    theory         the theory of justice it serves: 'rawls', 'egalitarian', 'utilitarian', 'desert', or None
+    theories       the theories of justice it serves: some of 'rawls', 'egalitarian', 'utilitarian', 'desert'
     paper          citation
     grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
+    idea           what it does, in one sentence
     needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send (the simulator, which
-                   has everything at hand, fills in losses, steps and uncertainties for every method)
+                   has everything at hand, fills in losses, steps and uncertainties for every method; what is in `EXTRAS`
+                   is computed only if it is declared here)
+    needs_groups   the same, but only where the federation has a sensitive attribute
+    probes         what of `EXTRAS`, and losses, it must know before clients train, for `plan`
+    global_model   whether there is one model for everybody, so that "global accuracy" means something
+
+    Most methods write `aggregate` and nothing else. The other slots, in the order of a round: `select`, `received`, `plan`,
+    `objective`, `validated`, `aggregate`, `served`; and once, before round 1, `adapt`, `init` and `notes`.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    theory: str | None
+    theories: tuple[str, ...] = ()
     paper: ClassVar[str]
     grade: ClassVar[Grade]
+    idea: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
+    needs_groups: ClassVar[frozenset[str]] = frozenset()
+    probes: ClassVar[frozenset[str]] = frozenset()
+    global_model: ClassVar[bool] = True
 
-    def init(self, n_clients: int, n_parameters: int) -> State:  # noqa: ARG002 - most methods keep no state
-        """The state before round 1: a plain dictionary of tensors, so that it can be saved as it is."""
+    @property
+    def n_models(self) -> int:
+        """How many models the server trains side by side; every client trains each of them."""
+        return 1
+
+    def adapt(self, module: nn.Module, generator: torch.Generator) -> nn.Module:  # noqa: ARG002 - a default
+        """The network that is trained in place of the given one. Whatever it draws comes from the generator."""
+        return module
+
+    def init(self, setup: Setup) -> State:  # noqa: ARG002 - most methods keep no state
+        """The state before round 1: a plain dictionary of tensors, so that it can be saved as it is.
+
+        Also the place to refuse, with a `SettingsError`, a federation the method is not defined for.
+        """
         return {}
+
+    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - a default
+        """What a reader of the results has to know about the method on this federation: a sentence each."""
+        return []
+
+    def select(self, state: State, n_clients: int, count: int, generator: np.random.Generator) -> Sequence[int]:  # noqa: ARG002
+        """The places of the clients to ask, in a round that does not ask everybody. At random unless the method chooses."""
+        return [int(place) for place in generator.choice(n_clients, size=count, replace=False)]
+
+    def received(self, state: State, positions: Tensor) -> Tensor | None:  # noqa: ARG002 - a default
+        """[K, D] the model each of these clients starts from, by their places; None: all start from the server's."""
+        return None
+
+    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - a default
+        """What clients do differently in this round. `probe` has what `probes` names, of reports whose deltas are zero."""
+        return state, Plan()
+
+    def objective(self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:  # noqa: ARG002
+        """[K] what each client minimises on a batch: by default the mean loss. Row i is a client; differentiable.
+
+        losses [K, B] of each example; weights [K, B] 1/batch size, 0 for padding; groups [K, B] the sensitive attribute,
+        if there is one; multipliers [K] of the plan, if it has some.
+        """
+        return (losses * weights).sum(dim=1)
+
+    def validated(self, state: State, reports: Reports) -> Tensor:
+        """[K, D] the models whose accuracy on the server's validation data `aggregate` needs."""
+        raise NotImplementedError(f"{self.name} needs validation_accuracies; it has to say of which models")
 
     @abstractmethod
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -189,6 +190,10 @@ class Method(ABC):
 
         Diagnostics are tensors: one value per reporting client, or a single one for the round.
         """
+
+    def served(self, state: State, model: Tensor) -> Served | None:  # noqa: ARG002 - a default
+        """Which models clients use in the end, given the server's model; None: everybody the server's."""
+        return None
 
     @property
     def params(self) -> dict[str, Any]:
@@ -208,6 +213,11 @@ class Method(ABC):
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
     @property
+    def short(self) -> str:
+        """What to call it where there is little room: the title, or the name of a point of a family."""
+        return self.title
+
+    @property
     def label(self) -> str:
         """A short name for tables: the title and the parameters that differ from their defaults."""
         return f"{self.title} ({self.changed_text})" if self.changed_text else self.title
@@ -216,3 +226,19 @@ class Method(ABC):
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
     """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
     return (weights.to(torch.float64) @ rows.to(torch.float64)).to(rows.dtype)
+
+
+__all__ = [
+    "EXTRAS",
+    "THEORIES",
+    "Diagnostics",
+    "Grade",
+    "Method",
+    "Plan",
+    "Reports",
+    "Served",
+    "Setup",
+    "State",
+    "parameters",
+    "weighted_sum",
+]

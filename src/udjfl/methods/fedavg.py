@@ -22,9 +22,10 @@ from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, param
 class FedAvg(Method):
     name: ClassVar[str] = "fedavg"
     title: ClassVar[str] = "FedAvg"
-    theory = None
+    theories = ("utilitarian",)
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
     grade: ClassVar[Grade] = "verified"
+    idea: ClassVar[str] = "Average the clients' models, each counting by its number of examples."
 
     weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.methods.base import NOT_FINITE, Reports, number_problem
+from udjfl.methods.reports import NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
 
 BadReportPolicy = Literal["fail", "exclude"]

@@ -43,7 +43,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
 
 Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
 StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
@@ -66,6 +66,7 @@ class UDJ(Method):
     title: ClassVar[str] = "UDJ-FL"
     paper: ClassVar[str] = "Carey & Wu, FAccT 2025"
     grade: ClassVar[Grade] = "verified"
+    idea: ClassVar[str] = "Weigh each client's loss by a power of its uncertainty and a power of the loss itself."
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps", "uncertainties"})
 
     theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
@@ -129,13 +130,21 @@ class UDJ(Method):
         return {name: value for name, value in self.params.items() if name not in usual or value != usual[name]}
 
     @property
+    def short(self) -> str:
+        return self.theory.capitalize() if self.theory else self.title
+
+    @property
     def label(self) -> str:
         name = f"{self.title} {self.theory}" if self.theory else self.title
         return super().label.replace(self.title, name, 1)
 
-    def init(self, n_clients: int, n_parameters: int) -> State:  # noqa: ARG002 - the family keeps no state
-        if isinstance(self.beta, tuple) and len(self.beta) != n_clients:
-            raise SettingsError(f"udj: beta has {len(self.beta)} values for {n_clients} clients; give one for each")
+    @property
+    def theories(self) -> tuple[str, ...]:  # type: ignore[override]  # those of a point of the family
+        return (self.theory,) if self.theory else ()
+
+    def init(self, setup: Setup) -> State:
+        if isinstance(self.beta, tuple) and len(self.beta) != len(setup):
+            raise SettingsError(f"udj: beta has {len(self.beta)} values for {len(setup)} clients; give one for each")
         return {}
 
     def exponents(self, reports: Reports) -> Tensor:

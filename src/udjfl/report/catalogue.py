@@ -22,7 +22,10 @@ def catalogue() -> list[dict[str, Any]]:
             "theory": _theories(name, kind),
             "paper": kind.paper,
             "grade": kind.grade,
+            "idea": kind.idea,
             "needs": sorted(kind.needs),
+            "needs_groups": sorted(kind.needs_groups),
+            "global_model": kind.global_model,
             "short_names": [alias for alias, (target, _) in ALIASES.items() if target == name],
             "params": _parameters(kind),
         }
@@ -64,8 +67,7 @@ def entry_view(entry: dict[str, Any]) -> RenderableType:
 
 def _theories(name: str, kind: type[Method]) -> list[str]:
     named = [preset["theory"] for target, preset in ALIASES.values() if target == name and "theory" in preset]
-    own = getattr(kind, "theory", None)
-    return named or ([own] if own else [])
+    return named or list(kind.theories)
 
 
 def _parameters(kind: type[Method]) -> list[dict[str, Any]]:

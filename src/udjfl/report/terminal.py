@@ -6,8 +6,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.comparison import THEORY_METRIC, Comparison, MethodSummary
+from udjfl.comparison import Comparison, MethodSummary
 from udjfl.metrics import METRICS, Metric
+from udjfl.ranking import THEORY_METRIC, Ranked, metric_of, ranked
 from udjfl.result import Result
 from udjfl.significance import Paired, Summary
 
@@ -27,7 +28,7 @@ MOST_COLUMNS = 7
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
-    """Methods by metric, methods by client, and what each theory did to the metric it is about."""
+    """Methods by metric, methods by client, what each method did to the metric it is about, and who is best for whom."""
     parts: list[RenderableType] = [
         _heading(f"{comparison.data}: mean over {_seeds(len(comparison.seeds))}, below it ± the 95% interval"),
         _metric_table(comparison),
@@ -41,8 +42,14 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     ]
     verdicts = _verdict_table(comparison)
     if verdicts.row_count:
-        parts += [Text(""), _heading("Each theory by its own measure, against FedAvg"), verdicts]
+        parts += [Text(""), _heading("Each method by the measure of its theory, against FedAvg"), verdicts]
+    if len(comparison.rows) > 2:
+        parts += [Text(""), _heading("Ranked for each theory by its measure: mean ± 95% interval"), _ranking_table(comparison)]
+        parts.append(
+            Text("• serves this theory. Ranks go by the mean; where intervals overlap they decide nothing.", style="dim")
+        )
     notes = sorted({reason for row in comparison.rows for reasons in row.undefined.values() for reason in reasons})
+    notes += [f"{row.method.label}: {note}" for row in comparison.rows for note in row.notes]
     failed = [(row.method.label, seed, why) for row in comparison.rows for seed, why in row.failed.items()]
     notes += [f"{label} failed on seed {seed}: {why}" for label, seed, why in failed]
     parts += [Text(f"– {note}", style="dim") for note in notes]
@@ -65,7 +72,8 @@ def result_view(result: Result) -> RenderableType:
         measured = [f"{column[client]:.4f}" for column in (result.uncertainty, result.epistemic) if column]
         clients.add_row(Text(client), *measured, f"{accuracy:.2f}")
     title = f"{result.method.label}, seed {result.seed}"
-    return Group(_heading(title), table, Text(""), clients)
+    notes = [Text(f"– {note}", style="dim") for note in result.notes]
+    return Group(_heading(title), table, Text(""), clients, *notes)
 
 
 def _heading(text: str) -> Text:
@@ -87,12 +95,16 @@ def _metric_table(comparison: Comparison) -> Table:
 
 
 def _name(row: MethodSummary) -> Text:
-    """The theory, if there is one, and below it the method; with the parameters that differ from the usual."""
+    """The short name, and below it the family, the parameters that differ from the usual, and the grade unless verified."""
     method = row.method
-    grade = "" if method.grade == "verified" else method.grade
-    below = " ".join(part for part in (method.title if method.theory else "", method.changed_text, grade) if part)
-    first = Text(method.theory.capitalize() if method.theory else method.title)
+    family = method.title if method.short != method.title else ""
+    below = " ".join(part for part in (family, method.changed_text, _doubt(row)) if part)
+    first = Text(method.short)
     return Text("\n").join([first, Text(below, style="dim")]) if below else first
+
+
+def _doubt(row: MethodSummary) -> str:
+    return "" if row.method.grade == "verified" else row.method.grade
 
 
 def _metric_cell(metric: Metric, row: MethodSummary) -> Text:
@@ -153,10 +165,39 @@ def _verdict_table(comparison: Comparison) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     by_key = {metric.key: metric for metric in METRICS}
     for row in comparison.rows:
-        key = THEORY_METRIC.get(row.method.theory or "")
-        if key and key in row.against_fedavg:
-            table.add_row(Text(row.method.label), *_verdict(by_key[key], row.against_fedavg[key]))
+        for theory in row.method.theories:
+            key = THEORY_METRIC[theory]
+            if key in row.against_fedavg:
+                table.add_row(Text(_labelled(row)), *_verdict(by_key[key], row.against_fedavg[key]))
     return table
+
+
+def _labelled(row: MethodSummary) -> str:
+    return f"{row.method.label} ({_doubt(row)})" if _doubt(row) else row.method.label
+
+
+def _ranking_table(comparison: Comparison) -> Table:
+    """A column for each theory, the best at the top; two lines to a method, as four columns are wide."""
+    table = Table("", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    columns = []
+    for theory in THEORY_METRIC:
+        metric = metric_of(theory)
+        table.add_column(f"{theory.capitalize()}\n{SHORT[metric.key]} {ARROW[metric.better]}")
+        order = ranked(theory, [row.metrics for row in comparison.rows])
+        columns.append([_ranking_cell(theory, metric, place, comparison.rows[place.entry]) for place in order])
+    for number, cells in enumerate(zip(*columns, strict=True), start=1):
+        table.add_row(Text(str(number), style="dim"), *cells)
+    return table
+
+
+def _ranking_cell(theory: str, metric: Metric, place: Ranked, row: MethodSummary) -> Text:
+    serves = theory in row.method.theories
+    name = f"{row.method.short} {row.method.changed_text}".strip()
+    first = f"{'• ' if serves else ''}{name}{f' ({_doubt(row)})' if _doubt(row) else ''}"
+    shown = (
+        "no value" if place.value.mean is None else f"{_number(place.value.mean, metric)} {_half_width(place.value)}".strip()
+    )
+    return Text.assemble((first, "bold" if serves else ""), (f"\n{shown}", "dim"))
 
 
 def _verdict(metric: Metric, test: Paired) -> tuple[str, str, Text]:
