@@ -306,3 +306,61 @@ def test_own_data_reports_what_does_not_convert_and_what_is_wrong_with_the_rest(
     assert len(found) == 4
     for words in ("train part: x has values", "got 2 values", "x has 1 rows and y has 2 labels", "not finite"):
         assert any(words in line for line in found), words
+
+
+# --- the sensitive attribute, and the server's own data
+
+
+def grouped(groups: object, **more: Any) -> Federation:
+    clients = {"a": ([[1.0], [2.0]], [0, 1], [[3.0]], [0]), "b": ([[4.0], [5.0]], [0, 1], [[6.0]], [1])}
+    return Federation.from_arrays(clients, test=([[7.0]], [0]), sensitive=groups, **more)
+
+
+def test_a_sensitive_attribute_belongs_to_train_examples() -> None:
+    federation = grouped({"a": [0, 1], "b": np.array([2, 0])})
+    assert federation.has_groups
+    assert [client.train.group.tolist() for client in federation.clients] == [[0, 1], [2, 0]]
+    assert federation.clients[0].train.group.dtype == torch.int64
+    assert federation.clients[0].test.group is None
+    assert not grouped(None).has_groups
+
+
+def test_a_sensitive_attribute_is_part_of_the_data() -> None:
+    prints = {grouped(g).fingerprint for g in (None, {"a": [0, 1], "b": [0, 1]}, {"a": [0, 1], "b": [1, 0]})}
+    assert len(prints) == 3
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ({"a": [0, 1]}, "client 'b': has no sensitive attribute, others have"),
+        ({"a": [0, 1], "b": [0]}, "client 'b': the sensitive attribute is .* one per train example"),
+        ({"a": [0, -1], "b": [0, 1]}, "client 'a': the sensitive attribute has -1: number the groups from 0"),
+        ({"a": [0, 1], "b": [0, 1], "c": [0]}, "sensitive: there is no client 'c'"),
+        ({"a": [0.5, 1], "b": [0, 1]}, "client 'a', sensitive attribute"),
+        ([0, 1], "sensitive: give a mapping"),
+    ],
+)
+def test_a_bad_sensitive_attribute(groups: object, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        grouped(groups)
+
+
+def test_groups_go_where_their_examples_go() -> None:
+    examples = Examples(torch.arange(4.0).reshape(4, 1), torch.arange(4), torch.tensor([5, 6, 7, 8]))
+    assert examples.take(np.array([2, 0])).group.tolist() == [7, 5]
+    assert Examples.joined([examples, examples]).group.tolist() == [5, 6, 7, 8] * 2
+    assert Examples.joined([examples, Examples(examples.x, examples.y)]).group is None
+    assert examples.on(torch.device("cpu")) is examples
+
+
+def test_the_servers_validation_data() -> None:
+    federation = grouped(None, validation=([[8.0], [9.0]], [1, 0]))
+    assert federation.validation.y.tolist() == [1, 0]
+    assert federation.fingerprint != grouped(None).fingerprint
+    with pytest.raises(DataError, match="the server's validation set: labels go from 0 to 5"):
+        grouped(None, validation=([[8.0], [9.0]], [5, 0]), class_names="xy")
+    with pytest.raises(DataError, match="the server's validation set: 1 of 1 examples are also test examples"):
+        grouped(None, validation=([[7.0]], [0]))
+    with pytest.raises(DataError, match="the server's validation set: give a tuple"):
+        grouped(None, validation=[[8.0]])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -31,11 +31,19 @@ EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 @dataclass(frozen=True)
 class Case:
-    """One point of one method. `can_turn`: a rule that is no bound may refuse, or step against its clients."""
+    """One point of one method, and what a caller must not expect of it.
+
+    can_turn   a rule that is no bound: it may refuse, or step against its clients
+    overshoots its step may lead past what every client asks for
+    own_way    its step is not along the updates, even where all clients send the same: it clips them, votes, or rescales
+               every parameter by itself
+    """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     can_turn: bool = False
+    overshoots: bool = False
+    own_way: bool = False
 
     def __str__(self) -> str:
         return ":".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
@@ -55,6 +63,47 @@ CASES = [
     Case("udj", {"beta": 2.0, "gamma": -0.5}),
     Case("udj", {"theory": "rawls", "beta": 1000.0, "gamma": 2.5, "step": "paper"}),
     Case("udj", {"beta": 0.5, "gamma": 0.0, "r": -3.0, "step": "safe"}),
+    Case("qffl"),
+    Case("qffl", {"q": 0.0}),
+    Case("qffl", {"q": 5.0, "lipschitz": "paper"}),
+    Case("qffl", {"q": 0.1, "lipschitz": 2.0, "weights": "size"}),
+    Case("afl"),
+    Case("afl", {"order": "step_first", "start": "uniform"}),
+    Case("term"),
+    Case("term", {"t": -2.0, "weights": "uniform"}),
+    Case("term", {"step": "official"}, overshoots=True),  # twice the update in round 1
+    Case("propfair"),
+    Case("propfair", {"M": 2.0, "huber": True}),
+    Case("fedmgda", overshoots=True),  # its step has a length of its own
+    Case("fedmgda", {"epsilon": 1.0, "l0": "size", "decay": 0.5}, overshoots=True),
+    Case("fedfv"),
+    Case("fedfv", {"alpha": 0.0, "tau": 3}),
+    Case("adafed"),
+    Case("adafed", {"step": "paper", "ridge": 0.0, "gamma": 2.0}, overshoots=True),
+    Case("adafed", {"step": "mean", "normalise": True}),
+    Case("mfairfl"),
+    Case("mfairfl", {"similarity_rate": 0.0}),
+    Case("mfairfl", {"similarity_rate": 1.0}),
+    Case("adafedadam", own_way=True),
+    Case("adafedadam", {"weights": "code", "alpha": 2.0, "warm_up": 6}, own_way=True),
+    Case("effl"),
+    Case("effl", {"eps_vl": 100.0}),
+    Case("fedfa"),
+    Case("fedfa", {"server_momentum": "flgo", "beta": 0.2}),
+    Case("e2fl", own_way=True),
+    Case("e2fl", {"groups": 1}, own_way=True),
+    Case("fedfair3"),
+    Case("fedeba"),
+    Case("fedeba", {"alpha": 0.0, "prior": "size"}),
+    Case("corefed"),
+    Case("corefed", {"step": "paper"}, overshoots=True),
+    Case("corefed", {"weights": "size"}),
+    Case("focus"),
+    Case("focus", {"models": 1}),
+    Case("cffl", own_way=True),
+    Case("cffl", {"clip": 100.0}),
+    Case("cffl", {"aggregation": "reputation"}, own_way=True),
+    Case("cffl", {"theta": 0.3, "aggregation": "mean", "download": "topk", "alpha": 5.0, "coef": 0.5}, own_way=True),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
@@ -64,12 +113,16 @@ def build_reports(rule: Method, values: Mapping[str, Any], rows: list[int] | Non
     values = {**values, **changes}
     rows = list(range(len(values["ids"]))) if rows is None else rows
     shape = (len(values["ids"]), len(values["deltas"][0]))
+    shape = (shape[0], shape[1] * rule.n_models)
+    values["deltas"] = [row * rule.n_models for row in values["deltas"]]  # one model, or as many as it trains side by side
     extras = {name: example_extra(name, rule, *shape)[rows] for name in sorted(rule.needs.intersection(EXTRAS))}
     per_client = ("ids", "deltas", *SENT)
     picked = {k: v if v is None or k not in per_client else [v[row] for row in rows] for k, v in values.items()}
     picked["deltas"] = torch.tensor(picked["deltas"], dtype=values.get("dtype", torch.float64))
     picked.pop("dtype", None)
     model = torch.linspace(-1, 1, picked["deltas"].shape[1], dtype=picked["deltas"].dtype)
+    if "first_deltas" in extras:  # on the way to the delta
+        extras["first_deltas"] = picked["deltas"] / 2
     return Reports(**picked, model=model, extras=extras)
 
 
@@ -198,11 +251,12 @@ def test_identical_clients_step_along_fedavg(values):
     alike = {name: [values[name][0]] * len(values["ids"]) for name in SENT}
     for case in CASES:
         reports = build_reports(case.build(), {**values, **alike, "deltas": [delta.tolist()] * len(values["ids"])})
-        if refuses(case, reports):
+        if case.own_way or refuses(case, reports):
             continue
         step, _ = run(case, reports)
         scale = float(step[0])
-        assert torch.allclose(step, scale * delta, rtol=1e-9, atol=abs(scale) * 1e-9), case
+        along = scale * reports.deltas[0]
+        assert torch.allclose(step, along, rtol=1e-9, atol=abs(scale) * 1e-9), case
         assert scale != 0 if case.can_turn else scale > 0, case
 
 
@@ -227,6 +281,11 @@ def test_what_is_declared_cannot_be_left_out_unnoticed(case):
     for name in sorted(rule.needs.intersection(("losses", "sizes", "uncertainties"))):
         with pytest.raises(ReportError, match=f"{name} was left out"):
             run(case, build_reports(rule, random_values(3, 2), **{name: None}))
+    whole = build_reports(rule, random_values(3, 2))
+    for name in sorted(rule.needs.intersection(EXTRAS)):
+        without = replace(whole, extras={other: value for other, value in whole.extras.items() if other != name})
+        with pytest.raises(ReportError, match=f"{name} was left out"):
+            run(case, without)
 
 
 @every_case
@@ -262,14 +321,17 @@ def test_nothing_given_is_modified(case):
 @every_case
 def test_one_client_alone_is_followed(case):
     # The step lies on the line of the only update and, but for the rules that are no bound, never leads past the client.
-    values = random_values(1, 3)
-    step, _ = run(case, build_reports(case.build(), values))
-    delta = torch.tensor(values["deltas"][0], dtype=torch.float64)
+    reports = build_reports(case.build(), random_values(1, 3))
+    step, _ = run(case, reports)
+    delta = reports.deltas[0]
     scale = float(step @ delta / (delta @ delta))
+    if case.own_way:  # not on the line, but not away from the client either; a vote may leave everything as it is
+        assert scale > 0 or (case.name == "e2fl" and not step.any())
+        return
     torch.testing.assert_close(step, scale * delta)
     assert scale != 0
     if not case.can_turn:
-        assert 0 < scale <= 1 + 1e-12
+        assert 0 < scale <= (torch.inf if case.overshoots else 1 + 1e-9)
 
 
 @every_case

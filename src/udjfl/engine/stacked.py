@@ -15,9 +15,10 @@ from torch import Tensor, nn
 
 from udjfl.data.federation import Client
 from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, batch_order
+from udjfl.masks import MaskedLinear, mask
 from udjfl.models import WeightNormLinear, normalised, trainable
 
-STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear)
+STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 
 
 def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
@@ -33,7 +34,9 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
             return "it has a linear layer without bias"
     if input_axes > 1 and not isinstance(module[0], nn.Flatten):
         return "it does not flatten its input first"
-    if not all(p.requires_grad for p in module.parameters()):
+    frozen = {name for name, p in module.named_parameters() if not p.requires_grad}
+    by_design = {f"{name}.weight" for name, layer in module.named_children() if isinstance(layer, MaskedLinear)}
+    if frozen != by_design:
         return "some of its parameters are frozen"
     if sum(len(list(layer.parameters())) for layer in module) != len(list(module.parameters())):
         return "some of its layers share parameters"
@@ -145,6 +148,8 @@ class StackedEngine(Engine):
             elif isinstance(layer, WeightNormLinear):
                 direction, scale, bias = next(values), next(values), next(values)
                 x = torch.baddbmm(bias.unsqueeze(1), x, normalised(direction, scale).transpose(1, 2))
+            elif isinstance(layer, MaskedLinear):
+                x = torch.bmm(x, (layer.weight * mask(next(values), layer.keep)).transpose(1, 2))
             elif isinstance(layer, nn.ReLU):
                 x = x.relu()
         return x

@@ -1,4 +1,7 @@
-"""The registry of methods. Adding one is a file beside this and a line in METHODS."""
+"""The registry of methods. Adding one is a file beside this and a line in METHODS.
+
+Beside UDJ-FL and its reference, FedAvg, the other 17 of Table 1 of Carey & Wu (FAccT 2025).
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,46 @@ from typing import Any
 
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods.base import THEORIES, Diagnostics, Method, Plan, Reports, Served, Setup, State, parameters, weighted_sum
+from udjfl.methods.adafed import AdaFed
+from udjfl.methods.adafedadam import AdaFedAdam
+from udjfl.methods.afl import AFL
+from udjfl.methods.cffl import CFFL
+from udjfl.methods.corefed import CoreFed
+from udjfl.methods.e2fl import E2FL
+from udjfl.methods.effl import EFFL
 from udjfl.methods.fedavg import FedAvg
+from udjfl.methods.fedeba import FedEBA
+from udjfl.methods.fedfa import FedFa
+from udjfl.methods.fedfair3 import FedFair3
+from udjfl.methods.fedfv import FedFV
+from udjfl.methods.fedmgda import FedMGDA
+from udjfl.methods.focus import Focus
+from udjfl.methods.mfairfl import MFairFL
+from udjfl.methods.propfair import PropFair
+from udjfl.methods.qffl import QFFL
+from udjfl.methods.term import TERM
 from udjfl.methods.udj import UDJ
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
     "udj": UDJ,
+    "qffl": QFFL,
+    "afl": AFL,
+    "term": TERM,
+    "propfair": PropFair,
+    "fedmgda": FedMGDA,
+    "fedfv": FedFV,
+    "adafed": AdaFed,
+    "mfairfl": MFairFL,
+    "adafedadam": AdaFedAdam,
+    "effl": EFFL,
+    "fedfa": FedFa,
+    "e2fl": E2FL,
+    "fedfair3": FedFair3,
+    "fedeba": FedEBA,
+    "corefed": CoreFed,
+    "focus": Focus,
+    "cffl": CFFL,
 }
 
 # Short names for points of a family: name -> (method, parameters).

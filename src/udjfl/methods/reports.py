@@ -99,6 +99,10 @@ class Reports:
         if not torch.isfinite(self.deltas).all():
             row = int((~torch.isfinite(self.deltas)).any(dim=1).nonzero()[0])
             raise ReportError(self.ids[row], *NOT_FINITE, self.round)
+        for name, value in self.extras.items():
+            broken = ~torch.isfinite(value).reshape(len(self), -1).all(dim=1)
+            if broken.any():
+                raise ReportError(self.ids[int(broken.nonzero()[0])], name, "has values that are NaN or infinite", self.round)
         columns = {name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given}
         for row, client in enumerate(self.ids):
             problem = number_problem({name: values[row] for name, values in columns.items()})

@@ -49,7 +49,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
             Text("• serves this theory. Ranks go by the mean; where intervals overlap they decide nothing.", style="dim")
         )
     notes = sorted({reason for row in comparison.rows for reasons in row.undefined.values() for reason in reasons})
-    notes += [f"{row.method.label}: {note}" for row in comparison.rows for note in row.notes]
+    notes += [note for row in comparison.rows for note in row.notes]
     failed = [(row.method.label, seed, why) for row in comparison.rows for seed, why in row.failed.items()]
     notes += [f"{label} failed on seed {seed}: {why}" for label, seed, why in failed]
     parts += [Text(f"– {note}", style="dim") for note in notes]

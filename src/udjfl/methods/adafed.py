@@ -1,0 +1,98 @@
+"""AdaFed: a direction downhill for every client, steeper for the clients whose loss is larger.
+
+Hamidi, Yang. AdaFed: Fair Federated Learning via Adaptive Common Descent Direction. TMLR 2024, arXiv:2401.04993.
+
+    direction   d with <g_k, d> = f_k^gamma |d|^2 for every client k        g_k = theta - theta_k, f_k the loss at theta
+
+The paper orthogonalises the g_k one after another (a Gram-Schmidt with f_k^gamma in its divisors, eqs. 5-6 and 12-14, here as
+three independent public codes have them; the authors' own was not found) and takes the shortest vector in the hull of the
+result. That is, whatever the order, and without the divisors that can pass through zero,
+
+    a = (G G')^-1 phi     d = sum_k a_k g_k / <phi, a>            G: rows g_k, phi_k = f_k^gamma
+
+the shortest sum_k c_k g_k with <phi, c> = 1. Deviations:
+
+ridge      ours: (G G' + ridge * mean |g_k|^2 * I)^-1. Updates that nearly depend on one another, as those of similar clients do
+           or of more clients than the model has numbers, make d vanish far from any goal; two clients with one gradient and
+           two losses ask for the impossible. A ridge leads from there towards the average with weights phi_k, and its only
+           resting points are those of sum_k f_k^(1+gamma). The equation above then holds nearly; with ridge = 0 exactly.
+step       "paper" steps by server_lr * d, which is g / f^gamma for a single client and so grows without limit as losses fall
+           (here up to a million times, no further). "scaled", the default and ours, is d times the mean of the phi_k: the unit
+           of the losses cancels, and clients that are alike step as in FedAvg. "mean" gives d the length of the plain mean of
+           the g_k: faster, but it does not come to rest.
+normalise  unit g_k in place of g_k. Two of the three codes do; that the paper does not is recalled.
+
+gamma = 0 asks for the same slope for all. A client with loss 0 and gamma > 0 is only kept from rising; if all are at 0 there is
+no step. A client with g_k = 0 is left out. Under partial participation all of this is over the clients that report.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
+
+LARGEST_FACTOR = 1e6  # of the paper's step, 1 / f^gamma
+SMALLEST_RIDGE = 1e-12  # so that there is always something to divide by
+
+
+@parameters
+class AdaFed(Method):
+    name: ClassVar[str] = "adafed"
+    title: ClassVar[str] = "AdaFed"
+    theories = ("egalitarian",)
+    paper: ClassVar[str] = "Hamidi & Yang, TMLR 2024, arXiv:2401.04993"
+    grade: ClassVar[Grade] = "verified"
+    idea: ClassVar[str] = "Step downhill for every client at once, and faster for those whose loss is larger."
+    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+
+    gamma: Annotated[float, Field(ge=0, le=100, description="how much steeper for larger losses; 0: the same for all")] = 1.0
+    ridge: Annotated[float, Field(ge=0, description="keeps similar clients from stalling the step; 0: as published")] = 0.01
+    step: Annotated[
+        Literal["scaled", "mean", "paper"],
+        Field(description="length of the step: free of the losses' unit, that of the mean update, or as published"),
+    ] = "scaled"
+    normalise: Annotated[bool, Field(description="give all updates the same length first")] = False
+    server_lr: Annotated[float, Field(gt=0, description="multiplies the step")] = 1.0
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        reports.require("losses")
+        deltas = reports.deltas.to(torch.float64)
+        coefficients = torch.zeros(len(reports), dtype=torch.float64)
+        moving = deltas.norm(dim=1) > 0
+        if moving.any():
+            coefficients[moving] = self._coefficients(deltas[moving], reports.losses[moving])
+            if self.step == "mean":
+                length = (coefficients @ deltas).norm()
+                coefficients *= deltas.mean(dim=0).norm() / length if length > 0 else 0.0
+        coefficients *= self.server_lr
+        return state, weighted_sum(coefficients, reports.deltas), diagnostics(deltas, coefficients)
+
+    def _coefficients(self, g: Tensor, f: Tensor) -> Tensor:
+        """Those of the updates in the direction, for clients that move."""
+        # phi less its largest, in logarithms: no power can overflow. A loss of 0 stays 0, but 0^0 is 1.
+        log_phi = self.gamma * f.clamp_min(1e-300).log() if self.gamma else torch.zeros_like(f)
+        phi = torch.where((f > 0) | (self.gamma == 0), (log_phi - log_phi.max()).exp(), 0.0)
+        if not phi.any():
+            return phi
+        inverse = 1 / g.norm(dim=1) if self.normalise else torch.ones_like(f)
+        g = g * inverse[:, None]
+        gram = g @ g.T
+        ridge = (self.ridge + SMALLEST_RIDGE) * gram.diagonal().mean()
+        a = torch.linalg.solve(gram + ridge * torch.eye(len(f), dtype=torch.float64), phi)
+        scale = (-log_phi.max()).exp().clamp_max(LARGEST_FACTOR) if self.step == "paper" else phi.mean()
+        coefficients: Tensor = scale * a * inverse / (phi @ a)
+        return coefficients
+
+
+def diagnostics(deltas: Tensor, coefficients: Tensor) -> Diagnostics:
+    """Per client: share of the step (projected on it, sums to 1), factor of its update, slope of its loss along the step."""
+    step = coefficients @ deltas
+    length = step.norm()
+    slope = deltas @ step / length if length > 0 else torch.zeros_like(coefficients)
+    share = coefficients * slope / length if length > 0 else torch.zeros_like(coefficients)
+    return {"weight": share, "coefficient": coefficients, "slope": slope, "step_length": length}

@@ -1,0 +1,148 @@
+"""E2FL: clients vote on which connections of a fixed random network to keep, first within groups and then across them.
+
+Mozaffari, Houmansadr. E2FL: Equal and Equitable Federated Learning. 2022. Recalled, not read: no code was published and the
+full text could not be checked. Recalled are the two stages of the vote, the equal weight of groups and finding groups from the
+rankings; how groups are found here (below) is ours. The vote itself is that of Federated Rank Learning (Mozaffari,
+Shejwalkar, Houmansadr, Every Vote Counts, USENIX Security 2023, arXiv:2110.04350), read in its authors' code.
+
+    network      weights fixed, one trainable score each; a layer uses the `keep` share with the highest scores (udjfl.masks)
+    client k     trains the scores; in each layer, r_k(e) is the place of connection e in the order of its scores, lowest first
+    Vote         order connections by sum_k r_k(e); the result is again a ranking
+    group g      R_g = Vote over the members of g that report               every member alike
+    server       R = Vote over the groups                                   every group alike, whatever its size
+                 scores <- the initial scores of the layer, sorted, handed out in the order R
+    step         received scores - new scores
+
+Where a vote is tied, the received order stands; so if no client moves a score, none moves. Only the order of scores
+matters: a client may pass them through any increasing function. One group is Federated Rank Learning. Duplicating every
+member of a group changes nothing. Scores made by `adapt` lie on a grid on which received - step is exact; scores from
+elsewhere come out to rounding.
+
+Groups are given, one label per client, or only their number is: then in each round the reporting clients' rankings (each
+layer's places scaled to [0, 1]) are clustered by average linkage on their Euclidean distances. A group of which nobody
+reports has no vote in that round. Raising the weight of groups with a higher loss, an option (recalled), is left out.
+It is no average of parameters, and compares with other methods only as a whole: the network has no biases and fixed weights.
+A change that moves no score past a neighbour is lost when the round ends, so short or slow local training learns nothing at
+all; the published code of Federated Rank Learning trains the scores for 5 local epochs at learning rate 0.4.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor, nn
+
+from udjfl import masks
+from udjfl.errors import SettingsError
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
+
+Labels = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+@parameters
+class E2FL(Method):
+    name: ClassVar[str] = "e2fl"
+    title: ClassVar[str] = "E2FL"
+    theories = ("egalitarian",)
+    paper: ClassVar[str] = "Mozaffari & Houmansadr, 2022, arXiv:2205.10454"
+    grade: ClassVar[Grade] = "recalled"
+    idea: ClassVar[str] = "Let clients vote on which connections of a fixed random network to keep, every group counting alike."
+
+    keep: Annotated[
+        float, Field(gt=0, lt=1, description="share of each layer's connections in use (not run in the UDJ-FL paper)")
+    ] = 0.5
+    groups: Annotated[
+        Annotated[int, Field(ge=1)] | Labels,
+        Field(description="how many groups to find from the rankings, or a group label per client, in client order"),
+    ] = 2
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _labels_from_text(cls, value: Any) -> Any:
+        """`groups=a,b,a` on a command line is one label per client; `a;b;a` where commas separate methods."""
+        if isinstance(value, str) and re.search("[,;]", value):
+            value = [label.strip() for label in re.split("[,;]", value)]
+        return tuple(str(label) for label in value) if isinstance(value, list | tuple) else value
+
+    def adapt(self, module: nn.Module, generator: torch.Generator) -> nn.Module:
+        return masks.adapt(module, self.keep, generator)
+
+    def init(self, setup: Setup) -> State:
+        if isinstance(self.groups, tuple) and len(self.groups) != len(setup):
+            raise SettingsError(f"e2fl: groups has {len(self.groups)} labels for {len(setup)} clients; give one for each")
+        layers = list(setup.layers) or [len(setup.model)]
+        if sum(layers) != len(setup.model):
+            raise SettingsError(f"e2fl: layers add up to {sum(layers)} numbers, the model has {len(setup.model)}")
+        levels = torch.cat([scores.sort().values for scores in torch.split(setup.model, layers)])
+        return {"levels": levels, "layers": torch.tensor(layers)}
+
+    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - the same for every federation
+        return [
+            "E2FL trains which weights of a fixed random network are kept: the network differs from the other methods'.",
+            "E2FL loses changes too small to reorder scores within a round; if it does not learn, raise lr or local_epochs.",
+        ]
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        reports.require("model")
+        assert reports.model is not None
+        layers = state["layers"].tolist()
+        scores = torch.split(reports.model - reports.deltas, layers, dim=1)
+        received = torch.split(reports.model, layers)
+        ranks = [ranking(layer) for layer in scores]
+        groups = self._groups(reports, ranks)
+        new, shared = [], torch.zeros(len(reports), dtype=torch.float64)
+        for places, before, levels in zip(ranks, received, torch.split(state["levels"], layers), strict=True):
+            tie_break = ranking(before)
+            of_groups = torch.stack([vote(places[groups == g], tie_break) for g in range(int(groups.max()) + 1)])
+            elected = vote(of_groups, tie_break)
+            new.append(levels[elected])
+            least = len(elected) - masks.kept_count(len(elected), self.keep)
+            shared += ((places >= least) & (elected >= least)).sum(dim=1)
+        used = sum(masks.kept_count(size, self.keep) for size in layers)
+        members = torch.bincount(groups).to(torch.float64)
+        notes = {
+            "weight": 1 / (members[groups] * len(members)),
+            "group": groups.to(torch.float64),
+            "mask_overlap": shared / used,
+        }
+        return state, (reports.model - torch.cat(new)).to(reports.deltas.dtype), notes
+
+    def _groups(self, reports: Reports, ranks: list[Tensor]) -> Tensor:
+        """[K] the group of each reporting client, counted from 0 in the order in which clients appear."""
+        if isinstance(self.groups, tuple):
+            if len(self.groups) <= int(reports.positions.max()):
+                raise SettingsError(f"e2fl: groups has {len(self.groups)} labels, fewer than there are clients")
+            labels = [self.groups[place] for place in reports.positions.tolist()]
+        else:
+            labels = found_groups(ranks, self.groups)
+        first = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        return torch.tensor([first[label] for label in labels])
+
+
+def ranking(scores: Tensor) -> Tensor:
+    """Each entry's place in the order of its row, lowest first; equal ones in the order they stand."""
+    return scores.argsort(dim=-1, stable=True).argsort(dim=-1)
+
+
+def vote(ranks: Tensor, tie_break: Tensor) -> Tensor:
+    """The ranking by the sum of the given ones [K, size]; ties go by `tie_break`, a ranking."""
+    return ranking(ranks.sum(dim=0) * len(tie_break) + tie_break)
+
+
+def found_groups(ranks: list[Tensor], count: int) -> list[str]:
+    """Labels of at most `count` groups of clients with similar rankings."""
+    n_clients = len(ranks[0])
+    if count == 1 or n_clients <= 1:
+        return ["all"] * n_clients
+    from scipy.cluster.hierarchy import fcluster, linkage  # here because it takes long to import
+    from scipy.spatial.distance import squareform
+
+    squared = torch.zeros(n_clients, n_clients, dtype=torch.float64)
+    for places in ranks:
+        gram = places.to(torch.float64) @ places.to(torch.float64).T  # of whole numbers: equal rankings are at distance 0
+        squared += (gram.diag()[:, None] + gram.diag() - 2 * gram) / max(1, places.shape[1] - 1) ** 2
+    tree = linkage(squareform(squared.clamp_min(0).sqrt().numpy(), checks=False), method="average")
+    return [str(label) for label in fcluster(tree, t=count, criterion="maxclust")]

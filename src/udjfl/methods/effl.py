@@ -1,0 +1,141 @@
+"""EFFL: first within limits on bias and on inequality, then better for all clients at once. Recalled in its core; see below.
+
+Gao, Huang, Tang, Tan, Yao, Wei. EFFL: Egalitarian Fairness in Federated Learning for Mitigating Matthew Effect. 2023,
+arXiv:2309.16338; a later version is Anti-Matthew FL, ECAI 2024.
+
+    objective   lower all of (l_1, ..., l_N) together, subject for all k to
+                f_k <= eps_b      |f_k - mean f| <= eps_vb      |l_k - mean l| <= eps_vl
+
+l_k is the client's loss and f_k its bias between groups of a sensitive attribute. Each stage steps along the shortest vector d
+in the hull of some gradients, which is downhill for each of them (the multiple-gradient descent algorithm):
+
+    stage 1   while a bias is over its limit:    all loss gradients, and that of the largest f_k
+    stage 2   while a spread is over its limit:  the gradient of each such spread max_k |. - mean|, that of the largest loss,
+                                                 and those of limits nearly reached
+    stage 3   else:                              all loss gradients, and those of limits nearly reached
+    step      server_lr * lr * d                 lr: the clients' learning rate
+
+From secondary sources: the problem, that there are three stages with a largest value in place of many constraints, and that
+gradients have to be exact and everybody's. Recalled: which gradients each stage takes. No code of the authors was found.
+Ours: the bias is the gap between the mean losses of the best and the worst served group (the paper's surrogates, also
+recalled, need a binary target); "nearly" is 9/10 of a limit; the stage is chosen afresh each round, so that a limit broken
+later is mended; a limit that no step can change (its gradient is zero) is passed over; all default values.
+
+Limits that cannot be met are not an error: steps shrink where nothing improves all that the stage looks at, and the
+diagnostics say by how much the limits are still exceeded. With limits far away only stage 3 is left, plain descent for all.
+Without a sensitive attribute there are no f_k. Every client has to answer in every round; others are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from udjfl.errors import SettingsError
+from udjfl.methods._solvers import min_norm_weights
+from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
+
+NEARLY = 0.9  # of a limit
+NO_GRADIENT = 1e-10  # of the longest gradient: what rounding leaves where gradients cancel
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A value and its limit; the value's gradient is `row` times the rows of gradients."""
+
+    value: Tensor
+    limit: float
+    row: Tensor
+
+
+@parameters
+class EFFL(Method):
+    name: ClassVar[str] = "effl"
+    title: ClassVar[str] = "EFFL"
+    theories = ("egalitarian",)
+    paper: ClassVar[str] = "Gao et al., 2023, arXiv:2309.16338"
+    grade: ClassVar[Grade] = "recalled"
+    idea: ClassVar[str] = "Bring the clients' losses (and biases) near one another, then lower all of them together."
+    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+    needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps", "group_gap_gradients"})
+
+    eps_vl: Annotated[float, Field(gt=0, description="how far a client's loss may be from the mean loss")] = 0.2
+    eps_b: Annotated[float, Field(gt=0, description="how large a client's gap between groups may be")] = 0.1
+    eps_vb: Annotated[float, Field(gt=0, description="how far a client's gap between groups may be from the mean gap")] = 0.1
+    server_lr: Annotated[
+        float, Field(gt=0, description="step in multiples of the clients' lr; 5 or 10 is faster if stable")
+    ] = 1.0
+
+    def init(self, setup: Setup) -> State:
+        if not setup.everyone_answers:
+            raise SettingsError(
+                "effl: compares all clients in every round, so every one has to answer; set participation to 1 and drop_out to "
+                "0, or choose another method (fedmgda also looks for a step that suits all)"
+            )
+        return {"stage": torch.tensor(0)}
+
+    def notes(self, setup: Setup) -> list[str]:
+        said = ["EFFL: clients take one step on all their data a round, so it needs more rounds than others do."]
+        if not setup.has_groups:
+            said.append("EFFL: without a sensitive attribute it runs on the clients' losses alone, with no limits on bias.")
+        return said
+
+    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - every round alike
+        return state, Plan(one_full_step=True)
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:  # noqa: ARG002 - stages start afresh
+        reports.require("losses")
+        n, grouped = len(reports), bool(self.needs_groups.intersection(reports.extras))
+        rows = reports.deltas.to(torch.float64) / reports.lr
+        if grouped:
+            reports.require(*sorted(self.needs_groups))
+            rows = torch.cat([rows, reports.extras["group_gap_gradients"].to(torch.float64)])
+        gram = rows @ rows.T
+        limits = self._limits(reports, grouped)
+        stage, members = hull(reports.losses, limits, gram)
+        member_gram = members @ gram @ members.T
+        # A gradient of exactly zero in the hull is its shortest vector.
+        at_rest = bool((member_gram.diagonal() <= 0).any())
+        factors = torch.zeros(len(rows), dtype=torch.float64) if at_rest else min_norm_weights(member_gram) @ members
+        step = weighted_sum(self.server_lr * reports.lr * factors, rows).to(reports.deltas.dtype)
+        said = {f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()}
+        length = (factors @ gram @ factors).clamp_min(0).sqrt()
+        found = {"weight": factors[:n], "stage": torch.tensor(float(stage)), "direction_length": length, **said}
+        return {"stage": torch.tensor(stage)}, step, found
+
+    def _limits(self, reports: Reports, grouped: bool) -> dict[str, Limit]:
+        n = len(reports)
+        losses = torch.eye(n, 2 * n if grouped else n, dtype=torch.float64)
+        limits = {"loss_spread": spread(reports.losses, self.eps_vl, losses)}
+        if grouped:
+            gaps = reports.extras["group_gaps"].to(torch.float64)
+            limits["bias"] = Limit(gaps.max(), self.eps_b, losses.roll(n, 1)[gaps.argmax()])
+            limits["bias_spread"] = spread(gaps, self.eps_vb, losses.roll(n, 1))
+        return limits
+
+
+def spread(values: Tensor, limit: float, rows: Tensor) -> Limit:
+    """The limit on max_k |values_k - mean|; row k of `rows` says whose gradient is that of values_k."""
+    apart = values - values.mean()
+    k = apart.abs().argmax()
+    return Limit(apart[k].abs(), limit, apart[k].sign() * (rows[k] - rows.mean(dim=0)))
+
+
+def hull(losses: Tensor, limits: dict[str, Limit], gram: Tensor) -> tuple[int, Tensor]:
+    """The stage, and the gradients whose hull it looks at: combinations of the rows that `gram` is of."""
+    own = torch.eye(len(losses), len(gram), dtype=torch.float64)
+    broken = {name for name, limit in limits.items() if limit.value > limit.limit}
+    if "bias" in broken:
+        return 1, torch.stack([*own, *changeable([limits["bias"]], gram)])
+    near = changeable([limit for limit in limits.values() if limit.value >= NEARLY * limit.limit], gram)
+    return (2, torch.stack([own[losses.argmax()], *near])) if broken else (3, torch.stack([*own, *near]))
+
+
+def changeable(limits: list[Limit], gram: Tensor) -> list[Tensor]:
+    """The rows of those limits whose value some step can change."""
+    least = NO_GRADIENT**2 * gram.diagonal().max()
+    return [limit.row for limit in limits if limit.row @ gram @ limit.row > least]

@@ -1,0 +1,128 @@
+"""FedFair³: choose whom to ask by how useful a client is, but ask all about equally often.
+
+Javaherian, Panta, Williams, Islam, Chen. FedFair³: Unlocking Threefold Fairness in Federated Learning. arXiv:2401.16350, 2024.
+Known to us from summaries only. The utility is as reported there; the rule that selects, what happens to clients never asked,
+the cap and every default are recalled or ours, so this is not to be taken for the authors' method.
+
+    U_i = n_i sqrt(mean over examples of loss^2) (T/t_i)^(penalty [t_i > T]) lambda_i^[t_i < T]
+
+t_i is the client's round time, T the preferred one, lambda_i a product of the client's features (data, energy, power ...): the
+first three factors are Oort's. Losses are at the received model in the client's last round.
+
+    ask (recalled)   draw clients one by one with probability ~ U_i, among those with fewer than `cap` participations more than
+                     the client with the fewest; if too few, raise that bound by one until there are enough
+    step             FedAvg's: sum_i n_i (theta - theta_i) / sum_i n_i
+
+So participation counts never differ by more than cap while everybody asked answers; one that does not answer is not counted.
+Ours: a client not asked so far has the highest utility seen; none counts for less than a millionth of the largest, so that
+zero losses stay eligible; "selected" in the paper's exponent of lambda_i means: has ever taken part. There is no resource
+budget: the run's participation says how many are asked. Times and features are given as parameters, since nothing
+here measures them; without them all clients are alike and U_i is the statistical utility alone.
+With everybody asked in every round there is nothing to select: FedAvg. The UDJ-FL paper did not run FedFair³.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator, model_validator
+from torch import Tensor
+
+from udjfl.errors import SettingsError
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
+
+SMALLEST_SHARE = 1e-6
+Feature = Annotated[float, Field(gt=0, le=1e6)]
+Features = tuple[Feature, ...] | None
+
+
+@parameters
+class FedFair3(Method):
+    name: ClassVar[str] = "fedfair3"
+    title: ClassVar[str] = "FedFair³"
+    theories = ("egalitarian",)
+    paper: ClassVar[str] = "Javaherian et al. 2024, arXiv:2401.16350"
+    grade: ClassVar[Grade] = "recalled"
+    idea: ClassVar[str] = "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
+    needs: ClassVar[frozenset[str]] = frozenset({"squared_losses"})
+
+    cap: Annotated[int, Field(ge=1, description="by how many rounds clients may differ in how often they took part")] = 2
+    penalty: Annotated[float, Field(ge=0, description="power of T/t for clients slower than T (recalled: Oort's 2)")] = 2.0
+    round_times: Annotated[Features, Field(description="t, one number per client in client order; left out: all alike")] = None
+    preferred_time: Annotated[Feature | None, Field(description="T; left out: the median of round_times")] = None
+    resources: Annotated[Features, Field(description="lambda, one number per client; counts where t is below T")] = None
+
+    @field_validator("round_times", "resources", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        """`1,2,3` on a command line is one number per client; `1;2;3` where commas separate methods."""
+        return tuple(re.split("[,;]", value)) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _has_times(self) -> FedFair3:
+        if self.round_times is None and (self.preferred_time is not None or self.resources is not None):
+            given = "resources" if self.resources is not None else "preferred_time"
+            raise ValueError(f"{given} says nothing without round_times; give round_times, or leave it out")
+        return self
+
+    def init(self, setup: Setup) -> State:
+        for name, values in (("round_times", self.round_times), ("resources", self.resources)):
+            if values is not None and len(values) != len(setup):
+                raise SettingsError(f"fedfair3: {name} has {len(values)} values for {len(setup)} clients; give one for each")
+        return {
+            "counts": torch.zeros(len(setup), dtype=torch.int64),
+            "utilities": torch.zeros(len(setup), dtype=torch.float64),  # says nothing where the count is 0
+        }
+
+    def notes(self, setup: Setup) -> list[str]:
+        if setup.participation < 1:
+            return []
+        return ["FedFair³ only chooses whom to ask; with everybody asked in every round (participation = 1) it is FedAvg."]
+
+    def select(self, state: State, n_clients: int, count: int, generator: np.random.Generator) -> Sequence[int]:
+        utilities = drawing_weights(state).numpy()
+        counts = state["counts"].numpy()
+        chosen: list[int] = []
+        bound = counts.min() + self.cap
+        while len(chosen) < min(count, n_clients):
+            pool = np.setdiff1d(np.flatnonzero(counts < bound), chosen)
+            size = min(len(pool), count - len(chosen))
+            if size:
+                shares = utilities[pool] / utilities[pool].sum()
+                chosen += [int(place) for place in generator.choice(pool, size=size, replace=False, p=shares)]
+            bound += 1
+        return sorted(chosen)
+
+    def system_factors(self, positions: Tensor) -> Tensor:
+        """What speed and features make of the statistical utility of the clients at these places."""
+        if self.round_times is None:
+            return torch.ones(len(positions), dtype=torch.float64)
+        times = torch.tensor(self.round_times, dtype=torch.float64)
+        preferred = float(np.median(self.round_times)) if self.preferred_time is None else self.preferred_time
+        features = torch.ones_like(times) if self.resources is None else torch.tensor(self.resources, dtype=torch.float64)
+        slow = (preferred / times).clamp_max(1) ** self.penalty
+        return torch.where(times < preferred, features, slow)[positions]
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        reports.require("sizes", "squared_losses")
+        places = reports.positions
+        utility = reports.sizes * reports.extras["squared_losses"].to(torch.float64).sqrt() * self.system_factors(places)
+        counts, utilities = state["counts"].clone(), state["utilities"].clone()
+        counts[places] += 1
+        utilities[places] = utility
+        share = reports.sizes / reports.sizes.sum()
+        notes = {"weight": share, "utility": utility, "participations": counts[places].to(torch.float64)}
+        return {"counts": counts, "utilities": utilities}, weighted_sum(share, reports.deltas), notes
+
+
+def drawing_weights(state: State) -> Tensor:
+    """[N] utilities as the draw uses them, largest 1: the highest seen for whoever was never asked, and none near zero."""
+    asked = state["counts"] > 0
+    highest = float(state["utilities"][asked].max()) if asked.any() else 0.0
+    if highest == 0:
+        return torch.ones_like(state["utilities"])
+    return torch.where(asked, state["utilities"] / highest, 1.0).clamp_min(SMALLEST_SHARE)

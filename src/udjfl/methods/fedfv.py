@@ -1,0 +1,117 @@
+"""FedFV: turn conflicting updates until they no longer point against each other, then average.
+
+Wang, Fan, Qi, Wen, Wang, Yu. Federated Learning with Fair Averaging. IJCAI 2021, arXiv:2104.14937.
+
+With m clients in round t, g_k = theta - theta_k and H_k the loss at the received model:
+
+    order      the clients by loss, lowest first; the share alpha with the highest losses, order[ceil((m-1)(1-alpha)):],
+               keep their update as it is (nobody if alpha = 0)
+    internal   for every other k, h = g_k meets each g_j, j != k, in that order:  if <h, g_j> < 0:  h -= <h, g_j> / |g_j|^2 g_j
+               G = 1/m sum_k h_k                                               (h_k = g_k for those that keep it)
+    external   if t >= tau, for r = tau-1, ..., 0:  c = sum of the last updates g_i of the clients that were last asked in
+               round t-r and have <G, g_i> < 0;  if <G, c> < 0:  G -= <G, c> / |c|^2 c
+    step       G |1/m sum_k g_k| / |G|
+
+As in the authors' code, from which this was read: r = 0 is the clients of the current round, so tau = 1 already removes what
+conflict is left with them, and clients count alike, whatever their size. The defaults are that code's; the UDJ-FL paper did
+not run the method. Ties in the loss go by client id.
+
+Ours: if nothing is left of G (clients that want exactly opposite things), there is no direction to rescale and the step is 0,
+where the formula has 0/0. Updates of length 0 meet nobody. (m-1)(1-alpha) is taken less 1e-9, so that a rounding error keeps
+nobody from keeping its update. Absent clients take part through `external` alone, and only for tau >= 2 does the server have
+to remember their last updates (N x D numbers): with tau <= 1 there is no state.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from udjfl.methods._conflicts import NEGLIGIBLE, alignments, turned
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
+
+
+@parameters
+class FedFV(Method):
+    name: ClassVar[str] = "fedfv"
+    title: ClassVar[str] = "FedFV"
+    theories = ("egalitarian",)
+    paper: ClassVar[str] = "Wang et al., IJCAI 2021, arXiv:2104.14937"
+    grade: ClassVar[Grade] = "verified"
+    idea: ClassVar[str] = "Average the clients' updates after removing from each what points against another client's."
+    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+
+    alpha: Annotated[
+        float,
+        Field(ge=0, le=1, description="share of clients, those with the highest losses, whose updates are kept as they are"),
+    ] = 0.1
+    tau: Annotated[
+        int, Field(ge=0, description="rounds whose clients the step must not harm; 1: this round's, from 2 on absent ones too")
+    ] = 1
+
+    def init(self, setup: Setup) -> State:
+        if self.tau < 2:
+            return {}
+        return {
+            "last_updates": torch.zeros(len(setup), len(setup.model), dtype=setup.model.dtype),
+            "last_rounds": torch.zeros(len(setup), dtype=torch.int64),  # 0: never asked
+        }
+
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        reports.require("losses")
+        g = reports.deltas.to(torch.float64)
+        m = len(reports)
+        gram = g @ g.T
+        order = reports.losses.argsort(stable=True)
+        kept = self._kept(order)
+        weights = turned(gram, order, kept=kept).mean(dim=0)
+        state = self._remembered(state, reports)
+        G, weights = self._without_external_conflicts(weights @ g, weights, g, state, reports.round)
+
+        mean = torch.full((m,), 1 / m, dtype=torch.float64) @ g
+        nothing_left = G.norm() <= NEGLIGIBLE * gram.diagonal().sqrt().mean()
+        rescale = torch.zeros((), dtype=torch.float64) if nothing_left else mean.norm() / G.norm()
+        step = G * rescale
+        return (
+            state,
+            step.to(reports.deltas.dtype),
+            {
+                "weight": weights / weights.sum(),
+                "kept": kept.to(torch.float64),
+                "conflicts": (gram < 0).sum(dim=1).to(torch.float64),
+                "alignment": alignments(g, step),
+                "rescale": rescale,
+            },
+        )
+
+    def _kept(self, order: Tensor) -> Tensor:
+        """Which clients keep their update, as a mask over the rows."""
+        first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9) if self.alpha > 0 else len(order)
+        kept = torch.zeros(len(order), dtype=torch.bool)
+        kept[order[first:]] = True
+        return kept
+
+    def _remembered(self, state: State, reports: Reports) -> State:
+        """The state with this round's updates in it."""
+        if self.tau < 2:
+            return state
+        updates, rounds = state["last_updates"].clone(), state["last_rounds"].clone()
+        updates[reports.positions] = reports.deltas.to(updates.dtype)
+        rounds[reports.positions] = reports.round
+        return {"last_updates": updates, "last_rounds": rounds}
+
+    def _without_external_conflicts(self, G: Tensor, weights: Tensor, g: Tensor, state: State, t: int) -> tuple[Tensor, Tensor]:
+        """G turned across the conflicting clients of each of the last tau rounds; and the weights of this round's clients."""
+        for r in range(self.tau - 1, -1, -1) if t >= self.tau else ():
+            rows = g if r == 0 else state["last_updates"][state["last_rounds"] == t - r].to(torch.float64)
+            against = rows @ G < 0
+            c = rows[against].sum(dim=0)
+            dot, square = G @ c, c @ c
+            if dot < 0 < square:
+                G = G - dot / square * c
+                weights = weights - dot / square * against if r == 0 else weights
+        return G, weights

@@ -1,0 +1,228 @@
+"""AdaFedAdam: by hand, against torch's Adam, its hazards and its state."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udjfl.errors import ReportError, SettingsError
+from udjfl.methods.adafedadam import AdaFedAdam
+from udjfl.methods.base import Reports, Setup
+
+EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+def two_clients(norms: Any = (2.0, 6.0), **changes: Any) -> Reports:
+    """At lr 1/2 both took one plain step: eta' = 1/2 and 3/6, so U = (2, 0) and (0, 6), and both certainties are 1."""
+    values: dict[str, Any] = {
+        "ids": ["a", "b"],
+        "deltas": torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=torch.float64),
+        "losses": [1.0, 1.0],
+        "sizes": [1, 3],
+        "lr": 0.5,
+        **changes,
+    }
+    return Reports(**values, extras={} if norms is None else {"gradient_norms": torch.tensor(norms, dtype=torch.float64)})
+
+
+def first_round(rule: AdaFedAdam, reports: Reports) -> tuple[dict, torch.Tensor, dict]:
+    return rule.aggregate(rule.init(Setup.of(reports)), reports)
+
+
+def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
+    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=0)
+
+
+def test_two_rounds_by_hand():
+    rule = AdaFedAdam()
+    # omega = 1/4, 3/4 and C = 1: g = (1/2, 9/2). After bias correction m = g and v = g^2, so the step is 1e-3 g/(|g| + 1e-8).
+    state, step, notes = first_round(rule, two_clients())
+    close(notes["weight"], [0.25, 0.75])
+    close(step, [1e-3 * 0.5 / (0.5 + 1e-8), 1e-3 * 4.5 / (4.5 + 1e-8)])
+
+    # b's loss halved: I = 1, 1/2, omega ~ 1 : 3/2 = 2/5, 3/5. b went e times as far: C_b = 2, U_b is still (0, 6).
+    # C = 2/5 + 6/5 = 8/5, g = (4/5, 18/5), b1 = 0.9^1.6, P1 = 0.9^2.6, and so for 0.999.
+    reports = two_clients(losses=[1.0, 0.5], deltas=torch.tensor([[1.0, 0.0], [0.0, 3 * math.e]], dtype=torch.float64))
+    state, step, notes = rule.aggregate(state, reports)
+    close(notes["weight"], [0.4, 0.6])
+    close(notes["relative_loss"], [1.0, 0.5])
+    close(notes["certainty"], [1.0, 2.0])
+    close(notes["certainty_used"], 1.6)
+    b1, b2 = 0.9**1.6, 0.999**1.6
+    expected = []
+    for g1, g2 in ((0.5, 0.8), (4.5, 3.6)):
+        m = (b1 * 0.1 * g1 + (1 - b1) * g2) / (1 - 0.9**2.6)
+        v = (b2 * 0.001 * g1**2 + (1 - b2) * g2**2) / (1 - 0.999**2.6)
+        expected.append(1.6 * 1e-3 * m / (math.sqrt(v) + 1e-8))
+    close(step, expected, rtol=1e-10)
+
+
+def test_after_one_plain_step_it_is_adam_on_the_weighted_gradient():
+    """T9, with torch's Adam as the judge."""
+    rule, lr = AdaFedAdam(alpha=0.0, server_lr=0.05, beta1=0.8, beta2=0.95), 0.3
+    theta = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
+    judge = torch.optim.Adam([theta], lr=0.05, betas=(0.8, 0.95), eps=1e-8)
+    ours, sizes = theta.detach().clone(), torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
+    centres = torch.tensor([[0.0, 1.0, 2.0], [3.0, -1.0, 0.0], [1.0, 1.0, -4.0]], dtype=torch.float64)
+    state = rule.init(Setup(["a", "b", "c"], sizes, ours))
+    for _ in range(6):
+        gradients = ours - centres  # of |theta - centre|^2 / 2
+        reports = Reports(
+            ids=["a", "b", "c"], deltas=lr * gradients, losses=[1.0, 2.0, 3.0], sizes=sizes, lr=lr,
+            extras={"gradient_norms": gradients.norm(dim=1)},
+        )  # fmt: skip
+        state, step, notes = rule.aggregate(state, reports)
+        ours = ours - step
+        theta.grad = (sizes / 8) @ (theta.detach() - centres)
+        judge.step()
+        close(notes["certainty"], [1.0, 1.0, 1.0])
+        close(ours, theta.detach(), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("params", "losses", "expected"),
+    [
+        ({"weights": "code"}, (3.0, 2.0), (3 / 9, 6 / 9)),  # n F = 3 : 6
+        ({"weights": "code", "alpha": 2.0}, (3.0, 1.0), (9 / 12, 3 / 12)),  # n F^2 = 9 : 3
+        ({"weights": "code"}, (2.5, 2.5), (0.25, 0.75)),
+        ({"weights": "code", "alpha": 0.0}, (3.0, 2.0), (0.25, 0.75)),
+        ({"weights": "paper"}, (3.0, 2.0), (0.25, 0.75)),  # the first loss of each, so I = 1
+    ],
+)
+def test_weights_of_a_first_round(params, losses, expected):
+    close(first_round(AdaFedAdam(**params), two_clients(losses=losses))[2]["weight"], expected)
+
+
+def test_a_common_factor_of_the_losses_changes_nothing():
+    rule = AdaFedAdam(weights="code", alpha=3.0)
+    step, scaled = (first_round(rule, two_clients(losses=[c * 0.2, c * 1.1]))[1] for c in (1.0, 1e5))
+    close(scaled, step, rtol=1e-10)
+
+
+def test_huge_alpha_does_not_overflow():
+    notes = first_round(AdaFedAdam(weights="code", alpha=1e6), two_clients(losses=[1e3, 1.0]))[2]
+    assert notes["weight"].tolist() == [1.0, 0.0]
+
+
+def test_the_authors_warm_up_leaves_the_learning_rate_alone_for_six_steps():
+    # Every certainty is 2. The moments are the same, so the factor C is all that differs.
+    plain, warm = AdaFedAdam(), AdaFedAdam(warm_up=6)
+    reports = two_clients(norms=(2 / math.e, 6 / math.e))
+    state, state_warm = plain.init(Setup.of(reports)), warm.init(Setup.of(reports))
+    ratios = []
+    for _ in range(8):
+        state, step, _ = plain.aggregate(state, reports)
+        state_warm, step_warm, _ = warm.aggregate(state_warm, reports)
+        ratios.append(float(step[0] / step_warm[0]))
+    assert ratios == pytest.approx([2.0] * 6 + [1.0] * 2, rel=1e-6)
+
+
+# --- hazards ---
+
+
+def test_a_client_that_did_not_move_adds_nothing():
+    # b: U = 0, C = 1. g = 1/4 (2, 0).
+    reports = two_clients(deltas=torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64))
+    state, step, notes = first_round(AdaFedAdam(beta1=0.5), reports)
+    close(state["mean"], [0.25, 0.0])  # (1 - 0.5) g
+    assert notes["certainty"].tolist() == pytest.approx([1.0, 1.0])
+    assert step[1] == 0
+
+
+def test_a_client_without_gradient_adds_nothing():
+    state, step, notes = first_round(AdaFedAdam(beta1=0.5), two_clients(norms=(2.0, 0.0)))
+    close(state["mean"], [0.25, 0.0])
+    assert notes["certainty"].tolist() == pytest.approx([1.0, 1.0])
+    assert step[1] == 0
+
+
+@pytest.mark.parametrize("changes", [{"deltas": torch.zeros(2, 2)}, {"norms": (0.0, 0.0)}])
+def test_a_round_without_any_direction_changes_nothing(changes):
+    rule = AdaFedAdam()
+    state, _, _ = first_round(rule, two_clients())
+    after, step, _ = rule.aggregate(state, two_clients(**changes))
+    assert step.tolist() == [0.0, 0.0]
+    assert all(torch.equal(after[name], state[name]) for name in state)
+
+
+def test_certainty_is_kept_above_zero():
+    # eta' = lr e^-5: C would be -4, and the averages would run backwards.
+    state, step, notes = first_round(AdaFedAdam(), two_clients(norms=(2 * math.exp(5), 6 * math.exp(5))))
+    close(notes["certainty"], [-4.0, -4.0])
+    close(notes["certainty_used"], 0.1)
+    close(state["decays"], [0.9**0.1, 0.999**0.1])
+    close(step, [1e-4, 1e-4], rtol=1e-7)
+
+
+def test_losses_of_zero():
+    rule = AdaFedAdam()
+    state, _, notes = first_round(rule, two_clients(losses=[0.0, 0.0]))
+    close(notes["weight"], [0.25, 0.75])
+    _, step, notes = rule.aggregate(state, two_clients(losses=[0.0, 1.0]))
+    assert torch.isfinite(step).all()
+    assert notes["weight"][1] > 0.999
+
+
+# --- state ---
+
+
+def test_first_losses_are_kept_by_place():
+    rule = AdaFedAdam()
+    state = rule.init(Setup(["a", "b", "c", "d"], torch.ones(4), torch.zeros(2)))
+    state, _, _ = rule.aggregate(state, two_clients(losses=[2.0, 3.0], positions=[1, 3]))
+    assert state["first_losses"].tolist() == [0.0, 2.0, 0.0, 3.0]
+    # The client at place 3 is back with a third of its loss; the one at place 0 is new, so I = 1.
+    state, _, notes = rule.aggregate(state, two_clients(losses=[5.0, 1.0], positions=[0, 3]))
+    assert state["first_losses"].tolist() == [5.0, 2.0, 0.0, 3.0]
+    close(notes["weight"], [0.5, 0.5])  # 1*1 : 3*1/3
+
+
+@EXAMPLES
+@given(data=st.data(), weights=st.sampled_from(["paper", "code"]))
+def test_rounds_stay_finite_and_the_unit_of_the_updates_cancels(data, weights):
+    rule = AdaFedAdam(weights=weights)
+    number, positive = st.floats(-3, 3, width=32, allow_subnormal=False), st.floats(0, 20)
+    start = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2)))
+    states = {1.0: start, 64.0: start}
+    for _ in range(3):
+        deltas = torch.tensor([[data.draw(number), data.draw(number)] for _ in range(3)], dtype=torch.float64)
+        losses, norms = ([data.draw(positive) for _ in range(3)] for _ in range(2))
+        steps = []
+        for c, state in states.items():  # c times the learning rate moves clients c times as far
+            reports = Reports(
+                ids=["a", "b", "c"], deltas=c * deltas, losses=losses, sizes=[1, 2, 3], lr=0.01 * c,
+                extras={"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
+            )  # fmt: skip
+            states[c], step, notes = rule.aggregate(state, reports)
+            steps.append(step)
+            assert torch.isfinite(step).all()
+            assert all(torch.isfinite(value).all() for value in (*states[c].values(), *notes.values()))
+            assert float(notes["weight"].sum()) == pytest.approx(1)
+        torch.testing.assert_close(steps[1], steps[0], rtol=1e-6, atol=1e-12)
+
+
+def test_gradient_norms_are_needed():
+    with pytest.raises(ReportError, match="gradient_norms was left out"):
+        first_round(AdaFedAdam(), two_clients(norms=None))
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"alpha": -1},
+        {"weights": "papers"},
+        {"server_lr": 0},
+        {"beta1": 1},
+        {"beta2": -0.1},
+        {"warm_up": -1},
+        {"alpha": math.nan},
+    ],
+)
+def test_bad_parameters_are_named(params):
+    with pytest.raises(SettingsError, match=f"adafedadam: {next(iter(params))}"):
+        AdaFedAdam(**params)

@@ -1,0 +1,137 @@
+"""Turning conflicting updates: by hand, against a slow version on the vectors themselves, and at its edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from udjfl.methods._conflicts import LARGEST_TARGET, LONGEST, alignments, cosines, turned
+
+EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+
+
+def table(rows: Any) -> torch.Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def turned_vectors(g: torch.Tensor, order: list[int], **options: Any) -> torch.Tensor:
+    return turned(g @ g.T, torch.tensor(order), **options) @ g
+
+
+def slowly(g: torch.Tensor, order: list[int], targets: torch.Tensor, kept: list[bool]) -> torch.Tensor:
+    """Each update by itself, on the vectors, with the formula as it is printed."""
+    done = []
+    for k, start in enumerate(g):
+        h = start.clone()
+        for j in order:
+            if j == k or kept[k] or not g[j].norm() or not h.norm():
+                continue
+            s, aim = float(h @ g[j] / (h.norm() * g[j].norm())), float(targets[k, j])
+            if s < aim:
+                root, root_aim = math.sqrt(max(1 - s * s, 0)), math.sqrt(1 - aim * aim)
+                h = h + g[j] * h.norm() * (aim * root - s * root_aim) / (g[j].norm() * root_aim)
+        done.append(h)
+    return torch.stack(done)
+
+
+def random_updates(seed: int, m: int = 5, d: int = 7) -> torch.Tensor:
+    return torch.randn(m, d, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_projection_by_hand():
+    # g_1 = (2, 0), g_2 = (-1, 1): dot -2, |g_1|^2 = 4, |g_2|^2 = 2.
+    # h_1 = (2, 0) + 2/2 (-1, 1) = (1, 1);  h_2 = (-1, 1) + 2/4 (2, 0) = (0, 1).
+    coefficients = turned(table([[4.0, -2.0], [-2.0, 2.0]]), torch.tensor([0, 1]))
+    assert coefficients.tolist() == [[1.0, 1.0], [0.5, 1.0]]
+
+
+def test_a_target_above_zero_by_hand():
+    # g_1 = (1, 0), g_2 = (0, 2), aim 0.6 = 3/5 for the first: h_1 = (1, a) with 2a / (2 sqrt(1+a^2)) = 3/5, so a = 3/4,
+    # which is 3/8 of g_2. The second aims at -0.5 and is at 0: it stays.
+    targets = table([[0.0, 0.6], [-0.5, 0.0]])
+    coefficients = turned(table([[1.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1]), targets)
+    torch.testing.assert_close(coefficients, table([[1.0, 0.375], [0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_gram_matrix_gives_what_the_vectors_give(seed):
+    g, order = random_updates(seed), [3, 0, 4, 1, 2]
+    targets = (torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 0.5) * 0.8
+    targets.fill_diagonal_(0.98)  # nobody meets itself
+    kept = [False, True, False, False, True]
+    expected = slowly(g, order, targets, kept)
+    assert not torch.allclose(expected, g)
+    torch.testing.assert_close(turned_vectors(g, order, targets=targets, kept=torch.tensor(kept)), expected)
+    projected = slowly(g, order, torch.zeros(5, 5), [False] * 5)
+    torch.testing.assert_close(turned_vectors(g, order), projected)
+
+
+def test_the_order_of_meetings_counts():
+    g = random_updates(1)
+    assert not torch.allclose(turned_vectors(g, [0, 1, 2, 3, 4]), turned_vectors(g, [4, 3, 2, 1, 0]))
+
+
+@EXAMPLES
+@given(seed=st.integers(0, 1000), aim=st.floats(-0.9, 0.9))
+def test_whoever_was_met_last_is_met_at_the_target(seed, aim):
+    g = random_updates(seed, m=3)
+    targets = torch.full((3, 3), aim, dtype=torch.float64)
+    turned_now = turned_vectors(g, [0, 1, 2], targets=targets)
+    before_last = turned_vectors(g, [0, 1], targets=targets)
+    angles = cosines(torch.cat([before_last, turned_now, g]) @ torch.cat([before_last, turned_now, g]).T)
+    for k in (0, 1):
+        was, now = angles[k, 8], angles[3 + k, 8]
+        assert float(now) == pytest.approx(max(aim, float(was)), abs=1e-9)
+
+
+def test_opposite_updates_cancel_whatever_the_target():
+    v = random_updates(0, m=1)[0]
+    for aim in (0.0, 0.5, 0.99):
+        h = turned_vectors(torch.stack([0.3 * v, -0.7 * v]), [0, 1], targets=torch.full((2, 2), aim, dtype=torch.float64))
+        torch.testing.assert_close(h, torch.zeros_like(h), rtol=0, atol=1e-12)
+
+
+def test_what_rounding_leaves_of_opposite_updates_is_not_stretched():
+    # The first two cancel but for one part in 1e7; with a target of 0.99 each of the others would lengthen that sevenfold.
+    v = random_updates(2, m=1, d=40)[0]
+    others = random_updates(3, m=12, d=40)
+    g = torch.cat([torch.stack([v, -v + 1e-7 * others[0]]), others])
+    h = turned_vectors(g, [1, *range(2, 14), 0], targets=torch.full((14, 14), 0.99, dtype=torch.float64))
+    assert h[0].norm() < 1e-6 * v.norm()
+
+
+def test_a_zero_update_meets_nobody():
+    g = table([[0.0, 0.0], [1.0, 0.0], [-1.0, 1.0]])
+    targets = torch.full((3, 3), 0.5, dtype=torch.float64)
+    assert turned_vectors(g, [0, 1, 2], targets=targets)[0].tolist() == [0.0, 0.0]
+    torch.testing.assert_close(
+        turned_vectors(g, [0, 1, 2], targets=targets)[1:], turned_vectors(g[1:], [0, 1], targets=targets[1:, 1:])
+    )
+
+
+def test_a_target_of_one_is_finite():
+    h = turned_vectors(table([[1.0, 0.0], [0.0, 1.0]]), [0, 1], targets=torch.ones(2, 2, dtype=torch.float64))
+    assert float(alignments(h[:1], table([0.0, 1.0]))[0]) == pytest.approx(LARGEST_TARGET)
+
+
+def test_many_stretches_do_not_run_away():
+    g = random_updates(0, m=400, d=500)
+    h = turned_vectors(g, list(range(400)), targets=torch.full((400, 400), 0.99, dtype=torch.float64))
+    ratio = h.norm(dim=1) / g.norm(dim=1)
+    assert torch.isfinite(h).all()
+    assert float(ratio.max()) == pytest.approx(LONGEST)
+    # Shortening does not turn: they still meet the last one at the target.
+    torch.testing.assert_close(alignments(h[:-1], g[-1]), torch.full((399,), 0.99, dtype=torch.float64))
+
+
+def test_cosines_and_alignments():
+    # (3, 4) and (4, 3): 24/25. Nothing has an angle with zero.
+    g = table([[3.0, 4.0], [4.0, 3.0], [0.0, 0.0]])
+    torch.testing.assert_close(cosines(g @ g.T), table([[1.0, 0.96, 0.0], [0.96, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(alignments(g, table([-2.0, 0.0])), table([-0.6, -0.8, 0.0]))
+    assert alignments(g, table([0.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
