@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format digits clean
+.PHONY: demo test check format docs digits clean
 
 demo: $(VENV)/.core
 	$(BIN)/udjfl compare --data dirty-digits --seeds 5
@@ -20,6 +20,9 @@ check: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.core
+	$(BIN)/python scripts/make_methods_page.py
 
 digits: $(VENV)/.core
 	$(BIN)/python scripts/make_dirty_digits.py

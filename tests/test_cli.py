@@ -21,6 +21,7 @@ import udjfl
 from udjfl import cli, simulation
 from udjfl.comparison import chosen_methods, folder_name
 from udjfl.config import CompareSettings, RunSettings, Settings
+from udjfl.methods import METHODS
 from udjfl.metrics import METRICS
 from udjfl.report.terminal import comparison_view, result_view
 
@@ -191,6 +192,25 @@ def test_compare_all_is_every_method(udjfl_command: Command) -> None:
     assert {theory for method in everything for theory in method.theories} >= {"rawls", "egalitarian", "utilitarian", "desert"}
 
 
+def test_compare_all_runs_every_method_and_ranks_them(udjfl_command: Command) -> None:
+    """On the embedded federation, for three rounds: 18 methods and the four theories, none of which fails."""
+    said = udjfl_command("compare --methods all --seeds 2 --rounds 3 --uncertainty-epochs 1 --json")
+    document = json.loads(said.out)
+    assert [row["label"] for row in document["methods"] if row["failed"]] == []
+    assert {row["method"] for row in document["methods"]} == set(METHODS)
+    assert len(document["methods"]) == 22
+    assert set(document["rankings"]) == {"rawls", "egalitarian", "utilitarian", "desert"}
+    for theory, ranking in document["rankings"].items():
+        assert len(ranking["order"]) == 22
+        assert all(len(row["ci95"]) == 2 for row in ranking["order"] if row["rank"])
+        unranked = [row["method"] for row in ranking["order"] if row["rank"] is None]
+        assert unranked == (["focus"] if theory == "utilitarian" else [])
+    notes = {row["method"]: " ".join(row["notes"]) for row in document["methods"]}
+    for name in ("mfairfl", "effl"):
+        assert "ithout a sensitive attribute" in notes[name]
+    assert "participation" in notes["fedfair3"]
+
+
 def test_plain_lines_when_piped(udjfl_command: Command) -> None:
     said = udjfl_command("compare", SMALL, "--methods rawls --seeds 2")
     labels = [udjfl.method(name).label for name in ("fedavg", "rawls")]
@@ -230,7 +250,18 @@ def test_methods(udjfl_command: Command) -> None:
     for word in ("fedavg", "udj", "rawls", "egalitarian", "utilitarian", "desert", "verified", "McMahan", "Carey"):
         assert word in said.out
     entries = {entry["method"]: entry for entry in json.loads(udjfl_command("methods --json").out)}
-    assert set(entries) >= {"fedavg", "udj"}
+    assert set(entries) == set(METHODS)
+    assert len(entries) == 19
+    for entry in entries.values():
+        assert entry["theory"]
+        assert set(entry["theory"]) <= {"rawls", "egalitarian", "utilitarian", "desert"}
+        assert entry["grade"] in ("verified", "partial", "recalled")
+        assert all(entry[key] for key in ("title", "paper", "idea", "cost"))
+    # Table 1 of Carey & Wu (FAccT 2025).
+    of_rawls = {name for name, entry in entries.items() if "rawls" in entry["theory"]}
+    assert of_rawls == {"udj", "qffl", "propfair", "afl"}
+    assert {n for n, e in entries.items() if "desert" in e["theory"]} == {"udj", "corefed", "focus", "cffl"}
+    assert {n for n, e in entries.items() if "utilitarian" in e["theory"]} == {"udj", "fedavg", "qffl", "propfair", "fedeba"}
     assert {p["name"]: p["default"] for p in entries["fedavg"]["params"]} == {"weights": "size"}
     assert entries["udj"]["short_names"] == ["rawls", "egalitarian", "utilitarian", "desert"]
     assert all(p["help"] for entry in entries.values() for p in entry["params"])

@@ -33,7 +33,19 @@ def test_the_default_step_rule_is_the_one_the_documents_name() -> None:
     assert f"why `{DEFAULT_STEP}` is the default" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/steps.md"])
+def test_the_catalogue_is_the_registry() -> None:
+    """`make docs` makes the tables anew after a change."""
+    from udjfl.methods import METHODS
+    from udjfl.report.catalogue import catalogue_markdown
+
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert catalogue_markdown() in page
+    _, _, partial = page.partition("## When not everybody answers")
+    table = partial.partition("## ")[0]
+    assert [kind.title for kind in METHODS.values() if kind.title not in table] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/steps.md", "docs/methods.md"])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 
 import pytest
+from conftest import make_federation
 from rich.console import Console
 
 import udjfl
-from conftest import make_federation
 from udjfl.methods import THEORIES, FedAvg, method
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.report.terminal import comparison_view

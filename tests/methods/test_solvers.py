@@ -184,3 +184,9 @@ def test_bounds_that_leave_no_weights_are_refused(lo, hi) -> None:
 def test_what_is_not_finite_is_refused() -> None:
     with pytest.raises(DivergedError, match="too long to be squared"):
         min_norm_weights(torch.full((2, 2), torch.inf))
+
+
+@pytest.mark.parametrize("shift", [1e17, -1e17])
+def test_numbers_far_from_one_keep_the_simplex(shift):
+    """At 1e17 neighbouring numbers are 16 apart: the first entry stands alone at the top."""
+    assert project_to_simplex(torch.tensor([shift, shift - 64.0], dtype=torch.float64)).tolist() == [1.0, 0.0]

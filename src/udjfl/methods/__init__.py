@@ -10,10 +10,10 @@ from dataclasses import fields
 from typing import Any
 
 from udjfl.errors import SettingsError, did_you_mean
-from udjfl.methods.base import THEORIES, Diagnostics, Method, Plan, Reports, Served, Setup, State, parameters, weighted_sum
 from udjfl.methods.adafed import AdaFed
 from udjfl.methods.adafedadam import AdaFedAdam
 from udjfl.methods.afl import AFL
+from udjfl.methods.base import THEORIES, Diagnostics, Method, Plan, Reports, Served, Setup, State, parameters, weighted_sum
 from udjfl.methods.cffl import CFFL
 from udjfl.methods.corefed import CoreFed
 from udjfl.methods.e2fl import E2FL

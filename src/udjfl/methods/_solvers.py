@@ -20,6 +20,7 @@ def project_to_simplex(y: Tensor) -> Tensor:
     the k-th entry positive. The sum includes the k-th entry itself: leaving it out is a published mistake.
     """
     y = y.to(torch.float64)
+    y = y - y.max()  # which changes nothing but rounding: beside 1e17 the 1 would be lost
     largest = y.sort(descending=True).values
     counts = torch.arange(1, len(y) + 1, dtype=torch.float64)
     shifts = (largest.cumsum(0) - 1) / counts

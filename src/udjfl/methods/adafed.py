@@ -48,6 +48,7 @@ class AdaFed(Method):
     paper: ClassVar[str] = "Hamidi & Yang, TMLR 2024, arXiv:2401.04993"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Step downhill for every client at once, and faster for those whose loss is larger."
+    cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     gamma: Annotated[float, Field(ge=0, le=100, description="how much steeper for larger losses; 0: the same for all")] = 1.0

@@ -51,6 +51,7 @@ class AdaFedAdam(Method):
     paper: ClassVar[str] = "Ju et al., IEEE TMLCN 2024, arXiv:2301.09357"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Run Adam on the server, counting clients more whose loss has fallen little since their first round."
+    cost: ClassVar[str] = "a forward and a backward pass over the client's data; server: 2 D of memory"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "gradient_norms"})
 
     alpha: Annotated[float, Field(ge=0, description="power of the loss in a client's weight; 0: by size alone")] = 1.0

@@ -45,6 +45,7 @@ class AFL(Method):
     paper: ClassVar[str] = "Mohri et al., ICML 2019, arXiv:1902.00146"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Shift weight, round after round, to the clients with the largest losses."
+    cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     lr_lambda: Annotated[
@@ -67,8 +68,7 @@ class AFL(Method):
         reports.require("losses", *(["sizes"] if self.start == "size" else []))
         old = state["lambda"]
         moved = old.index_add(0, reports.positions, self.lr_lambda * reports.losses)
-        # A common shift changes nothing but the rounding: at losses of 1e17 the simplex's 1 would be lost beside them.
-        new = project_to_simplex(moved - moved.max())
+        new = project_to_simplex(moved)
         used = (new if self.order == "update_first" else old)[reports.positions]
         share = used / used.sum() if used.sum() > NO_WEIGHT else self._start(reports.sizes)
         notes = {"weight": share, "lambda": new[reports.positions]}

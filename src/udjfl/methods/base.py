@@ -118,6 +118,7 @@ class Method(ABC):
     paper          citation
     grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
     idea           what it does, in one sentence
+    cost           what it takes beyond FedAvg, for K clients that report of N, and D numbers in the model
     needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send (the simulator, which
                    has everything at hand, fills in losses, steps and uncertainties for every method; what is in `EXTRAS`
                    is computed only if it is declared here)
@@ -135,6 +136,7 @@ class Method(ABC):
     paper: ClassVar[str]
     grade: ClassVar[Grade]
     idea: ClassVar[str] = ""
+    cost: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
     needs_groups: ClassVar[frozenset[str]] = frozenset()
     probes: ClassVar[frozenset[str]] = frozenset()

@@ -55,6 +55,7 @@ class CFFL(Method):
     paper: ClassVar[str] = "Lyu et al., 2020, arXiv:2008.12161"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Give each client as much of the common update as the quality of its own contributions has earned."
+    cost: ClassVar[str] = "server: the accuracy of K models on its own data, and N D of memory"
     needs: ClassVar[frozenset[str]] = frozenset({"validation_accuracies"})
 
     alpha: Annotated[

@@ -40,6 +40,7 @@ class CoreFed(Method):
     paper: ClassVar[str] = "Ray Chaudhury et al., NeurIPS 2022, arXiv:2211.02091"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Divide each client's update by its utility M - loss, so that no group would rather leave."
+    cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     M: Annotated[

@@ -50,6 +50,7 @@ class E2FL(Method):
     paper: ClassVar[str] = "Mozaffari & Houmansadr, 2022, arXiv:2205.10454"
     grade: ClassVar[Grade] = "recalled"
     idea: ClassVar[str] = "Let clients vote on which connections of a fixed random network to keep, every group counting alike."
+    cost: ClassVar[str] = "server: sorting, K D log D, and comparing the clients' rankings, K² D"
 
     keep: Annotated[
         float, Field(gt=0, lt=1, description="share of each layer's connections in use (not run in the UDJ-FL paper)")

@@ -60,6 +60,10 @@ class EFFL(Method):
     paper: ClassVar[str] = "Gao et al., 2023, arXiv:2309.16338"
     grade: ClassVar[Grade] = "recalled"
     idea: ClassVar[str] = "Bring the clients' losses (and biases) near one another, then lower all of them together."
+    cost: ClassVar[str] = (
+        "a round is one gradient of all the client's data (two, with groups) in place of epochs: cheap, but "
+        "more are needed; server: K² D, and a quadratic programme"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
     needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps", "group_gap_gradients"})
 

@@ -26,6 +26,7 @@ class FedAvg(Method):
     paper: ClassVar[str] = "McMahan et al., AISTATS 2017, arXiv:1602.05629"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Average the clients' models, each counting by its number of examples."
+    cost: ClassVar[str] = "none; the others are compared with it"
 
     weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
 

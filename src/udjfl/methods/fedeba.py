@@ -41,6 +41,9 @@ class FedEBA(Method):
     paper: ClassVar[str] = "Wang et al. 2023, arXiv:2301.12407"
     grade: ClassVar[Grade] = "partial"
     idea: ClassVar[str] = "Weigh clients by the exponential of their loss, and pull local training or the step towards all."
+    cost: ClassVar[str] = (
+        "a second exchange in each round (loss and gradient come first), and the model after one step sent as well"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "first_deltas"})
     probes: ClassVar[frozenset[str]] = frozenset({"losses", "gradients"})
 

@@ -43,6 +43,7 @@ class FedFa(Method):
     paper: ClassVar[str] = "Huang et al. 2020, arXiv:2012.10069"
     grade: ClassVar[Grade] = "partial"
     idea: ClassVar[str] = "Count clients more the lower their accuracy and the more often they took part; add server momentum."
+    cost: ClassVar[str] = "a forward pass over the client's data; server: D of memory"
     needs: ClassVar[frozenset[str]] = frozenset({"accuracies"})
 
     beta: Annotated[float, Field(ge=0, le=1, description="share of participation in the weights; the rest is accuracy's")] = 0.5

@@ -48,6 +48,7 @@ class FedFair3(Method):
     paper: ClassVar[str] = "Javaherian et al. 2024, arXiv:2401.16350"
     grade: ClassVar[Grade] = "recalled"
     idea: ClassVar[str] = "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
+    cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"squared_losses"})
 
     cap: Annotated[int, Field(ge=1, description="by how many rounds clients may differ in how often they took part")] = 2

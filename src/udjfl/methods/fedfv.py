@@ -43,6 +43,7 @@ class FedFV(Method):
     paper: ClassVar[str] = "Wang et al., IJCAI 2021, arXiv:2104.14937"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Average the clients' updates after removing from each what points against another client's."
+    cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³, and N D of memory from tau = 2 on"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     alpha: Annotated[

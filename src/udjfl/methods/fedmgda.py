@@ -41,6 +41,7 @@ class FedMGDA(Method):
     paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022, arXiv:2006.11489"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Give every client's direction the same length, and step along the mixture that suits them all."
+    cost: ClassVar[str] = "server: K² D, and a quadratic programme over K clients"
 
     epsilon: Annotated[
         float,

@@ -46,6 +46,7 @@ class Focus(Method):
     paper: ClassVar[str] = "Chu et al., 2022, arXiv:2207.10265"
     grade: ClassVar[Grade] = "recalled"
     idea: ClassVar[str] = "Train several models; each client learns which of them suit its data and predicts with that mixture."
+    cost: ClassVar[str] = "training, sending and evaluating M models in place of one"
     needs: ClassVar[frozenset[str]] = frozenset({"losses_of_each"})
     global_model: ClassVar[bool] = False
 

@@ -49,6 +49,7 @@ class MFairFL(Method):
     idea: ClassVar[str] = (
         "Clients are charged for the gap between their groups' losses, and their updates are turned where they conflict."
     )
+    cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³, and N² of memory"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
     needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps"})
 

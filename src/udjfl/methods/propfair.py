@@ -38,6 +38,7 @@ class PropFair(Method):
     paper: ClassVar[str] = "Zhang et al., TMLR 2023, arXiv:2202.01666"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Train each client on minus the logarithm of its utility, so that the worse off learn faster."
+    cost: ClassVar[str] = "none"
 
     M: Annotated[
         float,

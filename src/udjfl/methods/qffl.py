@@ -38,7 +38,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
-from udjfl.methods.udj import SMALLEST_LOSS
+from udjfl.methods.udj import SMALLEST_LOSS, calibrated
 
 Lipschitz = Literal["calibrated", "paper"] | float
 
@@ -51,6 +51,7 @@ class QFFL(Method):
     paper: ClassVar[str] = "Li et al., ICLR 2020, arXiv:1905.10497"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Weigh each client by a power of its loss; the power sets how much the worst-off count."
+    cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps"})
 
     q: Annotated[
@@ -86,5 +87,5 @@ class QFFL(Method):
         if self.lipschitz == "paper":
             return 1 / reports.lr
         if self.lipschitz == "calibrated":
-            return (1 - reports.momentum) / (reports.lr * float(reports.steps.mean()))
+            return calibrated(reports)
         return self.lipschitz

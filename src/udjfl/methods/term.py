@@ -40,6 +40,7 @@ class TERM(Method):
     paper: ClassVar[str] = "Li et al., ICLR 2021, arXiv:2007.01162"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Weigh each client by the exponential of its loss, so that large losses stand out."
+    cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     t: Annotated[

@@ -67,6 +67,7 @@ class UDJ(Method):
     paper: ClassVar[str] = "Carey & Wu, FAccT 2025"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Weigh each client's loss by a power of its uncertainty and a power of the loss itself."
+    cost: ClassVar[str] = "a forward pass over the client's data; once, training alone to measure its uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps", "uncertainties"})
 
     theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
@@ -202,11 +203,14 @@ class UDJ(Method):
         """k_i as this rule has it: (p-1) |D|^2 / (L H), where |D|^2 / L = L |theta - theta_i|^2."""
         if self.step == "normalised":
             return torch.zeros_like(p)
-        L = 1 / reports.lr
-        if self.step == "calibrated":
-            L = (1 - reports.momentum) / (reports.lr * float(reports.steps.mean()))
+        L = calibrated(reports) if self.step == "calibrated" else 1 / reports.lr
         k = (p - 1) * L * reports.deltas.to(torch.float64).square().sum(dim=1) / H
         return k if self.step in ("paper", "authors") else k.abs()
+
+
+def calibrated(reports: Reports) -> float:
+    """The L that makes L (theta - theta_i) the mean gradient of a whole local training, by the clients' mean steps."""
+    return (1 - reports.momentum) / (reports.lr * float(reports.steps.mean()))
 
 
 def _numbers(beta: Beta | None) -> tuple[float, ...]:

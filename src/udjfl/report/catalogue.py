@@ -10,7 +10,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.methods import ALIASES, METHODS, Method, find
+from udjfl.methods import ALIASES, METHODS, THEORIES, Method, find
+
+SENT_AS = {
+    "losses": "loss",
+    "steps": "number of steps",
+    "uncertainties": "uncertainty (once)",
+    "accuracies": "training accuracy",
+    "squared_losses": "mean squared loss",
+    "gradients": "gradient",
+    "gradient_norms": "length of the gradient",
+    "first_deltas": "update after one step",
+    "losses_of_each": "loss of each model",
+    "group_gaps": "gap between groups",
+    "group_gap_gradients": "gradient of that gap",
+}
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -23,8 +37,10 @@ def catalogue() -> list[dict[str, Any]]:
             "paper": kind.paper,
             "grade": kind.grade,
             "idea": kind.idea,
+            "cost": kind.cost,
             "needs": sorted(kind.needs),
             "needs_groups": sorted(kind.needs_groups),
+            "probes": sorted(kind.probes),
             "global_model": kind.global_model,
             "short_names": [alias for alias, (target, _) in ALIASES.items() if target == name],
             "params": _parameters(kind),
@@ -43,7 +59,9 @@ def catalogue_view() -> RenderableType:
     """All methods, a line or two each."""
     table = Table("Method", "Theory", "Grade", "Parameters", "Paper", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for entry in catalogue():
-        params = ", ".join(p["name"] if p["default"] is None else f"{p['name']}={p['default']}" for p in entry["params"])
+        params = ", ".join(
+            p["name"] if p["default"] is None else f"{p['name']}={_shown(p['default'])}" for p in entry["params"]
+        )
         table.add_row(entry["method"], "\n".join(entry["theory"]) or "–", entry["grade"], params, entry["paper"])
     hint = "Grade: how sure we are that this is the authors' method. `udjfl methods NAME` shows one with its parameters."
     return Group(table, Text(f"\n{hint}", style="dim"))
@@ -52,17 +70,55 @@ def catalogue_view() -> RenderableType:
 def entry_view(entry: dict[str, Any]) -> RenderableType:
     """One method in full."""
     facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_row("idea", entry["idea"])
     facts.add_row("theory", ", ".join(entry["theory"]) or "–")
     facts.add_row("paper", entry["paper"])
     facts.add_row("grade", entry["grade"])
-    facts.add_row("clients send", ", ".join(["deltas", "sizes", *entry["needs"]]))
+    facts.add_row("clients send", _sent(entry))
+    facts.add_row("cost", entry["cost"])
+    if not entry["global_model"]:
+        facts.add_row("global model", "none: clients are served models of their own")
     if entry["short_names"]:
         facts.add_row("short names", ", ".join(entry["short_names"]))
     params = Table("Parameter", "Default", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for p in entry["params"]:
-        params.add_row(p["name"], "–" if p["default"] is None else str(p["default"]), p["help"])
+        params.add_row(p["name"], _shown(p["default"]), p["help"])
     heading = Text(f"{entry['title']} ({entry['method']})", style="bold")
     return Group(heading, facts, Text(""), params) if entry["params"] else Group(heading, facts)
+
+
+def catalogue_markdown() -> str:
+    """The catalogue as tables in Markdown, one for each theory; a method that serves two is in both."""
+    entries = catalogue()
+    return "\n".join(
+        line
+        for theory in THEORIES
+        for line in (f"## {theory.capitalize()}", "", *_markdown_table([e for e in entries if theory in e["theory"]]), "")
+    )
+
+
+def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
+    rows = [["Method", "Idea", "Clients send", "Cost beyond FedAvg", "Parameters", "Grade"], ["---"] * 6]
+    for entry in entries:
+        params = ", ".join(f"`{p['name']}={_shown(p['default'])}`" for p in entry["params"]).replace("=–`", "`")
+        name = f"**{entry['title']}** (`{entry['method']}`) {entry['paper']}"
+        rows.append([name, entry["idea"], _sent(entry), entry["cost"], params, entry["grade"]])
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+
+
+def _sent(entry: dict[str, Any]) -> str:
+    """What clients send: the fields of `Reports`, in words. The server scores models itself."""
+    words = {"deltas": "update", "sizes": "number of examples", "validation_accuracies": "", **SENT_AS}
+    asked = [*entry["needs"], *(name for name in entry["probes"] if name not in entry["needs"])]
+    names = [words.get(name, name) for name in ["deltas", "sizes", *sorted(asked, key=list(words).index)]]
+    groups = [words.get(name, name) for name in sorted(entry["needs_groups"], key=list(words).index)]
+    optional = f"; with a sensitive attribute also {', '.join(groups)}" if groups else ""
+    return ", ".join(name for name in names if name) + optional
+
+
+def _shown(default: Any) -> str:
+    """A default value in few characters."""
+    return "–" if default is None else f"{default:.4g}" if isinstance(default, float) else str(default)
 
 
 def _theories(name: str, kind: type[Method]) -> list[str]:

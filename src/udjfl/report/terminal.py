@@ -178,26 +178,27 @@ def _labelled(row: MethodSummary) -> str:
 
 def _ranking_table(comparison: Comparison) -> Table:
     """A column for each theory, the best at the top; two lines to a method, as four columns are wide."""
-    table = Table("", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     columns = []
     for theory in THEORY_METRIC:
         metric = metric_of(theory)
         table.add_column(f"{theory.capitalize()}\n{SHORT[metric.key]} {ARROW[metric.better]}")
         order = ranked(theory, [row.metrics for row in comparison.rows])
         columns.append([_ranking_cell(theory, metric, place, comparison.rows[place.entry]) for place in order])
-    for number, cells in enumerate(zip(*columns, strict=True), start=1):
-        table.add_row(Text(str(number), style="dim"), *cells)
+    for cells in zip(*columns, strict=True):
+        table.add_row(*cells)
     return table
 
 
 def _ranking_cell(theory: str, metric: Metric, place: Ranked, row: MethodSummary) -> Text:
     serves = theory in row.method.theories
     name = f"{row.method.short} {row.method.changed_text}".strip()
-    first = f"{'• ' if serves else ''}{name}{f' ({_doubt(row)})' if _doubt(row) else ''}"
+    rank = "–" if place.rank is None else str(place.rank)
+    first = f"{rank:>2} {'• ' if serves else ''}{name}{f' ({_doubt(row)})' if _doubt(row) else ''}"
     shown = (
         "no value" if place.value.mean is None else f"{_number(place.value.mean, metric)} {_half_width(place.value)}".strip()
     )
-    return Text.assemble((first, "bold" if serves else ""), (f"\n{shown}", "dim"))
+    return Text.assemble((first, "bold" if serves else ""), (f"\n   {shown}", "dim"))
 
 
 def _verdict(metric: Metric, test: Paired) -> tuple[str, str, Text]:

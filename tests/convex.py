@@ -1,0 +1,113 @@
+"""A small convex federation and its judge: the same losses in float64 from their definition, minimised by scipy."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize, nnls
+from scipy.special import expit
+
+import udjfl
+
+Array = np.ndarray
+UNCERTAINTIES = {"large": 0.2, "middle": 0.5, "small": 0.3}  # in no order of size or loss
+
+# Examples, true coefficients (three features and a constant), and the share of labels that are turned over. The clients want
+# different models; noise keeps every client's own minimum finite and every curvature well above zero. Three clients and four
+# directions: gradients depend on one another on the Pareto set and, but for chance, nowhere else.
+CLIENTS = {
+    "large": (60, (3.0, 1.0, 0.0, 0.5), 0.0),
+    "middle": (35, (0.5, 3.0, 1.0, -0.5), 0.05),
+    "small": (25, (1.0, -0.5, 2.0, 0.0), 0.10),
+}
+
+
+@functools.cache
+def clients() -> dict[str, tuple[Array, ...]]:
+    """Train and test arrays of each client. The features are float32, as the engine has them: the judge sees the same data."""
+    rng = np.random.default_rng(3)
+
+    def part(n: int, coefficients: tuple[float, ...], turned: float) -> tuple[Array, Array]:
+        x = rng.normal(size=(n, 3)).astype(np.float32)
+        chance = expit(x @ np.array(coefficients[:3]) + coefficients[3])
+        return x, ((chance > rng.uniform(size=n)) ^ (rng.uniform(size=n) < turned)).astype(np.int64)
+
+    return {name: (*part(*about), *part(8, *about[1:])) for name, about in CLIENTS.items()}
+
+
+def federation() -> udjfl.Federation:
+    everybody = clients()
+    test = everybody["large"][2:]
+    return udjfl.Federation.from_arrays(everybody, test=test)
+
+
+def sizes() -> Array:
+    return np.array([len(arrays[1]) for arrays in clients().values()], dtype=float)
+
+
+def fixed_point(method: udjfl.Method, rounds: int = 300, lr: float = 1.0) -> Array:
+    """The last model of the simulator, one full-batch step per client and round: deltas are lr times exact gradients.
+
+    Two outputs, of which only the difference matters: what is returned are its four coefficients, the constant last.
+    """
+    result = udjfl.simulate(
+        federation(), method, "logistic", rounds=rounds, lr=lr, momentum=0.0, batch_size=1000, local_epochs=1,
+        eval_every=rounds, uncertainty=UNCERTAINTIES,
+    )  # fmt: skip
+    rows = [value.numpy().astype(np.float64) for value in result.model.state_dict().values()]
+    return np.append(rows[0][1] - rows[0][0], rows[1][1] - rows[1][0])
+
+
+def judged(w: Array) -> tuple[Array, Array]:
+    """Each client's mean cross-entropy at w [K], and its gradient [K, 4]: log(1 + exp(-m)), m the margin of the true class."""
+    losses, gradients = [], []
+    for x, y, *_ in clients().values():
+        signed = np.column_stack([x.astype(np.float64), np.ones(len(y))]) * (2 * y - 1)[:, None]
+        margins = signed @ w
+        losses.append(np.logaddexp(0, -margins).mean())
+        gradients.append(-(signed * expit(-margins)[:, None]).mean(axis=0))
+    return np.array(losses), np.array(gradients)
+
+
+def minimiser(objective: Callable[[Array], float], slopes: Callable[[Array], Array]) -> Array:
+    """Where objective(losses) is smallest, by BFGS; `slopes` are its derivatives by the losses."""
+
+    def both(w: Array) -> tuple[float, Array]:
+        losses, gradients = judged(w)
+        return objective(losses), slopes(losses) @ gradients
+
+    return _done(minimize(both, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-7})).x
+
+
+@functools.cache
+def minimax() -> tuple[float, Array]:
+    """The smallest s for which some w has all losses at most s, and that w, by SLSQP."""
+    limits = {
+        "type": "ineq",
+        "fun": lambda v: v[-1] - judged(v[:-1])[0],
+        "jac": lambda v: np.column_stack([-judged(v[:-1])[1], np.ones(len(CLIENTS))]),
+    }
+    start = np.append(np.zeros(4), 1.0)
+    found = minimize(
+        lambda v: v[-1], start, jac=lambda v: np.eye(5)[-1], constraints=limits, method="SLSQP", options={"ftol": 1e-12}
+    )
+    return float(_done(found).x[-1]), found.x[:-1]
+
+
+def distance_from_pareto(w: Array) -> float:
+    """The shortest vector in the hull of the clients' gradients, in lengths of the shortest gradient; 0: Pareto-stationary.
+
+    nnls minimises |sum l_k g_k|^2 + (1 - sum l_k)^2 over l >= 0; its l, divided by their sum, are the weights looked for.
+    """
+    gradients = judged(w)[1]
+    weights, _ = nnls(np.vstack([gradients.T, np.ones(len(gradients))]), np.append(np.zeros(4), 1.0))
+    shortest = weights / weights.sum() @ gradients
+    return float(np.linalg.norm(shortest) / np.linalg.norm(gradients, axis=1).min())
+
+
+def _done(found: Any) -> Any:
+    assert found.success, found.message
+    return found
