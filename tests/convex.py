@@ -16,8 +16,8 @@ Array = np.ndarray
 UNCERTAINTIES = {"large": 0.2, "middle": 0.5, "small": 0.3}  # in no order of size or loss
 
 # Examples, true coefficients (three features and a constant), and the share of labels that are turned over. The clients want
-# different models; noise keeps every client's own minimum finite and every curvature well above zero. Three clients and four
-# directions: gradients depend on one another on the Pareto set and, but for chance, nowhere else.
+# different models. Labels are drawn by chance, so that nothing is separable and every client's own minimum is finite. With
+# three clients and four coefficients gradients are independent but on a surface, of which the Pareto set is a part.
 CLIENTS = {
     "large": (60, (3.0, 1.0, 0.0, 0.5), 0.0),
     "middle": (35, (0.5, 3.0, 1.0, -0.5), 0.05),
@@ -39,26 +39,29 @@ def clients() -> dict[str, tuple[Array, ...]]:
 
 
 def federation() -> udjfl.Federation:
-    everybody = clients()
-    test = everybody["large"][2:]
-    return udjfl.Federation.from_arrays(everybody, test=test)
+    return udjfl.Federation.from_arrays(clients(), test=clients()["large"][2:])
 
 
 def sizes() -> Array:
     return np.array([len(arrays[1]) for arrays in clients().values()], dtype=float)
 
 
-def fixed_point(method: udjfl.Method, rounds: int = 300, lr: float = 1.0) -> Array:
-    """The last model of the simulator, one full-batch step per client and round: deltas are lr times exact gradients.
-
-    Two outputs, of which only the difference matters: what is returned are its four coefficients, the constant last.
-    """
-    result = udjfl.simulate(
+def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
+    """One full-batch step per client and round: the clients' updates are lr times their exact gradients."""
+    return udjfl.simulate(
         federation(), method, "logistic", rounds=rounds, lr=lr, momentum=0.0, batch_size=1000, local_epochs=1,
         eval_every=rounds, uncertainty=UNCERTAINTIES,
     )  # fmt: skip
-    rows = [value.numpy().astype(np.float64) for value in result.model.state_dict().values()]
-    return np.append(rows[0][1] - rows[0][0], rows[1][1] - rows[1][0])
+
+
+def coefficients(result: udjfl.Result) -> Array:
+    """The final model. Of its two outputs only the difference matters: three coefficients of that, and the constant."""
+    weight, bias = (value.numpy().astype(np.float64) for value in result.model.state_dict().values())
+    return np.append(weight[1] - weight[0], bias[1] - bias[0])
+
+
+def last_model(method: udjfl.Method, rounds: int, lr: float) -> Array:
+    return coefficients(run(method, rounds, lr))
 
 
 def judged(w: Array) -> tuple[Array, Array]:
@@ -97,15 +100,20 @@ def minimax() -> tuple[float, Array]:
     return float(_done(found).x[-1]), found.x[:-1]
 
 
-def distance_from_pareto(w: Array) -> float:
-    """The shortest vector in the hull of the clients' gradients, in lengths of the shortest gradient; 0: Pareto-stationary.
+def resting_shares(w: Array) -> Array:
+    """The shares of the clients, none below zero, whose mixture of gradients is shortest.
 
-    nnls minimises |sum l_k g_k|^2 + (1 - sum l_k)^2 over l >= 0; its l, divided by their sum, are the weights looked for.
+    nnls minimises |sum l_k g_k|^2 + (1 - sum l_k)^2 over l >= 0, which the wanted shares do up to a factor.
     """
     gradients = judged(w)[1]
-    weights, _ = nnls(np.vstack([gradients.T, np.ones(len(gradients))]), np.append(np.zeros(4), 1.0))
-    shortest = weights / weights.sum() @ gradients
-    return float(np.linalg.norm(shortest) / np.linalg.norm(gradients, axis=1).min())
+    shares, _ = nnls(np.vstack([gradients.T, np.ones(len(gradients))]), np.append(np.zeros(4), 1.0))
+    return shares / shares.sum()
+
+
+def distance_from_pareto(w: Array) -> float:
+    """The length of that mixture, in lengths of the shortest single gradient; 0: no step lowers all losses."""
+    gradients = judged(w)[1]
+    return float(np.linalg.norm(resting_shares(w) @ gradients) / np.linalg.norm(gradients, axis=1).min())
 
 
 def _done(found: Any) -> Any:

@@ -18,6 +18,7 @@ LAYERS = (
     {"comparison"},
     {"ranking"},
     {"simulation"},
+    {"playing"},
     {"rounds", "result", "significance"},
     {"asking"},
     {"uncertainty"},

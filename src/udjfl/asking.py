@@ -11,12 +11,26 @@ from torch import Tensor
 
 from udjfl.config import TrainingSettings
 from udjfl.data import Examples, Federation
-from udjfl.engine import Engine, LocalResult, LocalWork, Pooled, probe
+from udjfl.engine import Engine, Job, LocalResult, LocalWork, LossAt, Pooled, probe
 from udjfl.methods import Method, Plan, Reports, State
 from udjfl.methods.base import EXTRAS
 from udjfl.methods.intake import ClientReport, collect
 from udjfl.seeds import numpy_stream
 from udjfl.uncertainty import Uncertainty
+
+
+@dataclass(frozen=True)
+class Question:
+    """One round's question to the clients at these places, and what they have said already; no jobs: nobody is left to ask."""
+
+    t: int
+    model: Tensor
+    buffers: Tensor
+    state: State
+    rows: Sequence[int]
+    values: Mapping[str, Tensor]
+    excluded: dict[str, str]
+    jobs: list[Job]
 
 
 @dataclass(frozen=True)
@@ -49,10 +63,16 @@ class Asking:
         own_objective = type(method).objective is not Method.objective
         self.extras = {*method.needs, *(method.needs_groups if federation.has_groups else ())}.intersection(EXTRAS)
         self.work = LocalWork(
-            s.lr, s.momentum, s.batch_size, s.local_epochs, s.loss_at,
+            s.lr, s.momentum, s.batch_size, s.local_epochs, self._loss_at(),
             objective=method.objective if own_objective else None,
             first_step="first_deltas" in self.extras,
         )  # fmt: skip
+
+    def _loss_at(self) -> LossAt:
+        if self.settings.loss_at != "auto":
+            return self.settings.loss_at
+        uses_losses = {"losses", "losses_of_each"}.intersection(self.method.needs)
+        return "received" if uses_losses else "running"
 
     @functools.cached_property
     def validation(self) -> Pooled:
@@ -71,65 +91,70 @@ class Asking:
         lost = numpy_stream(self.seed, "drop-out", t).random(n) < self.settings.drop_out
         return asked, [row for row in asked if not lost[row]]
 
-    def ask(self, t: int, model: Tensor, buffers: Tensor, state: State, rows: Sequence[int]) -> Answers:
-        """Local work of the clients at these places."""
+    def question(self, t: int, model: Tensor, buffers: Tensor, state: State, rows: Sequence[int]) -> Question:
+        """What to ask the clients at these places, after probing them if the method wants that."""
         vectors = self._sent(model, state, rows)
-        probed: Reports | None = None
         excluded: dict[str, str] = {}
+        probed: Reports | None = None
         if self.method.probes:
-            values = probe(self.engine, vectors, buffers, rows, self.method.probes)
+            values = probe(self.engine, vectors[0], buffers, rows, self.method.probes)
             probed, excluded = self._collect(t, model, rows, values, torch.zeros(len(rows), len(model), dtype=model.dtype))
-            if probed is None:
-                return Answers(None, buffers, excluded, state)
             kept = [place for place, row in enumerate(rows) if self.federation.ids[row] not in excluded]
-            rows, vectors = [rows[place] for place in kept], vectors if vectors.ndim == 1 else vectors[kept]
+            rows = [rows[place] for place in kept]
+            vectors = [vector if vector.ndim == 1 else vector[kept] for vector in vectors]
+        if not rows:
+            return Question(t, model, buffers, state, [], {}, excluded, [])
         state, plan = self.method.plan(state, probed)
         work = self._planned(plan, rows)
-        values = probe(self.engine, vectors, buffers, rows, self.extras)
-        result = self._train(t, vectors, buffers, rows, work)
-        deltas = result.deltas.cpu().view(len(rows), -1)
-        values |= self._of_training(result, model, state, rows)
-        reports, unusable = self._collect(t, model, rows, values, deltas, work.momentum, result.buffers.cpu())
-        excluded |= unusable
-        if reports is None:
-            return Answers(None, buffers, excluded, state)
-        if "validation_accuracies" in self.extras:
-            scores = self._validated(self.method.validated(state, reports), buffers)
-            reports = replace(reports, extras={**reports.extras, "validation_accuracies": scores})
-        return Answers(reports, self._mean_buffers(reports, rows, result.buffers.cpu(), buffers), excluded, state)
+        values = probe(self.engine, vectors[0], buffers, rows, self.extras)
+        jobs = [Job(vector, buffers, rows, work, (self.seed, "batches", t)) for vector in vectors]
+        return Question(t, model, buffers, state, rows, values, excluded, jobs)
 
-    def _sent(self, model: Tensor, state: State, rows: Sequence[int]) -> Tensor:
-        """The models that clients start from: one for all [D]; or one for each [K, D]; or M for each [K * M, D]."""
+    def answers(self, question: Question, results: Sequence[LocalResult]) -> Answers:
+        """What the clients' work, one result for each job, says to the method."""
+        q = question
+        if not q.jobs:
+            return Answers(None, q.buffers, q.excluded, q.state)
+        deltas = torch.cat([result.deltas for result in results], dim=1) if len(results) > 1 else results[0].deltas
+        values = {**q.values, **self._of_training(results, q.model, q.state, q.rows)}
+        buffers = results[0].buffers.cpu()
+        reports, unusable = self._collect(q.t, q.model, q.rows, values, deltas.cpu(), q.jobs[0].work.momentum, buffers)
+        excluded = q.excluded | unusable
+        if reports is None:
+            return Answers(None, q.buffers, excluded, q.state)
+        if "validation_accuracies" in self.extras:
+            models = [(model, q.buffers) for model in self.method.validated(q.state, reports)]
+            scores = torch.cat([accuracy for _, accuracy in self.engine.evaluate_together(models, self.validation)])
+            reports = replace(reports, extras={**reports.extras, "validation_accuracies": scores})
+        return Answers(reports, self._mean_buffers(reports, q.rows, buffers, q.buffers), excluded, q.state)
+
+    def _sent(self, model: Tensor, state: State, rows: Sequence[int]) -> list[Tensor]:
+        """The models that clients train: one for all [D], or one for each [K, D]; several for all, if side by side."""
         own = self.method.received(state, torch.tensor(rows))
         if own is not None:
-            return own
-        n_models = self.method.n_models
-        return model if n_models == 1 else model.view(n_models, -1).repeat(len(rows), 1)
+            return [own]
+        return list(model.view(self.method.n_models, -1))
 
     def _planned(self, plan: Plan, rows: Sequence[int]) -> LocalWork:
         multipliers = None if plan.multipliers is None else plan.multipliers[torch.tensor(rows)]
-        if multipliers is not None and self.method.n_models > 1:
-            multipliers = multipliers.repeat_interleave(self.method.n_models)
         work = replace(self.work, multipliers=multipliers, pull=plan.pull, pull_share=plan.pull_share)
         if plan.one_full_step:
             work = replace(work, momentum=0.0, epochs=1, batch_size=max(self.federation.sizes))
         return work
 
-    def _train(self, t: int, vectors: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork) -> LocalResult:
-        repeated = [row for row in rows for _ in range(self.method.n_models)]
-        return self.engine.train(vectors, buffers, repeated, work, (self.seed, "batches", t))
-
-    def _of_training(self, result: LocalResult, model: Tensor, state: State, rows: Sequence[int]) -> dict[str, Tensor]:
+    def _of_training(
+        self, results: Sequence[LocalResult], model: Tensor, state: State, rows: Sequence[int]
+    ) -> dict[str, Tensor]:
         """What local training says of each client beside its delta."""
-        n_models = self.method.n_models
-        values = {"losses": result.losses, "steps": result.steps.view(-1, n_models)[:, 0]}
-        if n_models > 1 or "losses_of_each" in self.extras:
-            each = result.losses.view(-1, n_models)
+        values = {"losses": results[0].losses, "steps": results[0].steps}
+        if len(results) > 1 or "losses_of_each" in self.extras:
+            each = torch.stack([result.losses for result in results], dim=1)
             served = self.method.served(state, model)
-            shares = torch.full_like(each, 1 / n_models) if served is None else served.shares[torch.tensor(rows)].to(each)
+            shares = torch.full_like(each, 1 / len(results)) if served is None else served.shares[torch.tensor(rows)].to(each)
             values |= {"losses_of_each": each, "losses": (shares * each).sum(dim=1)}
-        if result.first_deltas is not None:
-            values["first_deltas"] = result.first_deltas.cpu()
+        if results[0].first_deltas is not None:
+            firsts = [result.first_deltas.cpu() for result in results if result.first_deltas is not None]
+            values["first_deltas"] = torch.cat(firsts, dim=1)
         return values
 
     def _collect(
@@ -164,9 +189,6 @@ class Asking:
             sent, self.federation.ids, len(model), t, s.lr, s.momentum if momentum is None else momentum, s.on_bad_report
         )
         return (None if reports is None else replace(reports, model=model)), excluded
-
-    def _validated(self, models: Tensor, buffers: Tensor) -> Tensor:
-        return torch.cat([self.engine.evaluate(model, buffers, self.validation)[1] for model in models])
 
     def _mean_buffers(self, reports: Reports, rows: Sequence[int], of_clients: Tensor, before: Tensor) -> Tensor:
         if not before.numel():

@@ -13,16 +13,15 @@ from typing import Any
 
 from udjfl.config import CompareSettings, DataSettings, TrainingSettings, training_part
 from udjfl.data import Federation, load
-from udjfl.errors import DataError, DivergedError, ReportError, SettingsError, StorageError, did_you_mean
+from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS
+from udjfl.playing import Progress
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
-from udjfl.rounds import Progress
 from udjfl.significance import Paired, Summary, paired, summarise
-from udjfl.simulation import fitting_model, run, versions
-from udjfl.uncertainty import Uncertainty
+from udjfl.simulation import Entry, fitting_model, run_together, versions
 
 # Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
 CompareProgress = Callable[[Method, int, str, int, int], None]
@@ -194,24 +193,19 @@ def _one_seed(
 ) -> list[Result | str]:
     """Every method on one seed's federation, the reference first; what went wrong in place of a result that failed."""
 
-    def one(method: Method, reference: Result | None, measured: Uncertainty | None) -> Result:
-        return run(
-            federation, method, training, seed, reference=reference, uncertainty=measured,
-            out=folder / folder_name(method) if folder else None, resume=folder is not None,
-            progress=_bound(progress, method, seed),
-        )  # fmt: skip
-
-    reference = one(methods[0], None, None)
-    measured = Uncertainty(training.uncertainty, reference.uncertainty, reference.epistemic)
-    results: list[Result | str] = [reference]
-    for method in methods[1:]:
-        try:
-            results.append(one(method, reference, measured))
-        except (DivergedError, ReportError) as error:
-            results.append(str(error))
-            if progress:
-                progress(method, seed, "training", training.rounds, training.rounds)
-    return results
+    entries = [
+        Entry(method, folder / folder_name(method) if folder else None, _bound(progress, method, seed)) for method in methods
+    ]
+    results = run_together(federation, entries, training, seed, resume=folder is not None, first_is_reference=True)
+    reference = results[0]
+    if not isinstance(reference, Result):
+        raise reference
+    told: list[Result | str] = [reference]
+    for method, result in zip(methods[1:], results[1:], strict=True):
+        told.append(result if isinstance(result, Result) else str(result))
+        if progress and not isinstance(result, Result):
+            progress(method, seed, "training", training.rounds, training.rounds)
+    return told
 
 
 def _federation(given: Federation | Callable[[int], Federation] | None, settings: CompareSettings, seed: int) -> Federation:

@@ -39,9 +39,12 @@ class TrainingSettings(Settings):
     batch_size: Annotated[int, Field(ge=1, description="examples per optimiser step")] = 128
     local_epochs: Annotated[int, Field(ge=1, description="passes over a client's data per round")] = 1
     loss_at: Annotated[
-        Literal["received", "running", "final"],
-        Field(description="the loss a client reports: at the received model, while training, or after it"),
-    ] = "received"
+        Literal["auto", "received", "running", "final"],
+        Field(
+            description="the loss a client reports: at the received model, while training, or after it; "
+            "auto: received if the method uses losses, else running, which costs nothing"
+        ),
+    ] = "auto"
     participation: Annotated[float, Field(gt=0, le=1, description="share of the clients asked each round")] = 1.0
     drop_out: Annotated[float, Field(ge=0, lt=1, description="chance that an asked client does not answer")] = 0.0
     on_bad_report: Annotated[
@@ -57,6 +60,7 @@ class TrainingSettings(Settings):
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
     engine: Annotated[Literal["auto", "serial", "stacked"], Field(description="how local work is computed")] = "auto"
     device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
+    workers: Annotated[int, Field(ge=0, description="cores to use (0: all); the numbers do not depend on it")] = 0
 
 
 class RunSettings(DataSettings, TrainingSettings):

@@ -2,6 +2,7 @@
 
     UdjflError
     ├── SettingsError       a setting, method, theory or parameter is wrong; lists every mistake found
+    │   └── NotDefinedError a method is not defined for this federation, or for so many clients at a time
     ├── DataError           data that cannot be used, or cannot be cut as asked
     ├── ReportError         a client's report is unusable; knows the client, the round and the field
     ├── DivergedError       training left the finite numbers
@@ -27,6 +28,10 @@ class SettingsError(UdjflError, ValueError):
     def __init__(self, mistakes: str | Sequence[str]) -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
         super().__init__("\n".join(self.mistakes))
+
+
+class NotDefinedError(SettingsError):
+    """The method is not defined for this federation, or for this way of asking its clients."""
 
 
 class DataError(UdjflError, ValueError):

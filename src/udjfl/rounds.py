@@ -1,25 +1,24 @@
-"""One round after another: ask clients, collect their reports, let the method aggregate, step, evaluate."""
+"""One round of one method, in two halves: what to ask clients, and what to make of their answers. And evaluation."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from udjfl.asking import Asking
+from udjfl.asking import Asking, Question
 from udjfl.config import TrainingSettings
 from udjfl.data import Federation
-from udjfl.engine import Engine, Pooled
+from udjfl.engine import Engine, Job, LocalResult, Pooled
 from udjfl.errors import DivergedError, SettingsError
-from udjfl.history import History, Record, RunFolder
-from udjfl.methods import Method, Reports, State
+from udjfl.history import Record
+from udjfl.methods import Method, Reports, Served, State
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,31 @@ class Server:
         return Server(round, tensors["vector"], tensors["buffers"], state)
 
 
+@dataclass(frozen=True)
+class Opened:
+    """A round half-way: what is recorded so far, and what clients are asked (None: nobody answers)."""
+
+    records: list[Record]
+    question: Question | None
+
+    @property
+    def jobs(self) -> list[Job]:
+        return [] if self.question is None else self.question.jobs
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Loss, and accuracy in percent, on each client's test data and (last) on the global test set.
+
+    The last is None for a method that has no model for everybody.
+    """
+
+    losses: Sequence[float | None]
+    accuracies: Sequence[float | None]
+
+
 class Loop:
-    """Plays rounds. Holds what stays the same from round to round."""
+    """The rounds of one method. Holds what stays the same from round to round."""
 
     def __init__(
         self,
@@ -61,30 +83,22 @@ class Loop:
         self.tests = Pooled([*self.client_tests, federation.test.on(engine.device)])
         self.floor_said = False
 
-    def play(self, server: Server, history: History, folder: RunFolder | None, progress: Progress | None) -> Server:
-        """All rounds that are left."""
-        rounds = self.settings.rounds
-        if progress and server.round:
-            progress("resumed", server.round, rounds)
-        while server.round < rounds:
-            server, records = self.round(server)
-            history.records.extend(records)
-            if folder:
-                folder.append(records)
-                if server.round % self.settings.checkpoint_every == 0 or server.round == rounds:
-                    folder.save_checkpoint(server.round, server.tensors())
-            if progress:
-                progress("training", server.round, rounds)
-        return server
-
-    def round(self, server: Server) -> tuple[Server, list[Record]]:
-        """One round: ask clients, collect, aggregate, step, evaluate. Returns the next server and what to record."""
+    def begin(self, server: Server) -> Opened:
+        """The first half of a round: who is asked, and what."""
         t = server.round + 1
+        asked, answering = self.asking.participants(t, server.state)
+        answers = set(answering)
+        records = [Record(t, self.federation.ids[row], "absent", 1.0) for row in asked if row not in answers]
+        if not answering:
+            return Opened(records, None)
+        return Opened(records, self.asking.question(t, server.vector, server.buffers, server.state, answering))
+
+    def finish(self, server: Server, opened: Opened, results: Sequence[LocalResult]) -> tuple[Server, list[Record]]:
+        """The second half: collect, aggregate, step. Returns the next server and what to record."""
+        t, records = server.round + 1, opened.records
         vector, buffers, state = server.vector, server.buffers, server.state
-        asked, answering = self.asking.participants(t, state)
-        records = [Record(t, self.federation.ids[row], "absent", 1.0) for row in asked if row not in answering]
-        if answering:
-            answers = self.asking.ask(t, vector, buffers, state, answering)
+        if opened.question is not None:
+            answers = self.asking.answers(opened.question, results)
             buffers, state = answers.buffers, answers.state
             records += [Record(t, client, "excluded", reason) for client, reason in answers.excluded.items()]
             if answers.reports is not None:
@@ -92,10 +106,11 @@ class Loop:
                 self._check_step(step, vector, t)
                 vector = vector - step.to(vector)
                 records += self._records(t, answers.reports, step, diagnostics)
-        server = Server(t, vector, buffers, state)
-        if t % self.settings.eval_every == 0 or t == self.settings.rounds:
-            records += self._evaluation(server)
-        return server, records
+        return Server(t, vector, buffers, state), records
+
+    def is_evaluated(self, t: int) -> bool:
+        """Whether the model is evaluated after this round."""
+        return t % self.settings.eval_every == 0 or t == self.settings.rounds
 
     def _check_step(self, step: Tensor, vector: Tensor, t: int) -> None:
         if step.shape != vector.shape:
@@ -128,24 +143,16 @@ class Loop:
                 "so that one client does not get everything.", self.method.label, ", ".join(clients),
             )  # fmt: skip
 
-    def _evaluation(self, server: Server) -> list[Record]:
-        losses, accuracies = self.evaluate(server)
+    def evaluation_records(self, t: int, evaluated: Evaluated) -> list[Record]:
         who = [*self.federation.ids, None]
         return [
-            Record(server.round, client, metric, _plain(value))
-            for metric, values in (("test_accuracy", accuracies), ("test_loss", losses))
+            Record(t, client, metric, _plain(value))
+            for metric, values in (("test_accuracy", evaluated.accuracies), ("test_loss", evaluated.losses))
             for client, value in zip(who, values, strict=True)
         ]
 
-    def evaluate(self, server: Server) -> tuple[list[float | None], list[float | None]]:
-        """Loss, and accuracy in percent, on each client's test data and (last) on the global test set.
-
-        Each client with the model it is served; the last is None for a method that has no model for everybody.
-        """
-        served = self.method.served(server.state, server.vector)
-        if served is None:
-            losses, accuracies = self.engine.evaluate(server.vector, server.buffers, self.tests)
-            return [*losses.tolist()], [*(100 * accuracies).tolist()]
+    def evaluate_served(self, server: Server, served: Served) -> Evaluated:
+        """Each client with the model it is served."""
         pairs: list[tuple[float | None, float | None]] = []
         for shares, test in zip(served.shares, self.client_tests, strict=True):
             loss, accuracy = self.engine.evaluate_mixture(served.models, shares, server.buffers, test)
@@ -155,7 +162,25 @@ class Loop:
             pairs.append((float(shared_loss[0]), 100 * float(shared_accuracy[0])))
         else:
             pairs.append((None, None))
-        return [loss for loss, _ in pairs], [accuracy for _, accuracy in pairs]
+        return Evaluated([loss for loss, _ in pairs], [accuracy for _, accuracy in pairs])
+
+
+def evaluate(loops: Sequence[Loop], servers: Sequence[Server]) -> list[Evaluated]:
+    """What each loop's clients get from its model; loops of one federation. Models of one engine are evaluated together."""
+    found: dict[int, Evaluated] = {}
+    shared: dict[int, list[int]] = {}
+    for place, (loop, server) in enumerate(zip(loops, servers, strict=True)):
+        served = loop.method.served(server.state, server.vector)
+        if served is not None:
+            found[place] = loop.evaluate_served(server, served)
+        else:
+            shared.setdefault(id(loop.engine), []).append(place)
+    for places in shared.values():
+        models = [(servers[place].vector, servers[place].buffers) for place in places]
+        first = loops[places[0]]
+        for place, (losses, accuracies) in zip(places, first.engine.evaluate_together(models, first.tests), strict=True):
+            found[place] = Evaluated(losses.tolist(), (100 * accuracies).tolist())
+    return [found[place] for place in range(len(loops))]
 
 
 def _plain(value: float | None) -> float | None:

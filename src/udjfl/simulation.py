@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +19,7 @@ from torch import nn
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import Engine, check_device, choose, one_thread
-from udjfl.errors import DataError, ReportError, SettingsError, StorageError
+from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError, StorageError
 from udjfl.history import History, RunFolder, packed, write_whole
 from udjfl.methods import Method, Setup, parse_method
 from udjfl.methods.reports import number_problem
@@ -32,12 +34,15 @@ from udjfl.models import (
     to_vector,
     trainable,
 )
+from udjfl.playing import Player, Progress, play
 from udjfl.result import Result, final_metrics, summary
-from udjfl.rounds import Loop, Progress, Server
+from udjfl.rounds import Loop, Server, evaluate
 from udjfl.seeds import torch_stream
 from udjfl.uncertainty import Uncertainty, measure
 
 logger = logging.getLogger("udjfl")
+# What can stop one method of several without touching the others.
+Failure = DivergedError | ReportError | NotDefinedError
 
 
 def simulate(
@@ -54,7 +59,7 @@ def simulate(
     reference: Result | None = None,
     hidden: int = 64,
     weight_norm: bool = True,
-    loss_at: Literal["received", "running", "final"] = "received",
+    loss_at: Literal["auto", "received", "running", "final"] = "auto",
     participation: float = 1.0,
     drop_out: float = 0.0,
     on_bad_report: Literal["fail", "exclude"] = "fail",
@@ -66,6 +71,7 @@ def simulate(
     checkpoint_every: int = 10,
     engine: Literal["auto", "serial", "stacked"] = "auto",
     device: str = "cpu",
+    workers: int = 0,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -142,32 +148,107 @@ def run(
     progress: Progress | None = None,
 ) -> Result:
     """`simulate` with its settings in one value."""
+    entry = Entry(method, out, progress)
+    (result,) = run_together(
+        federation, [entry], settings, seed, model=model, reference=reference, uncertainty=uncertainty, resume=resume
+    )
+    if not isinstance(result, Result):
+        raise result
+    return result
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One method of several that are trained together: where its run is kept, and whom to tell how far it is."""
+
+    method: Method
+    out: str | os.PathLike[str] | None = None
+    progress: Progress | None = None
+
+
+def run_together(
+    federation: Federation,
+    entries: Sequence[Entry],
+    settings: TrainingSettings,
+    seed: int,
+    *,
+    model: ModelChoice | None = None,
+    reference: Result | None = None,
+    uncertainty: Uncertainty | None = None,
+    resume: bool = False,
+    first_is_reference: bool = False,
+) -> list[Result | Failure]:
+    """Several methods on one federation, round by round side by side; each gets the numbers it would get alone.
+
+    A method whose training fails, or that is not defined for this federation, has its error in place of a result. `reference`
+    is for all of them; with `first_is_reference` it is the result of the first.
+    """
+    _check_reference(reference, federation, seed)
+    with one_thread():
+        plain = fitting_model(federation, settings, seed, model)
+        beginnings = [_begun(federation, entry.method, settings, seed, model, plain) for entry in entries]
+        engine = choose(plain, federation.clients, settings.engine, settings.device, settings.workers)
+        if uncertainty is not None:
+            _check_complete(uncertainty, federation)
+        players: list[Player | Failure] = []
+        for entry, beginning in zip(entries, beginnings, strict=True):
+            if isinstance(beginning, NotDefinedError):
+                players.append(beginning)
+                continue
+            # From here on nothing the caller chose can be wrong: only now is anything written.
+            module, server, notes = beginning
+            folder, history = None, History()
+            if entry.out is not None:
+                folder = _folder(entry.out, run_description(federation, entry.method, settings, seed, module), resume)
+                _check_same_uncertainty(folder, federation, uncertainty)
+                checkpoint, history = folder.rewind()
+                server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
+            uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, entry.progress)
+            own = engine
+            if module is not plain:
+                own = choose(module, federation.clients, settings.engine, settings.device, settings.workers)
+            loop = Loop(federation, entry.method, settings, seed, own, uncertainty)
+            players.append(Player(loop, server, history, folder, entry.progress, notes))
+        play([player for player in players if isinstance(player, Player)])
+        return _results(players, reference, first_is_reference)
+
+
+def _results(players: Sequence[Player | Failure], reference: Result | None, first_is_reference: bool) -> list[Result | Failure]:
+    results: list[Result | Failure] = []
+    for player in players:
+        if not isinstance(player, Player):
+            results.append(player)
+            continue
+        if first_is_reference and results and isinstance(results[0], Result):
+            reference = results[0]
+        results.append(player.failure or _finished(player, reference))
+    return results
+
+
+def _check_reference(reference: Result | None, federation: Federation, seed: int) -> None:
     if reference is not None and set(reference.client_accuracy) != set(federation.ids):
         raise SettingsError("reference: has other clients; use the result of FedAvg on the same federation")
     if reference is not None and reference.method.name != "fedavg":
         raise SettingsError(f"reference: is a result of {reference.method.label}; psi is measured from FedAvg")
     if reference is not None and reference.seed != seed:
         raise SettingsError(f"reference: has seed {reference.seed}, this run has seed {seed}; use FedAvg with the same seed")
-    with one_thread():
-        plain = fitting_model(federation, settings, seed, model)
-        module, server, notes = _beginning(federation, method, settings, seed, model, plain)
-        engine = choose(module, federation.clients, settings.engine, settings.device)
-        if uncertainty is not None:
-            _check_complete(uncertainty, federation)
-        # From here on nothing the caller chose can be wrong: only now is anything written.
-        folder, history = None, History()
-        if out is not None:
-            folder = _folder(out, run_description(federation, method, settings, seed, module), resume)
-            _check_same_uncertainty(folder, federation, uncertainty)
-            checkpoint, history = folder.rewind()
-            server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
-        if uncertainty is None and module is not plain:  # a client's uncertainty does not depend on what a method trains
-            engine_alone = choose(plain, federation.clients, settings.engine, settings.device)
-            uncertainty = _uncertainty(federation, engine_alone, settings, seed, model, None, folder, progress)
-        uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, progress)
-        loop = Loop(federation, method, settings, seed, engine, uncertainty)
-        server = loop.play(server, history, folder, progress)
-        return _finished(loop, server, history, folder, reference, notes)
+
+
+Beginning = tuple[nn.Module, Server, list[str]]
+
+
+def _begun(
+    federation: Federation,
+    method: Method,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None,
+    plain: nn.Module,
+) -> Beginning | NotDefinedError:
+    try:
+        return _beginning(federation, method, settings, seed, model, plain)
+    except NotDefinedError as error:
+        return error
 
 
 def _beginning(
@@ -177,7 +258,7 @@ def _beginning(
     seed: int,
     model: ModelChoice | None,
     plain: nn.Module,
-) -> tuple[nn.Module, Server, list[str]]:
+) -> Beginning:
     """The network that this method trains, the server before round 1, and what the method has to say about it all."""
     module = method.adapt(plain, torch_stream(seed, "adapt", method.name))
     starts = [to_vector(module)]
@@ -302,7 +383,7 @@ def _folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool)
     if old["federation"].get("fingerprint") != plain["federation"]["fingerprint"]:
         raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != plain[key]]
-    changed += [key for key, value in plain["training"].items() if old["training"].get(key) != value]
+    changed += [key for key, value in plain["training"].items() if key != "workers" and old["training"].get(key) != value]
     if changed:
         raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
     if folder.read_json("versions.json") != versions():
@@ -316,25 +397,24 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def _finished(
-    loop: Loop, server: Server, history: History, folder: RunFolder | None, reference: Result | None, notes: list[str]
-) -> Result:
-    _, evaluated = loop.evaluate(server)
+def _finished(player: Player, reference: Result | None) -> Result:
+    loop, server, history, folder = player.loop, player.server, player.history, player.folder
+    (evaluated,) = evaluate([loop], [server])
     served = loop.method.served(server.state, server.vector)
-    module = loop.engine.module.cpu()
+    module = copy.deepcopy(loop.engine.module).cpu()  # the engine's own serves other methods too
     if loop.method.n_models == 1:
         from_vector(module, server.vector)
         buffers_from_vector(module, server.buffers)
     ids = loop.federation.ids
-    global_accuracy = evaluated[-1]
-    accuracies = [value for value in evaluated[:-1] if value is not None]
+    global_accuracy = evaluated.accuracies[-1]
+    accuracies = [value for value in evaluated.accuracies[:-1] if value is not None]
     client_accuracy = dict(zip(ids, accuracies, strict=True))
     before = [reference.client_accuracy[name] for name in ids] if reference else None
     values, why = final_metrics(global_accuracy, accuracies, [loop.uncertainty.values[name] for name in ids], before)
     result = Result(
         loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
         {name: loop.uncertainty.values[name] for name in ids},
-        loop.uncertainty.epistemic, history, folder, notes, served,
+        loop.uncertainty.epistemic, history, folder, player.notes, served,
     )  # fmt: skip
     if folder and not (folder.finished and reference is None):  # a finished run may hold a psi that we cannot make again
         if loop.method.global_model:

@@ -157,7 +157,7 @@ class Federation:
         everyone_tests = Examples(global_test[0].x, global_test[0].y)
         return cls(name, made, everyone_tests, names, allow_duplicates, validation=server_data)
 
-    @property
+    @cached_property
     def ids(self) -> tuple[str, ...]:
         """The clients' ids, in order."""
         return tuple(client.id for client in self.clients)
@@ -172,7 +172,7 @@ class Federation:
         """The shape of one example."""
         return tuple(self.test.x.shape[1:])
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """How many train examples each client has, in order."""
         return tuple(len(client.train) for client in self.clients)

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from udjfl.data.federation import Client
-from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, one_thread
+from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, LossAt, Pooled, one_thread
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
 from udjfl.engine.stacked import StackedEngine, why_not
+from udjfl.engine.workers import cores
 from udjfl.errors import SettingsError
 
 logger = logging.getLogger("udjfl")
@@ -25,18 +26,20 @@ def choose(
     clients: Sequence[Client],
     engine: Literal["auto", "serial", "stacked"] = "auto",
     device: str = "cpu",
+    workers: int = 1,
 ) -> Engine:
-    """The stacked engine where the model allows it, else the serial one (saying why, once)."""
+    """The stacked engine where the model allows it, else the serial one (saying why, once). 0 workers: one for each core."""
     check_device(device)
+    workers = workers or cores()
     if engine == "serial":
-        return SerialEngine(module, clients, device)
+        return SerialEngine(module, clients, device, workers)
     reason = why_not(module, clients[0].train.x.ndim - 1)
     if reason is None:
-        return StackedEngine(module, clients, device)
+        return StackedEngine(module, clients, device, workers)
     if reason not in _said:
         _said.add(reason)
         logger.warning("The model is trained one client at a time: %s, so clients cannot be stacked.", reason)
-    return SerialEngine(module, clients, device)
+    return SerialEngine(module, clients, device, workers)
 
 
 def check_device(device: str) -> None:
@@ -51,8 +54,10 @@ def check_device(device: str) -> None:
 __all__ = [
     "PROBES",
     "Engine",
+    "Job",
     "LocalResult",
     "LocalWork",
+    "LossAt",
     "Pooled",
     "SerialEngine",
     "StackedEngine",

@@ -63,6 +63,17 @@ class LocalResult:
     first_deltas: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Job:
+    """One question to some clients, by their places: train from one model [D], or each from its own [len(rows), D]."""
+
+    vector: Tensor
+    buffers: Tensor
+    rows: Sequence[int]
+    work: LocalWork
+    address: tuple[int, str, int]
+
+
 class Engine(ABC):
     """Local training and evaluation of one model on one set of clients.
 
@@ -72,8 +83,9 @@ class Engine(ABC):
 
     name: str
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu") -> None:
+    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
         self.device = torch.device(device)
+        self.workers = workers if self.device.type == "cpu" else 1
         self.module = module.to(self.device)
         self.clients = tuple(clients)
         self.train_data = [client.train.on(self.device) for client in clients]
@@ -96,14 +108,21 @@ class Engine(ABC):
         A place may be there several times, to train one client from several models; it sees the same batches each time.
         """
 
+    def train_together(self, jobs: Sequence[Job]) -> list[LocalResult]:
+        """Several jobs; an engine may share work between them. What each job gets does not depend on the others."""
+        return [self.train(job.vector, job.buffers, job.rows, job.work, job.address) for job in jobs]
+
     def received_losses(self, vector: Tensor, buffers: Tensor, rows: Sequence[int]) -> Tensor:
         """Mean training loss of each client at one common model, or at its own."""
         if vector.ndim == 2:
             each = [self.received_losses(own, buffers, [row]) for own, row in zip(vector, rows, strict=True)]
             return torch.cat(each)
+        return self.evaluate(vector, buffers, self._pooled(rows))[0]
+
+    def _pooled(self, rows: Sequence[int]) -> Pooled:
+        """The train data of these clients."""
         everybody = list(rows) == list(range(len(self.clients)))
-        pooled = self._all_train if everybody else Pooled([self.train_data[row] for row in rows])
-        return self.evaluate(vector, buffers, pooled)[0]
+        return self._all_train if everybody else Pooled([self.train_data[row] for row in rows])
 
     def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy (0 to 1) of one model on each part of the pool, both float64 [parts]."""
@@ -119,13 +138,16 @@ class Engine(ABC):
                 right.index_add_(0, part, (logits.argmax(dim=1) == y).to(torch.float64))
         return (losses / pooled.sizes).cpu(), (right / pooled.sizes).cpu()
 
+    def evaluate_together(self, models: Sequence[tuple[Tensor, Tensor]], pooled: Pooled) -> list[tuple[Tensor, Tensor]]:
+        """`evaluate` for several models, given as (vector, buffers); an engine may share work between them."""
+        return [self.evaluate(vector, buffers, pooled) for vector, buffers in models]
+
     def evaluate_mixture(self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples) -> tuple[float, float]:
         """Mean loss and accuracy (0 to 1) of the mixture of some models' predictions, by these shares, which sum to 1."""
         log_probabilities: Tensor | None = None
-        for vector, share in zip(vectors, shares.tolist(), strict=True):
-            if share > 0:
-                log_p = self._logits(vector, buffers, examples).log_softmax(dim=1) + math.log(share)
-                log_probabilities = log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
+        for place in shares.nonzero().flatten().tolist():
+            log_p = self._logits(vectors[place], buffers, examples).log_softmax(dim=1) + math.log(shares[place])
+            log_probabilities = log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
         assert log_probabilities is not None, "shares sum to 1"
         loss = nn.functional.nll_loss(log_probabilities, examples.y)
         right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)

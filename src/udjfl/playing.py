@@ -1,0 +1,100 @@
+"""Round after round, several methods side by side: what they ask of the same clients is computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from udjfl.engine import LocalResult
+from udjfl.errors import DivergedError, ReportError
+from udjfl.history import History, Record, RunFolder
+from udjfl.rounds import Loop, Opened, Server, evaluate
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Player:
+    """One method on its way: where its server is, what it has recorded, and what stopped it, if something did."""
+
+    loop: Loop
+    server: Server
+    history: History
+    folder: RunFolder | None
+    progress: Progress | None
+    notes: list[str]
+    failure: DivergedError | ReportError | None = None
+
+    @property
+    def rounds(self) -> int:
+        return self.loop.settings.rounds
+
+    @property
+    def is_playing(self) -> bool:
+        return self.failure is None and self.server.round < self.rounds
+
+    def keep(self, records: list[Record]) -> None:
+        """Write down a round that was played."""
+        t = self.server.round
+        self.history.records.extend(records)
+        if self.folder:
+            self.folder.append(records)
+            if t % self.loop.settings.checkpoint_every == 0 or t == self.rounds:
+                self.folder.save_checkpoint(t, self.server.tensors())
+        if self.progress:
+            self.progress("training", t, self.rounds)
+
+
+def play(players: Sequence[Player]) -> None:
+    """All rounds that are left, of methods on one federation. One that fails keeps its error and leaves the others alone.
+
+    Methods that are behind (one that was stopped earlier than the others) catch up first: only those in the same round see the
+    same batches, and can share them.
+    """
+    for player in players:
+        if player.progress and player.server.round:
+            player.progress("resumed", player.server.round, player.rounds)
+    while playing := [player for player in players if player.is_playing]:
+        now = min(player.server.round for player in playing)
+        _one_round([player for player in playing if player.server.round == now])
+
+
+def _one_round(players: Sequence[Player]) -> None:
+    opened = [(player, half) for player in players if (half := _begun(player)) is not None]
+    results = _trained(opened)
+    records: dict[int, list[Record]] = {}
+    for place, (player, half) in enumerate(opened):
+        try:
+            player.server, records[place] = player.loop.finish(player.server, half, results[place])
+        except (DivergedError, ReportError) as error:
+            player.failure = error
+    done = [place for place, (player, _) in enumerate(opened) if player.failure is None]
+    seen = [place for place in done if opened[place][0].loop.is_evaluated(opened[place][0].server.round)]
+    evaluated = evaluate([opened[place][0].loop for place in seen], [opened[place][0].server for place in seen])
+    for place, found in zip(seen, evaluated, strict=True):
+        player = opened[place][0]
+        records[place] += player.loop.evaluation_records(player.server.round, found)
+    for place in done:
+        opened[place][0].keep(records[place])
+
+
+def _begun(player: Player) -> Opened | None:
+    try:
+        return player.loop.begin(player.server)
+    except (DivergedError, ReportError) as error:
+        player.failure = error
+        return None
+
+
+def _trained(opened: Sequence[tuple[Player, Opened]]) -> dict[int, list[LocalResult]]:
+    """The results of everybody's jobs, by place; jobs for the same engine are handed over together."""
+    by_engine: dict[int, list[int]] = {}
+    for place, (player, _) in enumerate(opened):
+        by_engine.setdefault(id(player.loop.engine), []).append(place)
+    results: dict[int, list[LocalResult]] = {}
+    for places in by_engine.values():
+        jobs = [job for place in places for job in opened[place][1].jobs]
+        done = iter(opened[places[0]][0].loop.engine.train_together(jobs))
+        for place in places:
+            results[place] = [next(done) for _ in opened[place][1].jobs]
+    return results

@@ -1,0 +1,190 @@
+"""Several jobs at once, and work spread over cores, give each job the very numbers it has alone."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import udjfl
+from udjfl.engine import Job, LocalResult, LocalWork, Pooled, SerialEngine, StackedEngine, dense, stacked
+from udjfl.engine.workers import cores, spread
+from udjfl.masks import adapt
+from udjfl.models import logistic, mlp, to_vector
+
+NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
+ADDRESS = (1, "batches", 2)
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def clients(sizes: list[int], features: int = 3, seed: int = 0) -> tuple[udjfl.Client, ...]:
+    rng = np.random.default_rng(seed)
+
+    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.normal(size=(n, features)), rng.integers(0, 3, size=n)
+
+    made = {f"client-{i}": (*part(n), *part(2)) for i, n in enumerate(sizes)}
+    return udjfl.Federation.from_arrays(made, test=part(2), class_names="xyz").clients
+
+
+def models(features: int = 3, hidden: int = 4, count: int = 3) -> tuple[nn.Module, list[Tensor]]:
+    found = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for _ in range(count):
+            found.append(mlp((features,), 3, hidden=hidden))
+    return found[0], [to_vector(module) for module in found]
+
+
+def work(**changes: Any) -> LocalWork:
+    return LocalWork(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
+
+
+def same(ours: LocalResult, theirs: LocalResult) -> bool:
+    pairs = [(ours.deltas, theirs.deltas), (ours.losses, theirs.losses), (ours.steps, theirs.steps)]
+    if ours.first_deltas is not None:
+        pairs.append((ours.first_deltas, theirs.first_deltas))
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    features=st.sampled_from([1, 3, 8, 33, 64]),
+    hidden=st.sampled_from([1, 3, 5, 16, 20]),
+    batch_size=st.sampled_from([1, 4, 7, 32]),
+    loss_at=st.sampled_from(["received", "running", "final"]),
+)
+def test_company_changes_no_bit(sizes: list[int], features: int, hidden: int, batch_size: int, loss_at: str) -> None:
+    module, starts = models(features, hidden)
+    engine = StackedEngine(module, clients(sizes, features))
+    how = work(batch_size=batch_size, loss_at=loss_at, first_step=True)
+    jobs = [Job(start, NO_BUFFERS, list(range(len(sizes))), how, ADDRESS) for start in starts]
+    together = engine.train_together(jobs)
+    for job, result in zip(jobs, together, strict=True):
+        assert same(engine.train_together([job])[0], result)
+
+
+def test_settings_side_by_side_agree_with_serial() -> None:
+    """Different learning rates and models of clients' own in one grid."""
+    module, starts = models()
+    data = clients([7, 12, 3])
+    own = torch.stack([torch.stack([starts[1], starts[2], starts[0]]), torch.stack(starts)])
+    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
+    jobs = [
+        *(Job(start, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS) for start, lr in zip(starts, (0.1, 0.2, 0.05), strict=True)),
+        *(Job(vectors, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS) for vectors, lr in zip(own, (0.1, 0.3), strict=True)),
+        Job(starts[0], NO_BUFFERS, [2, 0], work(), ADDRESS),
+        Job(starts[0], NO_BUFFERS, [0, 1, 2], work(momentum=0.0), ADDRESS),
+    ]
+    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+        torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)
+        torch.testing.assert_close(one.losses, other.losses, **CLOSE)
+        assert torch.equal(one.steps, other.steps)
+
+
+def test_masks_side_by_side_agree_with_serial() -> None:
+    module, data = adapt(models()[0], 0.5, torch.Generator().manual_seed(0)), clients([7, 12])
+    starts = [to_vector(module), to_vector(module).flip(0)]
+    jobs = [Job(start, NO_BUFFERS, [0, 1], work(), ADDRESS) for start in starts]
+    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
+    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+        torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)
+
+
+@pytest.mark.parametrize("kind", [SerialEngine, StackedEngine])
+def test_the_number_of_workers_changes_no_bit(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With chunks of one or two clients there are several pieces to hand out."""
+    monkeypatch.setattr(stacked, "CHUNK_FLOPS", 1)
+    monkeypatch.setattr(stacked, "EVALUATION_ROWS", 8)
+    module, starts = models()
+    sizes = [11, 40, 3, 25, 25, 8, 1]
+    results = [
+        kind(copy.deepcopy(module), clients(sizes), workers=workers).train(
+            starts[0], NO_BUFFERS, list(range(len(sizes))), work(), ADDRESS
+        )
+        for workers in (1, 2, 5)
+    ]
+    assert same(results[0], results[1])
+    assert same(results[0], results[2])
+
+
+def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, starts = models()
+    data = clients([11, 40, 3, 25, 25, 8, 1])
+    whole = StackedEngine(copy.deepcopy(module), data).train(starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS)
+    monkeypatch.setattr(stacked, "CHUNK_BYTES", 1)
+    single = StackedEngine(copy.deepcopy(module), data).train(starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS)
+    torch.testing.assert_close(whole.deltas, single.deltas, **CLOSE)
+    torch.testing.assert_close(whole.losses, single.losses, **CLOSE)
+
+
+def test_the_chunk_bounds_memory_whatever_the_number_of_clients() -> None:
+    module, _ = models(hidden=64, features=64)
+    engine = StackedEngine(module, clients([48] * 3, 64))
+    size = {n: engine._chunk_size([48] * n, work(batch_size=128), 1) for n in (100, 1000, 100_000)}
+    assert size[1000] == size[100_000]
+    assert size[1000] * 4 * 3 * len(to_vector(module)) <= stacked.CHUNK_BYTES
+    assert engine._chunk_size([48] * 1000, work(batch_size=128), 8) < size[1000]  # more settings, fewer clients
+
+
+def test_models_are_evaluated_together() -> None:
+    module, starts = models()
+    data = clients([30, 7])
+    engine, serial = StackedEngine(copy.deepcopy(module), data), SerialEngine(copy.deepcopy(module), data)
+    pooled = Pooled([client.train for client in data])
+    together = engine.evaluate_together([(start, NO_BUFFERS) for start in starts], pooled)
+    for start, (losses, accuracies) in zip(starts, together, strict=True):
+        alone = serial.evaluate(start, NO_BUFFERS, pooled)
+        torch.testing.assert_close(losses, alone[0], rtol=1e-6, atol=1e-7)
+        assert torch.equal(accuracies, alone[1])
+        assert torch.equal(engine.evaluate(start, NO_BUFFERS, pooled)[0], losses)
+
+
+def test_written_out_gradients_are_autograds() -> None:
+    """Each layer kind, three deep, against torch.autograd on one model: one step of lr 1 is the gradient."""
+    from udjfl.models import WeightNormLinear
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        plain = nn.Sequential(
+            nn.Flatten(), nn.Linear(3, 6), nn.ReLU(), WeightNormLinear(6, 5), nn.ReLU(), nn.Linear(5, 4), WeightNormLinear(4, 3)
+        )
+    (client,) = clients([20])
+    loss = nn.functional.cross_entropy(plain(client.train.x), client.train.y)
+    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(plain.parameters()))])
+    engine = StackedEngine(copy.deepcopy(plain), [client])
+    result = engine.train(to_vector(plain), NO_BUFFERS, [0], work(lr=1.0, batch_size=20, epochs=1), ADDRESS)
+    torch.testing.assert_close(result.deltas[0], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_huge_loss_is_finite() -> None:
+    """Logits of 1e4: the probability of the label is 0 in float32, its logarithm is not."""
+    losses, slope = dense.loss_and_slope(torch.tensor([[[1e4, 0.0, -1e4]]]), torch.tensor([[2]]))
+    assert losses.tolist() == [[2e4]]
+    assert slope.tolist() == [[[1.0, 0.0, -1.0]]]
+
+
+def test_logistic_regression_has_its_gradient_from_the_first_layer() -> None:
+    module, data = logistic((3,), 3), clients([9, 4])
+    jobs = [Job(to_vector(module) * scale, NO_BUFFERS, [0, 1], work(), ADDRESS) for scale in (1.0, -1.0)]
+    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
+    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+        torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)
+
+
+def test_spread_keeps_the_order_and_passes_errors_on() -> None:
+    assert spread([lambda i=i: i * i for i in range(20)], 3) == [i * i for i in range(20)]
+
+    def fail() -> int:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        spread([lambda: 1, fail, lambda: 2], 2)
+    assert cores() >= 1
