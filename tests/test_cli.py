@@ -19,10 +19,11 @@ from rich.text import Text
 
 import udjfl
 from udjfl import cli, simulation
-from udjfl.comparison import chosen_methods, folder_name
+from udjfl.comparison import chosen_methods
 from udjfl.config import CompareSettings, RunSettings, Settings
 from udjfl.methods import METHODS
 from udjfl.metrics import METRICS
+from udjfl.oneseed import folder_name
 from udjfl.report.terminal import comparison_view, result_view
 
 SMALL = "--data tiny --clients 2 --model logistic --rounds 3 --uncertainty-epochs 1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +16,7 @@ from conftest import client_arrays, federation_of, few_rounds, make_federation
 import udjfl
 from udjfl.comparison import THEORY_METRIC, Comparison, chosen_methods, compare
 from udjfl.config import CompareSettings, TrainingSettings
-from udjfl.errors import DivergedError, SettingsError
+from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError
 from udjfl.methods import ALIASES, METHODS
 from udjfl.metrics import METRICS
 from udjfl.significance import paired, summarise
@@ -127,7 +128,7 @@ def test_the_named_data_are_loaded_as_the_settings_say(monkeypatch: pytest.Monke
         asked.append((name, how))
         return make_federation()
 
-    monkeypatch.setattr("udjfl.comparison.load", load)
+    monkeypatch.setattr("udjfl.oneseed.load", load)
     compare(settings(data="dirty-digits", clients=3, partition="iid", seeds=[4, 2]))
     assert asked == [("dirty-digits", {"clients": 3, "partition": "iid", "seed": seed}) for seed in (4, 2)]
 
@@ -294,3 +295,68 @@ def test_a_comparison_with_a_client_nobody_can_measure_can_be_resumed(tmp_path: 
     how = settings(uncertainty="ensemble", uncertainty_models=2, on_bad_report="exclude", batch_size=4)
     once = compare(how, federation=bad, out=tmp_path / "kept")
     assert plain(compare(how, federation=bad, out=tmp_path / "kept", resume=True)) == plain(once)
+
+
+# How the work is spread
+
+
+def test_processes_change_no_number(tmp_path: Path) -> None:
+    """Two seeds in two processes, each with its folder; then resumed in one. All of it plain values, equal to the bit."""
+    how = {"methods": ["rawls", "focus"], "seeds": [0, 1]}
+    heard: list[tuple[str, int, str, int]] = []
+    federation = make_federation()
+    alone = compare(settings(**how), federation=federation)
+    apart = compare(
+        settings(**how, jobs=2), federation=federation, out=tmp_path / "kept",
+        progress=lambda method, seed, stage, done, total: heard.append((method.name, seed, stage, done)),
+    )  # fmt: skip
+    again = compare(settings(**how), federation=federation, out=tmp_path / "kept", resume=True)
+
+    def numbers(comparison: udjfl.Comparison) -> Any:
+        return {key: value for key, value in plain(comparison).items() if key != "settings"}
+
+    assert numbers(alone) == numbers(apart) == numbers(again)
+    for name in ("fedavg", "udj", "focus"):
+        for seed in (0, 1):
+            assert ("training", 3) in [(stage, done) for n, s, stage, done in heard if (n, s) == (name, seed)]
+
+
+def test_what_cannot_be_sent_to_a_process_runs_here(caplog: pytest.LogCaptureFixture) -> None:
+    """A function made on the spot cannot be pickled: the seeds run one after the other, and that is said."""
+    found = compare(settings(methods=["fedavg"], seeds=[0, 1], jobs=2), federation=lambda seed: make_federation(seed=seed))
+    assert len(found.rows[0].metrics["std"].values) == 2
+    assert "cannot be sent to other processes" in caplog.text
+
+
+def other_clients(seed: int) -> udjfl.Federation:
+    return make_federation(n_clients=3 + seed)
+
+
+def test_an_error_in_a_process_arrives_as_it_was() -> None:
+    with pytest.raises(DataError, match="the federation of seed 1 has other clients than that of seed 0"):
+        compare(settings(methods=["fedavg"], seeds=[0, 1], jobs=2), federation=other_clients)
+
+
+def test_errors_survive_being_sent() -> None:
+    for error in (SettingsError(["one", "two"]), ReportError("a", "losses", "is bad", 3), NotDefinedError("no")):
+        back = pickle.loads(pickle.dumps(error))
+        assert (type(back), str(back), vars(back)) == (type(error), str(error), vars(error))
+
+
+def test_a_method_that_is_not_defined_here_is_left_out_and_said(federation: udjfl.Federation) -> None:
+    """EFFL needs everybody's report; the other methods run."""
+    found = compare(settings(methods=["effl", "afl"], participation=0.5), federation=federation)
+    by_name = {row.method.name: row for row in found.rows}
+    assert set(by_name) == {"fedavg", "effl", "afl"}
+    assert set(by_name["effl"].failed) == set(found.seeds)
+    assert "participation" in by_name["effl"].failed[found.seeds[0]]
+    assert by_name["afl"].failed == {}
+    with pytest.raises(NotDefinedError, match="participation"):
+        udjfl.simulate(federation, "effl", participation=0.5)
+
+
+def test_parameters_that_do_not_fit_are_found_before_anything_is_written(tmp_path: Path, federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError) as caught:
+        compare(settings(methods=["rawls:beta=1;2", "desert:beta=1;2"]), federation=federation, out=tmp_path / "kept")
+    assert len(caught.value.mistakes) == 2
+    assert not (tmp_path / "kept").exists()

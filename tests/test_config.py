@@ -182,7 +182,7 @@ def test_simulate_has_every_training_setting_with_the_same_default() -> None:
 def test_run_and_compare_take_the_same_data_and_training_settings() -> None:
     shared = set(DataSettings.model_fields) | set(TrainingSettings.model_fields)
     assert set(RunSettings.model_fields) - shared == {"method", "params", "seed"}
-    assert set(CompareSettings.model_fields) - shared == {"methods", "params", "seeds"}
+    assert set(CompareSettings.model_fields) - shared == {"methods", "params", "seeds", "jobs"}
 
 
 def test_simulate_reports_every_mistake_at_once(federation: udjfl.Federation) -> None:

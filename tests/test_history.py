@@ -19,9 +19,9 @@ import pytest
 import torch
 
 import udjfl
-from udjfl.comparison import folder_name
 from udjfl.errors import CheckpointError, StorageError, UdjflError
 from udjfl.history import History, Record, RunFolder, packed, unpacked, write_whole
+from udjfl.oneseed import folder_name
 
 TINY = {"model": "logistic", "rounds": 4, "checkpoint_every": 2, "uncertainty_epochs": 1}
 RECORDS = [

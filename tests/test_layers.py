@@ -17,6 +17,7 @@ LAYERS = (
     {"report"},
     {"comparison"},
     {"ranking"},
+    {"oneseed"},
     {"simulation"},
     {"playing"},
     {"rounds", "result", "significance"},
@@ -25,7 +26,7 @@ LAYERS = (
     {"methods", "engine", "history", "metrics"},
     {"masks"},
     {"models", "data", "justice"},
-    {"config", "seeds", "ordering"},
+    {"config", "seeds", "ordering", "spreading"},
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 import udjfl
 from udjfl import cli
-from udjfl.comparison import folder_name
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
+from udjfl.oneseed import folder_name
 
 TINY: dict[str, Any] = {"model": "logistic", "rounds": 7, "checkpoint_every": 3, "uncertainty_epochs": 1}
 

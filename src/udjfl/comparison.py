@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,18 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.config import CompareSettings, DataSettings, TrainingSettings, training_part
-from udjfl.data import Federation, load
-from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
+from udjfl.config import CompareSettings, DataSettings, training_part
+from udjfl.engine.workers import cores
+from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS
-from udjfl.playing import Progress
+from udjfl.oneseed import GivenFederation, SeedTask, check_methods, federation_of
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
 from udjfl.significance import Paired, Summary, paired, summarise
-from udjfl.simulation import Entry, fitting_model, run_together, versions
+from udjfl.simulation import versions
+from udjfl.spreading import in_processes, why_not_apart
 
+logger = logging.getLogger("udjfl")
 # Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
 CompareProgress = Callable[[Method, int, str, int, int], None]
 
@@ -143,7 +145,7 @@ def with_reference(methods: Sequence[Method]) -> list[Method]:
 def compare(
     settings: CompareSettings,
     *,
-    federation: Federation | Callable[[int], Federation] | None = None,
+    federation: GivenFederation = None,
     methods: Sequence[Method] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -154,12 +156,16 @@ def compare(
     The federation of a seed is loaded as the settings say. For your own data give `federation`: one federation, so that only
     the training is seeded, or a function from the seed to one. `methods` replaces those named in the settings. `out` keeps
     every run in a folder of its own; with `resume=True` finished runs found there are not run again. A method whose training
-    fails on a seed has no values there and the reason in `failed`; if the reference itself fails, so does the comparison.
+    fails on a seed, or that is not defined for the federation, has no values there and the reason in `failed`; if the reference
+    itself fails, so does the comparison. Methods of one seed train side by side; seeds are spread over `settings.jobs`
+    processes. Neither changes a number. (From a script, more than one job needs the usual `if __name__ == "__main__":`.)
     """
     chosen = chosen_methods(settings) if methods is None else with_reference(methods)
+    jobs = min(settings.jobs or cores(), len(settings.seeds))
     training = training_part(settings)
-    first = _federation(federation, settings, settings.seeds[0])
-    fitting_model(first, training, settings.seeds[0])  # a mistake shows before anything is written
+    training = training.model_copy(update={"workers": training.workers or max(1, cores() // jobs)})
+    first = federation_of(federation, settings, settings.seeds[0])
+    check_methods(first, tuple(chosen), training, settings.seeds[0])  # a mistake shows before anything is written
     root = None
     if out is not None:
         about = {
@@ -168,70 +174,42 @@ def compare(
             "from_python": methods is not None or federation is not None,
         }
         root = _comparison_folder(out, about, resume)
-    results: list[dict[int, Result | str]] = [{} for _ in chosen]
-    for seed in settings.seeds:
-        here = first if seed == settings.seeds[0] else _federation(federation, settings, seed)
-        if here.ids != first.ids:
-            raise DataError(f"the federation of seed {seed} has other clients than that of seed {settings.seeds[0]}")
-        folder = root / f"seed-{seed}" if root else None
-        for by_seed, result in zip(results, _one_seed(here, chosen, training, seed, folder, progress), strict=True):
-            by_seed[seed] = result
-    rows = tuple(_summarised(m, by_seed, _succeeded(results[0])) for m, by_seed in zip(chosen, results, strict=True))
+    # The first federation is at hand already; another process makes its own, which is less work than to send it there.
+    given = [first if place == 0 and jobs == 1 else federation for place in range(len(settings.seeds))]
+    tasks = [
+        SeedTask(source, settings, training, tuple(chosen), seed, first.ids, root / f"seed-{seed}" if root else None)
+        for source, seed in zip(given, settings.seeds, strict=True)
+    ]
+    by_seed = dict(zip(settings.seeds, _done(tasks, jobs, _told(progress, chosen)), strict=True))
+    results = [{seed: by_seed[seed][place] for seed in settings.seeds} for place in range(len(chosen))]
+    rows = tuple(_summarised(m, of_method, _succeeded(results[0])) for m, of_method in zip(chosen, results, strict=True))
     comparison = Comparison(first.name, tuple(settings.seeds), settings, rows)
     if root:
         RunFolder(root).write_json("comparison.json", comparison.as_dict())
     return comparison
 
 
-def _one_seed(
-    federation: Federation,
-    methods: Sequence[Method],
-    training: TrainingSettings,
-    seed: int,
-    folder: Path | None,
-    progress: CompareProgress | None,
-) -> list[Result | str]:
-    """Every method on one seed's federation, the reference first; what went wrong in place of a result that failed."""
-
-    entries = [
-        Entry(method, folder / folder_name(method) if folder else None, _bound(progress, method, seed)) for method in methods
-    ]
-    results = run_together(federation, entries, training, seed, resume=folder is not None, first_is_reference=True)
-    reference = results[0]
-    if not isinstance(reference, Result):
-        raise reference
-    told: list[Result | str] = [reference]
-    for method, result in zip(methods[1:], results[1:], strict=True):
-        told.append(result if isinstance(result, Result) else str(result))
-        if progress and not isinstance(result, Result):
-            progress(method, seed, "training", training.rounds, training.rounds)
-    return told
+def _done(tasks: Sequence[SeedTask], jobs: int, heard: Callable[[Any], None]) -> list[list[Result | str]]:
+    """The seeds one after the other, or in processes, with the same results."""
+    if jobs > 1:
+        reason = why_not_apart(tasks)
+        if reason is None:
+            return in_processes(tasks, jobs, heard)
+        logger.warning("The seeds run one after the other: they cannot be sent to other processes (%s).", reason)
+    return [task(heard) for task in tasks]
 
 
-def _federation(given: Federation | Callable[[int], Federation] | None, settings: CompareSettings, seed: int) -> Federation:
-    if given is None:
-        return load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
-    return given if isinstance(given, Federation) else given(seed)
+def _told(progress: CompareProgress | None, methods: Sequence[Method]) -> Callable[[Any], None]:
+    def heard(message: tuple[int, int, str, int, int]) -> None:
+        place, seed, stage, done, total = message
+        if progress:
+            progress(methods[place], seed, stage, done, total)
+
+    return heard
 
 
 def _succeeded(by_seed: Mapping[int, Result | str]) -> dict[int, Result]:
     return {seed: result for seed, result in by_seed.items() if isinstance(result, Result)}
-
-
-def folder_name(method: Method) -> str:
-    """A method as a folder name: `udj-theory=rawls-beta=5`."""
-    text = "-".join([method.name, *(f"{key}={value}" for key, value in method.params.items() if value is not None)])
-    plain = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
-    if plain == text and len(text) <= 100:
-        return text
-    # Two methods must not share a folder because their names were shortened or had odd characters.
-    return f"{plain[:80]}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
-
-
-def _bound(progress: CompareProgress | None, method: Method, seed: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda stage, done, total: progress(method, seed, stage, done, total)
 
 
 def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> Path:
@@ -245,11 +223,16 @@ def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], re
             )
         old = folder.read_settings("comparison")
         names = {"comparison": "settings", "methods": "methods", "from_python": "data or methods"}
-        changed = [name for key, name in names.items() if old.get(key) != about[key]]
+        changed = [name for key, name in names.items() if _that_matters(old.get(key)) != _that_matters(about[key])]
         if changed:
             raise StorageError(f"{folder.path} was started with other {' and '.join(changed)}; resume it with the same")
         return folder.path
     return RunFolder.create(out, about, versions()).path
+
+
+def _that_matters(about: Any) -> Any:
+    """What was chosen, without what changes no number: how many cores and processes do the work."""
+    return {k: v for k, v in about.items() if k not in ("jobs", "workers")} if isinstance(about, dict) else about
 
 
 def _known(value: float) -> float | None:

@@ -87,6 +87,8 @@ class CompareSettings(DataSettings, TrainingSettings):
         Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7 (one alone: 7,)"),
     ] = [0, 1, 2, 3, 4]
 
+    jobs: Annotated[int, Field(ge=0, description="processes that share the seeds (0: one for each core)")] = 1
+
     @field_validator("methods", mode="before")
     @classmethod
     def _methods_from_text(cls, value: Any) -> Any:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class UdjflError(Exception):
@@ -28,6 +29,9 @@ class SettingsError(UdjflError, ValueError):
     def __init__(self, mistakes: str | Sequence[str]) -> None:
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
         super().__init__("\n".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # so that it can come back from another process as it was
+        return type(self), (self.mistakes,)
 
 
 class NotDefinedError(SettingsError):
@@ -45,6 +49,9 @@ class ReportError(UdjflError, ValueError):
         self.client, self.field, self.problem, self.round = client, field, problem, round
         where = "" if round is None else f" in round {round}"
         super().__init__(f"client {client!r}{where}: {field} {problem}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.client, self.field, self.problem, self.round)
 
 
 class DivergedError(UdjflError):

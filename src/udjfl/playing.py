@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from udjfl.engine import LocalResult
-from udjfl.errors import DivergedError, ReportError
+from udjfl.errors import DivergedError, NotDefinedError, ReportError
 from udjfl.history import History, Record, RunFolder
 from udjfl.rounds import Loop, Opened, Server, evaluate
 
 Progress = Callable[[str, int, int], None]
+# What can stop one method of several without touching the others.
+Failure = DivergedError | ReportError | NotDefinedError
+FAILURES = (DivergedError, ReportError, NotDefinedError)
 
 
 @dataclass
@@ -23,7 +26,7 @@ class Player:
     folder: RunFolder | None
     progress: Progress | None
     notes: list[str]
-    failure: DivergedError | ReportError | None = None
+    failure: Failure | None = None
 
     @property
     def rounds(self) -> int:
@@ -66,7 +69,7 @@ def _one_round(players: Sequence[Player]) -> None:
     for place, (player, half) in enumerate(opened):
         try:
             player.server, records[place] = player.loop.finish(player.server, half, results[place])
-        except (DivergedError, ReportError) as error:
+        except FAILURES as error:
             player.failure = error
     done = [place for place, (player, _) in enumerate(opened) if player.failure is None]
     seen = [place for place in done if opened[place][0].loop.is_evaluated(opened[place][0].server.round)]
@@ -81,7 +84,7 @@ def _one_round(players: Sequence[Player]) -> None:
 def _begun(player: Player) -> Opened | None:
     try:
         return player.loop.begin(player.server)
-    except (DivergedError, ReportError) as error:
+    except FAILURES as error:
         player.failure = error
         return None
 

@@ -19,7 +19,7 @@ from torch import nn
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import Engine, check_device, choose, one_thread
-from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError, StorageError
+from udjfl.errors import DataError, NotDefinedError, ReportError, SettingsError, StorageError
 from udjfl.history import History, RunFolder, packed, write_whole
 from udjfl.methods import Method, Setup, parse_method
 from udjfl.methods.reports import number_problem
@@ -34,15 +34,13 @@ from udjfl.models import (
     to_vector,
     trainable,
 )
-from udjfl.playing import Player, Progress, play
+from udjfl.playing import Failure, Player, Progress, play
 from udjfl.result import Result, final_metrics, summary
 from udjfl.rounds import Loop, Server, evaluate
 from udjfl.seeds import torch_stream
 from udjfl.uncertainty import Uncertainty, measure
 
 logger = logging.getLogger("udjfl")
-# What can stop one method of several without touching the others.
-Failure = DivergedError | ReportError | NotDefinedError
 
 
 def simulate(
@@ -246,12 +244,12 @@ def _begun(
     plain: nn.Module,
 ) -> Beginning | NotDefinedError:
     try:
-        return _beginning(federation, method, settings, seed, model, plain)
+        return beginning(federation, method, settings, seed, model, plain)
     except NotDefinedError as error:
         return error
 
 
-def _beginning(
+def beginning(
     federation: Federation,
     method: Method,
     settings: TrainingSettings,
@@ -277,7 +275,7 @@ def _beginning(
     )
     server = Server(0, setup.model, buffers_to_vector(module), method.init(setup))
     if len(server.buffers) and method.served(server.state, server.vector) is not None:
-        raise SettingsError(
+        raise NotDefinedError(
             f"model: has buffers (such as batch norm's), and {method.title} trains several models, which cannot share them; "
             "use a model without"
         )
