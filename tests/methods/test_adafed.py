@@ -251,3 +251,10 @@ def test_whoever_reports_is_all_there_is():
 def test_bad_parameters_are_refused(name, value):
     with pytest.raises(SettingsError, match=rf"adafed: .*{name}"):
         AdaFed(**{name: value})
+
+
+def test_a_ridge_may_send_a_client_with_a_small_loss_uphill():
+    """The example in the docstring: updates that nearly cancel. As published the step is downhill for both."""
+    reports = reports_of([[1.0, 0.0], [-1.0, 0.05]], [2.0, 0.1])
+    close(notes_of(AdaFed(), reports)["slope"], (0.223, -0.174), atol=1e-3)
+    close(notes_of(AdaFed(ridge=0.0), reports)["slope"], (0.0476, 0.0024), atol=1e-4)

@@ -171,6 +171,27 @@ def test_losses_of_zero():
 # --- state ---
 
 
+def test_who_comes_late_counts_as_if_it_had_not_improved():
+    rule = AdaFedAdam(alpha=1.0)
+    state = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2)))
+    for t, loss in enumerate([1.0, 0.5], start=1):
+        alone = Reports(["a"], [[1.0, 0.0]], [loss], [1], round=t, extras={"gradient_norms": torch.tensor([1.0])})
+        state, _, _ = rule.aggregate(state, alone)
+    # a's loss fell to 1/100 of its first; b's is its first: 1/100 : 1 at equal sizes.
+    _, _, notes = rule.aggregate(state, two_clients(losses=[0.01, 0.01], sizes=[1, 1], round=3))
+    close(notes["relative_loss"], [0.01, 1.0])
+    close(notes["weight"], [0.01 / 1.01, 1 / 1.01])
+
+
+def test_a_first_loss_near_zero_counts_as_a_thousandth_of_the_largest():
+    # b starts at 1e-9. With a loss of 0.004 later it would count 4 million times; beside a's 4 it is 1e-3 * 4 that counts.
+    rule = AdaFedAdam()
+    state, _, notes = first_round(rule, two_clients(losses=[4.0, 1e-9], sizes=[1, 1]))
+    assert state["first_losses"].tolist() == [4.0, 1e-9]
+    _, _, notes = rule.aggregate(state, two_clients(losses=[4.0, 0.004], sizes=[1, 1], round=2))
+    close(notes["relative_loss"], [1.0, 1.0])
+
+
 def test_first_losses_are_kept_by_place():
     rule = AdaFedAdam()
     state = rule.init(Setup(["a", "b", "c", "d"], torch.ones(4), torch.zeros(2)))

@@ -348,6 +348,52 @@ def test_a_client_loses_its_reputation_by_reports_not_by_absence():
     close(state["reputation"], (0.5, 0.0, 0.0))  # the one who reported, of two who are left
 
 
+def test_who_comes_late_is_not_expelled_for_it():
+    # With c = 0 the newcomer would have 0.2/3 beside the others' 0.8/3 + 0.2/3: below a third of the mean.
+    rule = CFFL()
+    state, _, _ = rule.aggregate(start(rule, 3), reports_of([[0.0] * 3] * 2, [0.9, 0.9]))
+    assert state["reported"].tolist() == [1, 1, 0]
+    state, _, _ = rule.aggregate(state, reports_of([[0.0] * 3] * 3, [0.9] * 3, round=2))
+    assert state["reputable"].tolist() == state["reported"].tolist() == [1, 1, 1]
+    close(state["reputation"], [1 / 3] * 3)
+
+
+@EXAMPLES
+@given(
+    attendance=st.lists(st.sets(st.integers(0, 4), min_size=1), min_size=1, max_size=8),
+    alpha=st.sampled_from([1e-6, 2.0, 5.0]),
+    memory=st.sampled_from([0.0, 0.8, 0.99]),
+)
+def test_clients_that_are_alike_stay_reputable_whenever_they_come(attendance, alpha, memory):
+    rule = CFFL(alpha=alpha, memory=memory)
+    state = start(rule, 5)
+    for t, present in enumerate(map(sorted, attendance), start=1):
+        ids = [f"c{place}" for place in present]
+        reports = reports_of([[0.0] * 3] * len(present), [0.9] * len(present), ids=ids, positions=present, round=t)
+        state, _, _ = rule.aggregate(state, reports)
+        seen = state["reported"] == 1
+        assert state["reputable"].all()
+        close(state["reputation"][seen], [1 / 5] * int(seen.sum()))
+
+
+def test_absent_clients_get_their_share_of_what_is_left():
+    # Four with 1/4 each; of c0, c1 and c3, c3 is dropped. Three are left, with 1/3 each: c2 too, which was away.
+    rule = CFFL(**{**HAND, "alpha": 10.0})
+    state, _, _ = rule.aggregate(start(rule, 4), reports_of([[0.0] * 3] * 4, [0.5] * 4))
+    reports = reports_of([[0.0] * 3] * 3, [0.9, 0.9, 0.0], ids=["c0", "c1", "c3"], positions=[0, 1, 3], round=2)
+    state, _, _ = rule.aggregate(state, reports)
+    assert state["reputable"].tolist() == [1, 1, 1, 0]
+    close(state["reputation"], [1 / 3, 1 / 3, 1 / 3, 0])
+
+
+def test_without_validation_data_it_says_what_reputations_are_measured_on():
+    setup = Setup(["c0"], torch.ones(1), torch.zeros(3), has_validation=False)
+    _, note = CFFL().notes(setup)
+    assert "all clients' training data taken together" in note
+    assert "validation=(x, y)" in note
+    assert len(CFFL().notes(Setup(["c0"], torch.ones(1), torch.zeros(3)))) == 1
+
+
 # --- what is refused, and files ---
 
 

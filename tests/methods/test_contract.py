@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import DivergedError, ReportError, SettingsError
 from udjfl.methods import ALIASES, METHODS, UDJ, Method, Reports, Setup, method
 from udjfl.methods.base import EXTRAS
 from udjfl.methods.udj import StepRule
@@ -316,6 +316,78 @@ def test_nothing_given_is_modified(case):
     rule.aggregate(state, reports)
     assert same(state, state_before)
     assert same({name: getattr(reports, name) for name in columns} | dict(reports.extras), before)
+
+
+@every_case
+def test_the_step_and_the_state_share_no_memory(case):
+    # Whoever subtracts the step in place, or scales it, must not change what the method remembers.
+    rule = case.build()
+    reports = build_reports(rule, random_values(3, 4))
+    before = rule.init(Setup.of(reports))
+    after, step, _ = rule.aggregate(before, reports)
+    assert step.data_ptr() not in {value.data_ptr() for value in (*before.values(), *after.values(), reports.deltas)}
+
+
+ATTENDANCE = ([0, 1], [1, 2, 5], [3], [0, 1, 2, 3, 4, 5], [4, 5], [0, 3], [5])  # of six; one after another, and all at once
+
+
+@every_case
+def test_clients_may_come_and_go(case):
+    rule = case.build()
+    everyone = build_reports(rule, random_values(6, 4), round=1)
+    state = start = rule.init(Setup.of(everyone))
+    for t, rows in enumerate(ATTENDANCE, start=1):
+        rows = list(range(6)) if case.name == "effl" else rows  # which is defined for everybody only
+        reports = build_reports(rule, random_values(6, 4, seed=t), rows=rows, positions=rows, round=t)
+        try:
+            state, step, diagnostics = rule.aggregate(state, reports)
+        except SettingsError:
+            assert case.can_turn, "only a rule that is no bound may refuse"
+            continue
+        assert state.keys() == start.keys()
+        for name, value in state.items():
+            assert (value.shape, value.dtype) == (start[name].shape, start[name].dtype), name
+            assert torch.isfinite(value).all(), name
+        assert torch.isfinite(step).all()
+        for name, value in diagnostics.items():
+            assert value.shape in ((), (len(rows),)), name
+            assert torch.isfinite(value).all(), name
+        assert same(load(save({name: value.contiguous() for name, value in state.items()})), state)
+
+
+@every_case
+def test_updates_too_long_to_be_squared_are_refused_in_words(case):
+    rule = case.build()
+    values = random_values(3, 4)
+    values["deltas"] = [[1e160 * number for number in row] for row in values["deltas"]]
+    reports = build_reports(rule, values)
+    try:
+        state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    except DivergedError:
+        with pytest.raises(DivergedError, match="too long to be squared"):
+            run(case, reports)
+        return
+    assert all(torch.isfinite(value).all() for value in (step, *state.values(), *diagnostics.values()))
+
+
+NUMBERS = [
+    (name, parameter)
+    for name in sorted({*METHODS, *ALIASES} - {"udj"})
+    for parameter, value in method(name).params.items()
+    if (value is None or type(value) in (int, float)) and parameter not in ("models", "groups")  # many models take memory
+]
+
+
+@pytest.mark.parametrize(("name", "parameter"), NUMBERS)
+def test_an_absurd_parameter_is_refused_or_does_no_harm(name, parameter):
+    for value in (1e308, -1e308, 1e30, 1e-308, 1e-310, 10**9):
+        try:
+            rule = method(name, **{parameter: value})
+            reports = build_reports(rule, random_values(4, 5))
+            state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
+        except SettingsError:
+            continue
+        assert all(torch.isfinite(found).all() for found in (step, *state.values(), *diagnostics.values())), value
 
 
 @every_case

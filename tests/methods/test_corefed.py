@@ -130,7 +130,7 @@ def test_sizes_are_needed_only_for_weights_by_size():
     [
         ({"M": 0}, "M: .*greater than 0"),
         ({"M": float("inf")}, "M: .*finite"),
-        ({"epsilon": 0}, "epsilon: .*greater than 0"),
+        ({"epsilon": 0}, "epsilon: .*greater than or equal to"),
         ({"epsilon": 4}, "epsilon is 4; it must be below M, which is 3"),
         ({"step": "published"}, "step: .*paper"),
         ({"weights": "sizes"}, "weights: .*'size'"),

@@ -220,11 +220,19 @@ def test_partial_participation_is_refused(changes):
         EFFL().init(setup(**changes))
 
 
+def test_a_round_without_some_client_is_refused():
+    # Its report was excluded: nobody knew before round 1 that it would be.
+    state = EFFL().init(setup())
+    state, _, _ = EFFL().aggregate(state, reports_of(AXES, [1.0, 3.0]))
+    with pytest.raises(SettingsError, match=r"effl: .*in round 2 only 1 of 2 .*on_bad_report"):
+        EFFL().aggregate(state, reports_of(AXES[:1], [1.0], round=2))
+
+
 def test_state_keeps_its_shape():
     start = EFFL().init(setup())
     after, _, _ = EFFL().aggregate(start, reports_of(AXES, [1.0, 3.0]))
-    assert start.keys() == after.keys() == {"stage"}
-    assert (start["stage"].shape, start["stage"].dtype) == (after["stage"].shape, after["stage"].dtype)
+    assert start.keys() == after.keys() == {"stage", "clients"}
+    assert all((start[name].shape, start[name].dtype) == (after[name].shape, after[name].dtype) for name in start)
     assert (int(start["stage"]), int(after["stage"])) == (0, 2)
 
 

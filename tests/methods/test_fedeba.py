@@ -134,6 +134,9 @@ def test_it_says_when_the_angle_can_never_be_reached():
     assert "never aligns gradients" in note
     assert FedEBA(theta=44.0).notes(setup) == []
     assert FedEBA(theta=45.0).notes(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(1))) == []
+    # Of four clients two are asked in a round, and it is their losses that the angle is of.
+    (note,) = FedEBA(theta=45.0).notes(Setup(list("abcd"), torch.ones(4), torch.zeros(1), participation=0.5))
+    assert "the 2 clients of a round are at most 45 degrees" in note
 
 
 # --- identities ---

@@ -182,7 +182,9 @@ def test_state_is_saved_as_it_is():
 # --- what is refused ---
 
 
-@pytest.mark.parametrize(("name", "value"), [("models", 0), ("models", 1.5), ("temperature", 0.0), ("temperature", math.inf)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("models", 0), ("models", 1.5), ("temperature", 0.0), ("temperature", 1e-7), ("temperature", math.inf)]
+)
 def test_nonsense_is_refused(name, value):
     with pytest.raises(SettingsError, match=name):
         Focus(**{name: value})

@@ -102,12 +102,22 @@ def test_left_out_fields_are_nan_and_the_rest_has_defaults():
 
 
 def test_later_changes_to_what_was_given_do_not_reach_it():
-    deltas, losses = torch.ones(2, 2), np.array([0.5, 0.25])
-    made = reports(deltas=deltas, losses=losses)
-    deltas.zero_()
-    losses[:] = 9
+    deltas, losses, sizes = np.ones((2, 2)), np.array([0.5, 0.25]), torch.tensor([4.0, 5.0], dtype=torch.float64)
+    made = reports(deltas=deltas, losses=losses, sizes=sizes)
+    for given in (deltas, losses, sizes):
+        given[:] = 9
     assert made.deltas.tolist() == [[1, 1], [1, 1]]
     assert made.losses.tolist() == [0.5, 0.25]
+    assert made.sizes.tolist() == [4, 5]
+
+
+def test_a_table_in_order_is_not_copied():
+    deltas, gradients = torch.ones(2, 2), torch.ones(2, 2)
+    made = Reports(["a", "b"], deltas, extras={"gradients": gradients})
+    assert made.deltas.data_ptr() == deltas.data_ptr()
+    assert made.extras["gradients"].data_ptr() == gradients.data_ptr()
+    turned = Reports(["b", "a"], torch.tensor([[1.0], [2.0]]))
+    assert turned.deltas.tolist() == [[2], [1]]
 
 
 def test_reports_are_frozen():

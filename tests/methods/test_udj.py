@@ -69,7 +69,7 @@ def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
     torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300)
 
 
-# --- hand-worked: METHODS.md 19.1, e the exponent, w = u^gamma with u = (1/4, 3/4) ---
+# --- hand-worked: the paper's rule as printed, e the exponent, w = u^gamma with u = (1/4, 3/4) ---
 #
 #   Delta_i = e w H^(e-1) D_i      h_i = e w (L H^(e-1) + (e-1) H^(e-2) |D_i|^2)      D_i = L delta_i
 #   step = sum Delta_i / sum h_i

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from udjfl.methods._blocks import dots, lengths
+
 # What is left of an update after cancellation counts as nothing below this share of the update: it is rounding error.
 NEGLIGIBLE = 1e-6
 # A target similarity of 1 cannot be reached by a finite step.
@@ -56,12 +58,12 @@ def turned(gram: Tensor, order: Tensor, targets: Tensor | None = None, kept: Ten
 
 def cosines(gram: Tensor) -> Tensor:
     """[m, m] the cosine of every pair; 0 where one of the two is zero."""
-    lengths = gram.diagonal().sqrt()
-    products = lengths[:, None] * lengths
+    sizes = gram.diagonal().sqrt()
+    products = sizes[:, None] * sizes
     return torch.where(products > 0, gram / products, 0.0).clamp(-1, 1)
 
 
 def alignments(updates: Tensor, step: Tensor) -> Tensor:
     """[m] the cosine of each update with the step: below 0, the step leads away from where that client wants to go."""
-    products = updates.norm(dim=1) * step.norm()
-    return torch.where(products > 0, updates @ step / products, 0.0).clamp(-1, 1)
+    products = lengths(updates) * step.norm()
+    return torch.where(products > 0, dots(updates, step) / products, 0.0).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""AdaFed: a direction downhill for every client, steeper for the clients whose loss is larger.
+"""AdaFed: a direction downhill for every client where there is one, steeper for the clients whose loss is larger.
 
 Hamidi, Yang. AdaFed: Fair Federated Learning via Adaptive Common Descent Direction. TMLR 2024, arXiv:2401.04993.
 
@@ -15,12 +15,15 @@ the shortest sum_k c_k g_k with <phi, c> = 1. Deviations:
 ridge      ours: (G G' + ridge * mean |g_k|^2 * I)^-1. Updates that nearly depend on one another, as those of similar clients do
            or of more clients than the model has numbers, make d vanish far from any goal; two clients with one gradient and
            two losses ask for the impossible. A ridge leads from there towards the average with weights phi_k, and its only
-           resting points are those of sum_k f_k^(1+gamma). The equation above then holds nearly; with ridge = 0 exactly.
+           resting points are those of sum_k f_k^(1+gamma). The equation above then holds nearly, with ridge = 0 exactly. Nearly
+           is not always downhill: where updates almost cancel, a client with a small loss may be sent uphill. For updates
+           (1, 0) and (-1, 0.05) and losses 2 and 0.1 the slopes are 0.223 and -0.174; with ridge = 0, 0.048 and 0.0024.
 step       "paper" steps by server_lr * d, which is g / f^gamma for a single client and so grows without limit as losses fall
            (here up to a million times, no further). "scaled", the default and ours, is d times the mean of the phi_k: the unit
            of the losses cancels, and clients that are alike step as in FedAvg. "mean" gives d the length of the plain mean of
            the g_k: faster, but it does not come to rest.
 normalise  unit g_k in place of g_k. Two of the three codes do; that the paper does not is recalled.
+gamma      1 is the default of those third-party codes. The UDJ-FL paper did not run AdaFed, so there is no searched range.
 
 gamma = 0 asks for the same slope for all. A client with loss 0 and gamma > 0 is only kept from rising; if all are at 0 there is
 no step. A client with g_k = 0 is left out. Under partial participation all of this is over the clients that report.
@@ -34,6 +37,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods import _blocks
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
 
 LARGEST_FACTOR = 1e6  # of the paper's step, 1 / f^gamma
@@ -47,42 +51,45 @@ class AdaFed(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Hamidi & Yang, TMLR 2024, arXiv:2401.04993"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Step downhill for every client at once, and faster for those whose loss is larger."
+    idea: ClassVar[str] = (
+        "Step downhill for every client at once where that is possible, and faster for those whose loss is larger."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     gamma: Annotated[float, Field(ge=0, le=100, description="how much steeper for larger losses; 0: the same for all")] = 1.0
-    ridge: Annotated[float, Field(ge=0, description="keeps similar clients from stalling the step; 0: as published")] = 0.01
+    ridge: Annotated[
+        float, Field(ge=0, le=1e12, description="keeps similar clients from stalling the step; 0: as published")
+    ] = 0.01
     step: Annotated[
         Literal["scaled", "mean", "paper"],
         Field(description="length of the step: free of the losses' unit, that of the mean update, or as published"),
     ] = "scaled"
     normalise: Annotated[bool, Field(description="give all updates the same length first")] = False
-    server_lr: Annotated[float, Field(gt=0, description="multiplies the step")] = 1.0
+    server_lr: Annotated[float, Field(gt=0, le=1e6, description="multiplies the step")] = 1.0
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
-        deltas = reports.deltas.to(torch.float64)
+        deltas = reports.deltas
         coefficients = torch.zeros(len(reports), dtype=torch.float64)
-        moving = deltas.norm(dim=1) > 0
+        moving = _blocks.lengths(deltas) > 0
         if moving.any():
-            coefficients[moving] = self._coefficients(deltas[moving], reports.losses[moving])
+            coefficients[moving] = self._coefficients(deltas, moving, reports.losses[moving])
             if self.step == "mean":
-                length = (coefficients @ deltas).norm()
-                coefficients *= deltas.mean(dim=0).norm() / length if length > 0 else 0.0
+                length = _blocks.combination(coefficients, deltas).norm()
+                coefficients *= _blocks.mean(deltas).norm() / length if length > 0 else 0.0
         coefficients *= self.server_lr
-        return state, weighted_sum(coefficients, reports.deltas), diagnostics(deltas, coefficients)
+        return state, weighted_sum(coefficients, deltas), diagnostics(deltas, coefficients)
 
-    def _coefficients(self, g: Tensor, f: Tensor) -> Tensor:
-        """Those of the updates in the direction, for clients that move."""
+    def _coefficients(self, deltas: Tensor, moving: Tensor, f: Tensor) -> Tensor:
+        """Those of the updates in the direction, for the clients that move; f are their losses."""
         # phi less its largest, in logarithms: no power can overflow. A loss of 0 stays 0, but 0^0 is 1.
         log_phi = self.gamma * f.clamp_min(1e-300).log() if self.gamma else torch.zeros_like(f)
         phi = torch.where((f > 0) | (self.gamma == 0), (log_phi - log_phi.max()).exp(), 0.0)
         if not phi.any():
             return phi
-        inverse = 1 / g.norm(dim=1) if self.normalise else torch.ones_like(f)
-        g = g * inverse[:, None]
-        gram = g @ g.T
+        inverse = 1 / _blocks.lengths(_blocks.columns(deltas, moving)) if self.normalise else torch.ones_like(f)
+        gram = _blocks.gram(block * inverse[:, None] for block in _blocks.columns(deltas, moving))
         ridge = (self.ridge + SMALLEST_RIDGE) * gram.diagonal().mean()
         a = torch.linalg.solve(gram + ridge * torch.eye(len(f), dtype=torch.float64), phi)
         scale = (-log_phi.max()).exp().clamp_max(LARGEST_FACTOR) if self.step == "paper" else phi.mean()
@@ -92,8 +99,8 @@ class AdaFed(Method):
 
 def diagnostics(deltas: Tensor, coefficients: Tensor) -> Diagnostics:
     """Per client: share of the step (projected on it, sums to 1), factor of its update, slope of its loss along the step."""
-    step = coefficients @ deltas
+    step = _blocks.combination(coefficients, deltas)
     length = step.norm()
-    slope = deltas @ step / length if length > 0 else torch.zeros_like(coefficients)
+    slope = _blocks.dots(deltas, step) / length if length > 0 else torch.zeros_like(coefficients)
     share = coefficients * slope / length if length > 0 else torch.zeros_like(coefficients)
     return {"weight": share, "coefficient": coefficients, "slope": slope, "step_length": length}

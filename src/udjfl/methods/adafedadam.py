@@ -19,8 +19,11 @@ After one plain gradient step of each client U_i = gr_i and C = 1: Adam on the w
 
 Paper and code differ in I_i (above); the paper's is the default. The code also leaves the factor C out of the first six steps:
 warm_up=6. Deviations of ours:
-- gr_i is the gradient of all training data; the authors take one batch of about 512 examples.
+- gr_i is the gradient of all training data, in evaluation mode (no dropout); the authors take one batch of about 512 examples
+  in training mode.
 - F_i(first) is the client's loss when it first takes part. With everybody in every round that is the loss at the initial model.
+  One who comes late so counts as if it had not improved, I_i = 1, and by far the most beside others that have.
+- F_i(first) counts as at least a thousandth of the largest of them: nearly 0, it would make the client's weight nearly 1 later.
 - C is kept at or above 0.1: below 0 the averages would run backwards (the code does not guard it).
 - A client without update or gradient has no eta'_i: it counts with U_i = 0, C_i = 1. If all are such, nothing changes.
 Partial participation: weights over the clients that report; first losses of the others are kept as they are.
@@ -36,9 +39,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods import _blocks
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
 SMALLEST_LOSS = 1e-10
+SMALLEST_FIRST_LOSS = 1e-3  # of the largest first loss
 SMALLEST_CERTAINTY = 0.1
 EPSILON = 1e-8
 
@@ -58,7 +63,7 @@ class AdaFedAdam(Method):
     weights: Annotated[
         Literal["paper", "code"], Field(description="paper: loss relative to the client's first; code: the loss itself")
     ] = "paper"
-    server_lr: Annotated[float, Field(gt=0, description="learning rate of the server's Adam")] = 1e-3
+    server_lr: Annotated[float, Field(gt=0, le=1e6, description="learning rate of the server's Adam")] = 1e-3
     beta1: Annotated[float, Field(ge=0, lt=1, description="how much of the mean gradient a step keeps")] = 0.9
     beta2: Annotated[float, Field(ge=0, lt=1, description="how much of the mean squared gradient a step keeps")] = 0.999
     warm_up: Annotated[
@@ -76,22 +81,23 @@ class AdaFedAdam(Method):
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", "sizes", "gradient_norms")
-        deltas, slopes = reports.deltas.to(torch.float64), reports.extras["gradient_norms"].to(torch.float64)
-        lengths = deltas.norm(dim=1)
+        slopes, lengths = reports.extras["gradient_norms"].to(torch.float64), _blocks.lengths(reports.deltas)
         usable = (lengths > 0) & (slopes > 0)
         C_i = torch.where(usable, lengths.log() - slopes.log() - math.log(reports.lr) + 1, 1.0)
 
         losses, first = reports.losses.clamp_min(SMALLEST_LOSS), state["first_losses"].clone()
         seen = first[reports.positions]
         first[reports.positions] = torch.where(seen > 0, seen, losses)
-        I = losses / first[reports.positions] if self.weights == "paper" else losses  # noqa: E741 - the paper's symbol
+        relative = losses / first.clamp_min(SMALLEST_FIRST_LOSS * float(first.max()))[reports.positions]
+        I = relative if self.weights == "paper" else losses  # noqa: E741 - the paper's symbol
         omega = (reports.sizes.log() + self.alpha * I.log()).softmax(dim=0)
 
         C = (omega @ C_i).clamp_min(SMALLEST_CERTAINTY)
-        state, step = {**state, "first_losses": first}, torch.zeros_like(deltas[0])
+        state, step = {**state, "first_losses": first}, torch.zeros_like(state["mean"])
         if usable.any():
-            state, step = self._adam(state, (omega * torch.where(usable, slopes / lengths, 0.0)) @ deltas, C)
-        notes = {"weight": omega, "relative_loss": losses / first[reports.positions], "certainty": C_i, "certainty_used": C}
+            factors = omega * torch.where(usable, slopes / lengths, 0.0)
+            state, step = self._adam(state, _blocks.combination(factors, reports.deltas), C)
+        notes = {"weight": omega, "relative_loss": relative, "certainty": C_i, "certainty_used": C}
         return state, step.to(reports.deltas.dtype), notes
 
     def _adam(self, state: State, g: Tensor, C: Tensor) -> tuple[State, Tensor]:

@@ -50,7 +50,7 @@ class AFL(Method):
 
     lr_lambda: Annotated[
         float,
-        Field(ge=0, description="how fast weight moves to large losses (not searched in the UDJ-FL paper: 0.1)"),
+        Field(ge=0, le=1e6, description="how fast weight moves to large losses (not searched in the UDJ-FL paper: 0.1)"),
     ] = 0.1
     order: Annotated[
         Literal["update_first", "step_first"], Field(description="whether the weights move before or after a round uses them")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from udjfl.config import sentences
 from udjfl.errors import SettingsError
+from udjfl.methods._blocks import weighted_sum
 from udjfl.methods.reports import EXTRAS, Reports
 
 State = dict[str, Tensor]
@@ -119,9 +120,9 @@ class Method(ABC):
     grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
     idea           what it does, in one sentence
     cost           what it takes beyond FedAvg, for K clients that report of N, and D numbers in the model
-    needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send (the simulator, which
-                   has everything at hand, fills in losses, steps and uncertainties for every method; what is in `EXTRAS`
-                   is computed only if it is declared here)
+    needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send. The simulator fills in
+                   steps, uncertainties and a loss for every method; the loss of the received model, and what is in `EXTRAS`,
+                   are computed only if they are declared here
     needs_groups   the same, but only where the federation has a sensitive attribute
     probes         what of `EXTRAS`, and losses, it must know before clients train, for `plan`
     global_model   whether there is one model for everybody, so that "global accuracy" means something
@@ -223,11 +224,6 @@ class Method(ABC):
     def label(self) -> str:
         """A short name for tables: the title and the parameters that differ from their defaults."""
         return f"{self.title} ({self.changed_text})" if self.changed_text else self.title
-
-
-def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
-    """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
-    return (weights.to(torch.float64) @ rows.to(torch.float64)).to(rows.dtype)
 
 
 __all__ = [

@@ -26,21 +26,25 @@ Deviations. Where the authors' code downloads everything at q_j = 0 (an empty in
 lets all coordinates that tie with the last one through, and clipping makes many ties; here the counts are exact: uploads
 that tie are told apart by the change before clipping, downloads by their place. At least one coordinate is uploaded.
 If every v_j is 0 the shares are equal. sinh is taken in logarithms, so no alpha overflows.
-The random order depends on the round alone. Our extension to partial participation: of R, those K that report share K/|R| of
-the reputation among themselves, others keep theirs; nobody is dropped, and no model changes, in absence. With everybody
-present that is the rule above.
+The random order depends on the round alone. Where the server has no validation data, what all clients train on is used in its
+place, taken together. Our extension to partial participation: of R, those K that report share K/|R| of the reputation among
+themselves, others keep theirs, and their share of what is left when somebody is dropped. Who reports for the first time after
+others have starts from the mean, c_j = 1/|R|. Nobody is dropped, and no model changes, in absence. With everybody present that
+is the rule above.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Served, Setup, State, parameters, weighted_sum
+from udjfl.methods._blocks import columns, combination, spans
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Served, Setup, State, parameters
 from udjfl.seeds import torch_stream
 
 # A whole number that a product of shares misses by rounding is still that number; so is a threshold.
@@ -81,31 +85,40 @@ class CFFL(Method):
             "models": setup.model.repeat(len(setup), 1),
             "reputation": torch.zeros(len(setup), dtype=torch.float64),
             "reputable": torch.ones(len(setup), dtype=torch.int64),
+            "reported": torch.zeros(len(setup), dtype=torch.int64),
             "sizes": setup.sizes.to(torch.float64).clone(),
         }
 
-    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - the same for every federation
-        return ["CFFL: each client has a model of its own; global accuracy is that of the server's model, which none receives."]
+    def notes(self, setup: Setup) -> list[str]:
+        said = ["CFFL: each client has a model of its own; global accuracy is that of the server's model, which none receives."]
+        if not setup.has_validation:
+            said.append(
+                "CFFL: the server has no data of its own, so reputations are measured on all clients' training data taken "
+                "together; a federation with validation=(x, y) would measure them better."
+            )
+        return said
 
     def received(self, state: State, positions: Tensor) -> Tensor:
         return state["models"][positions]
 
     def validated(self, state: State, reports: Reports) -> Tensor:
-        update, upload = self._updates(reports)
-        if self.theta == 1:
-            base, change = state["models"][reports.positions], update
-        else:
+        if self.theta < 1:
             reports.require("model")
-            assert reports.model is not None
-            base, change = reports.model, upload
-        return (base.to(torch.float64) + change).to(reports.deltas.dtype)
+        models = torch.empty_like(reports.deltas)
+        for span, update, upload in self._updates(reports):
+            if reports.model is None or self.theta == 1:
+                base, change = state["models"][:, span][reports.positions], update
+            else:
+                base, change = reports.model[span], upload
+            models[:, span] = (base.to(torch.float64) + change).to(models.dtype)
+        return models
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("sizes", "validation_accuracies")
         places = reports.positions
-        c, reputable = self._reputations(state, reports)
+        standing = self._reputations(state, reports)
+        c, reputable = standing["reputation"], standing["reputable"]
         inside = reputable[places].to(torch.float64)
-        update, upload = self._updates(reports)
         largest = float(state["sizes"].max())
 
         weights = inside.clone()
@@ -113,17 +126,19 @@ class CFFL(Method):
             weights *= reports.sizes / reports.sizes.sum()
         elif self.aggregation == "reputation":
             weights *= c[places] / c[places].sum().clamp_min(torch.finfo(torch.float64).tiny)
-        A = weighted_sum(weights, upload)
+        A = combination(weights, (upload for _, _, upload in self._updates(reports)))
 
-        P = A.shape[0]
+        P = len(A)
         earned = c[places] / c.max().clamp_min(torch.finfo(torch.float64).tiny) * reports.sizes / largest
         q = (earned * P + ROUNDING).floor()
-        got = (self._download_rank(A, reports.round) < q[:, None]) * A
+        rank = self._download_rank(A, reports.round)
         own = inside if self.aggregation != "mean" else inside * reports.sizes / largest
 
         models = state["models"].clone()
-        after = models[places].to(torch.float64) + update + got - own[:, None] * upload
-        models[places] = after.to(models.dtype)
+        for span, update, upload in self._updates(reports):
+            part, got = models[:, span], (rank[span] < q[:, None]) * A[span]
+            after = part[places].to(torch.float64) + update + got - own[:, None] * upload
+            part[places] = after.to(part.dtype)
         notes = {
             "weight": weights / weights.sum().clamp_min(torch.finfo(torch.float64).tiny),
             "reputation": c[places],
@@ -131,26 +146,33 @@ class CFFL(Method):
             "downloaded": q / P,
             "threshold": self.coef / reputable.sum().to(torch.float64),
         }
-        return {**state, "models": models, "reputation": c, "reputable": reputable}, (-A).to(reports.deltas.dtype), notes
+        return {**state, "models": models, **standing}, (-A).to(reports.deltas.dtype), notes
 
-    def _updates(self, reports: Reports) -> tuple[Tensor, Tensor]:
-        """[K, P] the clipped changes of the clients' models, and the part of them that is uploaded."""
-        raw = -reports.deltas.to(torch.float64)
-        update = raw.clamp(-self.clip, self.clip)
-        if self.theta == 1:
-            return update, update
-        count = max(1, math.floor(self.theta * raw.shape[1] + ROUNDING))
-        order = raw.abs().sort(dim=1, descending=True, stable=True).indices[:, :count]
-        return update, torch.zeros_like(update).scatter(1, order, update.gather(1, order))
+    def _updates(self, reports: Reports) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """The clipped changes of the clients' models and the part of them that is uploaded, for a span of columns each."""
+        chosen = None if self.theta == 1 else self._uploaded(reports.deltas)
+        for span, deltas in zip(spans(reports.deltas.shape[1]), columns(reports.deltas), strict=True):
+            update = (-deltas).clamp(-self.clip, self.clip)
+            yield span, update, update if chosen is None else torch.where(chosen[:, span], update, 0.0)
 
-    def _reputations(self, state: State, reports: Reports) -> tuple[Tensor, Tensor]:
-        """[N] reputations and who is reputable, after this round's accuracies."""
-        c, reputable = state["reputation"].clone(), state["reputable"].clone()
+    def _uploaded(self, deltas: Tensor) -> Tensor:
+        """[K, P] which coordinates are uploaded: each client's largest."""
+        count = max(1, math.floor(self.theta * deltas.shape[1] + ROUNDING))
+        chosen = torch.zeros(deltas.shape, dtype=torch.bool)
+        for row, delta in zip(chosen, deltas, strict=True):
+            row[delta.abs().sort(descending=True, stable=True).indices[:count]] = True
+        return chosen
+
+    def _reputations(self, state: State, reports: Reports) -> State:
+        """[N] reputations, who is reputable and who has ever reported, after this round's accuracies."""
+        c, reputable, reported = (state[name].clone() for name in ("reputation", "reputable", "reported"))
         here = reputable[reports.positions] == 1
         places = reports.positions[here]
         if not len(places):
-            return c, reputable
+            return {"reputation": c, "reputable": reputable, "reported": reported}
         n_reputable = int(reputable.sum())
+        if reported.any():  # so as not to be below the mean for having come late
+            c[places] = torch.where(reported[places] == 1, c[places], 1 / n_reputable)
         v = reports.extras["validation_accuracies"].to(torch.float64).reshape(-1)[here]
         share = v / v.sum() if v.sum() > 0 else torch.full_like(v, 1 / len(v))
         present = len(places) / n_reputable
@@ -158,9 +180,11 @@ class CFFL(Method):
         new = present * torch.softmax(x + torch.log(-torch.expm1(-2 * x)), dim=0)  # proportional to sinh(x)
         stays = new >= self.coef / n_reputable * (1 - ROUNDING)
         left = n_reputable - int((~stays).sum())
-        c[places] = torch.where(stays, new / new[stays].sum() * (int(stays.sum()) / left), 0.0) if left < n_reputable else new
-        reputable[places] = stays.to(reputable.dtype)
-        return c, reputable
+        if left < n_reputable:
+            c *= n_reputable / left  # what those who left had belongs to all the others, the absent among them
+            new = torch.where(stays, new / new[stays].sum() * (int(stays.sum()) / left), 0.0)
+        c[places], reputable[places], reported[places] = new, stays.to(reputable.dtype), 1
+        return {"reputation": c, "reputable": reputable, "reported": reported}
 
     def _download_rank(self, A: Tensor, round: int) -> Tensor:
         """[P] each coordinate's place in the order in which they are handed out."""
@@ -168,7 +192,9 @@ class CFFL(Method):
             order = torch.randperm(len(A), generator=torch_stream(0, "cffl download", round))
         else:
             order = A.abs().sort(descending=True, stable=True).indices
-        return order.argsort()
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(A))
+        return rank
 
     def served(self, state: State, model: Tensor) -> Served:  # noqa: ARG002 - nobody uses the server's
         return Served(state["models"], torch.eye(len(state["models"]), dtype=torch.float64))

@@ -44,9 +44,9 @@ class CoreFed(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     M: Annotated[
-        float, Field(gt=0, description="utility is M minus the loss (the value is ours; not run in the UDJ-FL paper)")
+        float, Field(gt=0, le=1e6, description="utility is M minus the loss (the value is ours; not run in the UDJ-FL paper)")
     ] = 3.0
-    epsilon: Annotated[float, Field(gt=0, description="smallest utility a client can have; below M")] = 0.2
+    epsilon: Annotated[float, Field(ge=1e-6, description="smallest utility a client can have; below M")] = 0.2
     step: Annotated[
         Literal["normalised", "paper"],
         Field(description="a weighted average (ours), or as published: M sets its length too"),

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from udjfl import masks
 from udjfl.errors import SettingsError
+from udjfl.methods._blocks import gram as inner_products
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
 Labels = Annotated[tuple[str, ...], Field(min_length=1)]
@@ -90,9 +91,9 @@ class E2FL(Method):
         reports.require("model")
         assert reports.model is not None
         layers = state["layers"].tolist()
-        scores = torch.split(reports.model - reports.deltas, layers, dim=1)
         received = torch.split(reports.model, layers)
-        ranks = [ranking(layer) for layer in scores]
+        deltas = torch.split(reports.deltas, layers, dim=1)
+        ranks = [rankings(before, of_layer) for before, of_layer in zip(received, deltas, strict=True)]
         groups = self._groups(reports, ranks)
         new, shared = [], torch.zeros(len(reports), dtype=torch.float64)
         for places, before, levels in zip(ranks, received, torch.split(state["levels"], layers), strict=True):
@@ -101,7 +102,8 @@ class E2FL(Method):
             elected = vote(of_groups, tie_break)
             new.append(levels[elected])
             least = len(elected) - masks.kept_count(len(elected), self.keep)
-            shared += ((places >= least) & (elected >= least)).sum(dim=1)
+            kept = elected >= least
+            shared += torch.tensor([int(((row >= least) & kept).count_nonzero()) for row in places])
         used = sum(masks.kept_count(size, self.keep) for size in layers)
         members = torch.bincount(groups).to(torch.float64)
         notes = {
@@ -124,13 +126,27 @@ class E2FL(Method):
 
 
 def ranking(scores: Tensor) -> Tensor:
-    """Each entry's place in the order of its row, lowest first; equal ones in the order they stand."""
-    return scores.argsort(dim=-1, stable=True).argsort(dim=-1)
+    """Each entry's place in the order of all, lowest first; equal ones in the order they stand."""
+    order = scores.argsort(stable=True)
+    places = torch.empty_like(order)
+    places[order] = torch.arange(len(order))
+    return places
+
+
+def rankings(received: Tensor, deltas: Tensor) -> Tensor:
+    """[K, size] the ranking of each client's scores, in half the memory; one client at a time, as sorting takes a lot."""
+    ranks = torch.empty(deltas.shape, dtype=torch.int32)
+    for row, delta in zip(ranks, deltas, strict=True):
+        row.copy_(ranking(received - delta))
+    return ranks
 
 
 def vote(ranks: Tensor, tie_break: Tensor) -> Tensor:
     """The ranking by the sum of the given ones [K, size]; ties go by `tie_break`, a ranking."""
-    return ranking(ranks.sum(dim=0) * len(tie_break) + tie_break)
+    points = torch.zeros_like(tie_break)
+    for row in ranks:
+        points += row
+    return ranking(points * len(tie_break) + tie_break)
 
 
 def found_groups(ranks: list[Tensor], count: int) -> list[str]:
@@ -143,7 +159,7 @@ def found_groups(ranks: list[Tensor], count: int) -> list[str]:
 
     squared = torch.zeros(n_clients, n_clients, dtype=torch.float64)
     for places in ranks:
-        gram = places.to(torch.float64) @ places.to(torch.float64).T  # of whole numbers: equal rankings are at distance 0
+        gram = inner_products(places)  # of whole numbers: equal rankings are at distance 0
         squared += (gram.diag()[:, None] + gram.diag() - 2 * gram) / max(1, places.shape[1] - 1) ** 2
     tree = linkage(squareform(squared.clamp_min(0).sqrt().numpy(), checks=False), method="average")
     return [str(label) for label in fcluster(tree, t=count, criterion="maxclust")]

@@ -7,7 +7,8 @@ arXiv:2309.16338; a later version is Anti-Matthew FL, ECAI 2024.
                 f_k <= eps_b      |f_k - mean f| <= eps_vb      |l_k - mean l| <= eps_vl
 
 l_k is the client's loss and f_k its bias between groups of a sensitive attribute. Each stage steps along the shortest vector d
-in the hull of some gradients, which is downhill for each of them (the multiple-gradient descent algorithm):
+in the hull of some gradients, which is downhill for each of them (the multiple-gradient descent algorithm) as far as the
+solver's precision goes: 1e-4 of the longest, so that beside a gradient 1e7 times as long a short one's may be missed:
 
     stage 1   while a bias is over its limit:    all loss gradients, and that of the largest f_k
     stage 2   while a spread is over its limit:  the gradient of each such spread max_k |. - mean|, that of the largest loss,
@@ -23,11 +24,13 @@ later is mended; a limit that no step can change (its gradient is zero) is passe
 
 Limits that cannot be met are not an error: steps shrink where nothing improves all that the stage looks at, and the
 diagnostics say by how much the limits are still exceeded. With limits far away only stage 3 is left, plain descent for all.
-Without a sensitive attribute there are no f_k. Every client has to answer in every round; others are refused.
+Without a sensitive attribute there are no f_k. Every client has to answer in every round: partial participation is refused
+before round 1, and a round from which a report had to be excluded when it comes. The UDJ-FL paper did not run EFFL.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -35,9 +38,10 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.errors import SettingsError
+from udjfl.errors import NotDefinedError
+from udjfl.methods import _blocks
 from udjfl.methods._solvers import min_norm_weights
-from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
 
 NEARLY = 0.9  # of a limit
 NO_GRADIENT = 1e-10  # of the longest gradient: what rounding leaves where gradients cancel
@@ -71,16 +75,16 @@ class EFFL(Method):
     eps_b: Annotated[float, Field(gt=0, description="how large a client's gap between groups may be")] = 0.1
     eps_vb: Annotated[float, Field(gt=0, description="how far a client's gap between groups may be from the mean gap")] = 0.1
     server_lr: Annotated[
-        float, Field(gt=0, description="step in multiples of the clients' lr; 5 or 10 is faster if stable")
+        float, Field(gt=0, le=1e6, description="step in multiples of the clients' lr; 5 or 10 is faster if stable")
     ] = 1.0
 
     def init(self, setup: Setup) -> State:
         if not setup.everyone_answers:
-            raise SettingsError(
+            raise NotDefinedError(
                 "effl: compares all clients in every round, so every one has to answer; set participation to 1 and drop_out to "
                 "0, or choose another method (fedmgda also looks for a step that suits all)"
             )
-        return {"stage": torch.tensor(0)}
+        return {"stage": torch.tensor(0), "clients": torch.tensor(len(setup))}
 
     def notes(self, setup: Setup) -> list[str]:
         said = ["EFFL: clients take one step on all their data a round, so it needs more rounds than others do."]
@@ -91,25 +95,29 @@ class EFFL(Method):
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - every round alike
         return state, Plan(one_full_step=True)
 
-    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:  # noqa: ARG002 - stages start afresh
+    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
+        n_clients = int(state.get("clients", torch.tensor(len(reports))))
+        if len(reports) < n_clients:
+            raise NotDefinedError(
+                f"effl: compares all clients in every round, but in round {reports.round} only {len(reports)} of {n_clients} "
+                "have a usable report; with on_bad_report = 'fail' the run says what is wrong with the others"
+            )
         n, grouped = len(reports), bool(self.needs_groups.intersection(reports.extras))
-        rows = reports.deltas.to(torch.float64) / reports.lr
         if grouped:
             reports.require(*sorted(self.needs_groups))
-            rows = torch.cat([rows, reports.extras["group_gap_gradients"].to(torch.float64)])
-        gram = rows @ rows.T
+        gram = _blocks.gram(gradients(reports))
         limits = self._limits(reports, grouped)
         stage, members = hull(reports.losses, limits, gram)
         member_gram = members @ gram @ members.T
         # A gradient of exactly zero in the hull is its shortest vector.
         at_rest = bool((member_gram.diagonal() <= 0).any())
-        factors = torch.zeros(len(rows), dtype=torch.float64) if at_rest else min_norm_weights(member_gram) @ members
-        step = weighted_sum(self.server_lr * reports.lr * factors, rows).to(reports.deltas.dtype)
+        factors = torch.zeros(len(gram), dtype=torch.float64) if at_rest else min_norm_weights(member_gram) @ members
+        step = _blocks.combination(self.server_lr * reports.lr * factors, gradients(reports)).to(reports.deltas.dtype)
         said = {f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()}
         length = (factors @ gram @ factors).clamp_min(0).sqrt()
         found = {"weight": factors[:n], "stage": torch.tensor(float(stage)), "direction_length": length, **said}
-        return {"stage": torch.tensor(stage)}, step, found
+        return {**state, "stage": torch.tensor(stage)}, step, found
 
     def _limits(self, reports: Reports, grouped: bool) -> dict[str, Limit]:
         n = len(reports)
@@ -120,6 +128,13 @@ class EFFL(Method):
             limits["bias"] = Limit(gaps.max(), self.eps_b, losses.roll(n, 1)[gaps.argmax()])
             limits["bias_spread"] = spread(gaps, self.eps_vb, losses.roll(n, 1))
         return limits
+
+
+def gradients(reports: Reports) -> Iterator[Tensor]:
+    """[N, D] those of the clients' losses, followed by those of their gaps if they were sent; as blocks of columns."""
+    gaps = reports.extras.get("group_gap_gradients")
+    own = (block / reports.lr for block in _blocks.columns(reports.deltas))
+    return own if gaps is None else map(torch.cat, zip(own, _blocks.columns(gaps), strict=True))
 
 
 def spread(values: Tensor, limit: float, rows: Tensor) -> Limit:

@@ -30,6 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.errors import SettingsError
+from udjfl.methods._blocks import combination, mean
 from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
 
 
@@ -56,12 +57,13 @@ class FedEBA(Method):
         return {"aligns_gradients": torch.zeros((), dtype=torch.int64)}
 
     def notes(self, setup: Setup) -> list[str]:
-        widest = math.degrees(math.acos(1 / math.sqrt(len(setup))))
+        k = max(1, round(setup.participation * len(setup)))  # clients of a round
+        widest = math.degrees(math.acos(1 / math.sqrt(k)))
         if widest > self.theta + 1e-9:
             return []
         return [
-            f"The losses of {len(setup)} clients are at most {widest:.0f} degrees from equal, so with theta = {self.theta:g} "
-            "FedEBA+ never aligns gradients here; a smaller theta lets it."
+            f"The losses of the {k} clients of a round are at most {widest:.0f} degrees from equal, so with "
+            f"theta = {self.theta:g} FedEBA+ never aligns gradients here; a smaller theta lets it."
         ]
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
@@ -77,9 +79,9 @@ class FedEBA(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", "first_deltas")
         p, aligns = self._weights(reports), state["aligns_gradients"]
-        step = p @ reports.deltas.to(torch.float64)
+        step = combination(p, reports.deltas)
         if not aligns:
-            step = (1 - self.alpha) * step + self.alpha * reports.extras["first_deltas"].to(torch.float64).mean(dim=0)
+            step = (1 - self.alpha) * step + self.alpha * mean(reports.extras["first_deltas"])
         notes = {
             "weight": p,
             "angle": torch.tensor(angle(reports.losses), dtype=torch.float64),

@@ -30,6 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods._blocks import combination
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
 SMALLEST_ACCURACY = 1e-6
@@ -69,10 +70,10 @@ class FedFa(Method):
         B = information((f.sum() - f) / f.sum())
         omega = (1 - self.beta) * A + self.beta * B
 
-        D = omega @ reports.deltas.to(torch.float64)
+        D = combination(omega, reports.deltas)
         fresh = 1.0 if self.server_momentum == "heavy_ball" else 1 - self.gamma
         m = self.gamma * state["momentum"] + fresh * D
-        step = m if self.server_momentum == "heavy_ball" else D - reports.lr * m
+        step = m.clone() if self.server_momentum == "heavy_ball" else D - reports.lr * m
         notes = {"weight": omega, "accuracy_information": A, "participation_information": B, "participations": f}
         return {"counts": counts, "momentum": m}, step.to(reports.deltas.dtype), notes
 

@@ -31,6 +31,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods import _blocks
 from udjfl.methods._conflicts import NEGLIGIBLE, alignments, turned
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
@@ -64,16 +65,15 @@ class FedFV(Method):
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
-        g = reports.deltas.to(torch.float64)
-        m = len(reports)
-        gram = g @ g.T
+        g, m = reports.deltas, len(reports)
+        gram = _blocks.gram(g)
         order = reports.losses.argsort(stable=True)
         kept = self._kept(order)
         weights = turned(gram, order, kept=kept).mean(dim=0)
         state = self._remembered(state, reports)
-        G, weights = self._without_external_conflicts(weights @ g, weights, g, state, reports.round)
+        G, weights = self._without_external_conflicts(_blocks.combination(weights, g), weights, g, state, reports.round)
 
-        mean = torch.full((m,), 1 / m, dtype=torch.float64) @ g
+        mean = _blocks.combination(torch.full((m,), 1 / m, dtype=torch.float64), g)
         nothing_left = G.norm() <= NEGLIGIBLE * gram.diagonal().sqrt().mean()
         rescale = torch.zeros((), dtype=torch.float64) if nothing_left else mean.norm() / G.norm()
         step = G * rescale
@@ -108,9 +108,11 @@ class FedFV(Method):
     def _without_external_conflicts(self, G: Tensor, weights: Tensor, g: Tensor, state: State, t: int) -> tuple[Tensor, Tensor]:
         """G turned across the conflicting clients of each of the last tau rounds; and the weights of this round's clients."""
         for r in range(self.tau - 1, -1, -1) if t >= self.tau else ():
-            rows = g if r == 0 else state["last_updates"][state["last_rounds"] == t - r].to(torch.float64)
-            against = rows @ G < 0
-            c = rows[against].sum(dim=0)
+            rows = g if r == 0 else state["last_updates"]
+            asked = torch.full((len(rows),), True) if r == 0 else state["last_rounds"] == t - r
+            against = asked.clone()
+            against[asked] = _blocks.dots(_blocks.columns(rows, asked), G) < 0
+            c = _blocks.total(_blocks.columns(rows, against))
             dot, square = G @ c, c @ c
             if dot < 0 < square:
                 G = G - dot / square * c

@@ -29,6 +29,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods import _blocks
 from udjfl.methods._solvers import min_norm_weights
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
 
@@ -50,27 +51,27 @@ class FedMGDA(Method):
         ),
     ] = 0.5
     l0: Annotated[Literal["uniform", "size"], Field(description="weights to stay near: all alike, or by examples")] = "uniform"
-    server_lr: Annotated[float, Field(gt=0, description="longest possible step, as a distance between models")] = 1.0
+    server_lr: Annotated[float, Field(gt=0, le=1e6, description="longest possible step, as a distance between models")] = 1.0
     decay: Annotated[float, Field(ge=0, description="round t steps by server_lr / (1 + decay (t-1))")] = 0.0
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         if self.l0 == "size":
             reports.require("sizes")
-        deltas = reports.deltas.to(torch.float64)
-        lengths = deltas.norm(dim=1)
+        lengths = _blocks.lengths(reports.deltas)
         moving = lengths > 0
         weight, inverse = torch.zeros_like(lengths), torch.zeros_like(lengths)
         if moving.any():
             inverse[moving] = 1 / lengths[moving]
-            weight[moving] = self._weights(deltas[moving] * inverse[moving, None], reports.sizes[moving])
+            units = (block * inverse[moving, None] for block in _blocks.columns(reports.deltas, moving))
+            weight[moving] = self._weights(_blocks.gram(units), reports.sizes[moving])
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
-        direction = (weight * inverse) @ deltas
+        direction = _blocks.combination(weight * inverse, reports.deltas)
         step = weighted_sum(rate * weight * inverse, reports.deltas)
         return state, step, {"weight": weight, "update_length": lengths, "common_length": direction.norm()}
 
-    def _weights(self, units: Tensor, sizes: Tensor) -> Tensor:
-        """l for the clients that move."""
+    def _weights(self, gram: Tensor, sizes: Tensor) -> Tensor:
+        """l for the clients that move, given the inner products of their directions."""
         start = sizes if self.l0 == "size" else torch.ones_like(sizes)
         start = start / start.sum()
         lo, hi = (start - self.epsilon).clamp_min(0), start + self.epsilon
-        return min_norm_weights(units @ units.T, lo, hi)
+        return min_norm_weights(gram, lo, hi)

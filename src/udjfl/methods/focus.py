@@ -54,7 +54,7 @@ class Focus(Method):
         int, Field(ge=1, description="how many models are trained side by side (not run in the UDJ-FL paper; usual: 2 to 4)")
     ] = 2
     temperature: Annotated[
-        float, Field(gt=0, description="softness of the assignment: near 0, each client takes its best model alone")
+        float, Field(ge=1e-6, description="softness of the assignment: near 0, each client takes its best model alone")
     ] = 1.0
 
     @property

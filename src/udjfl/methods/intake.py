@@ -61,7 +61,7 @@ def collect(
     kept = list(usable.values())
     return Reports(
         ids=list(usable),
-        deltas=torch.stack([r.delta for r in kept]),
+        deltas=_table([r.delta for r in kept]),
         losses=torch.tensor([r.loss for r in kept], dtype=torch.float64),
         sizes=torch.tensor([r.size for r in kept], dtype=torch.float64),
         uncertainties=torch.tensor([r.uncertainty for r in kept], dtype=torch.float64),
@@ -70,8 +70,25 @@ def collect(
         steps=torch.tensor([r.steps for r in kept], dtype=torch.float64),
         positions=torch.tensor([place[name] for name in usable]),
         round=round,
-        extras={name: torch.stack([torch.as_tensor(r.extras[name]) for r in kept]) for name in kept[0].extras},
+        extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in kept[0].extras},
     ), excluded
+
+
+def _table(rows: Sequence[Tensor]) -> Tensor:
+    """The rows as one table; if they already lie one after another in memory, that memory and no copy of it."""
+    first, size = rows[0], rows[0].numel()
+    memory, start = first.untyped_storage().data_ptr(), first.storage_offset()
+    in_place = all(
+        row.is_contiguous()
+        and row.dtype == first.dtype
+        and row.untyped_storage().data_ptr() == memory
+        and row.storage_offset() == start + place * size
+        for place, row in enumerate(rows)
+    )
+    if not in_place or not size:
+        return torch.stack(list(rows))
+    shape = (len(rows), *first.shape)
+    return first.as_strided(shape, torch.empty(shape, device="meta").stride(), start)
 
 
 def _problem(
@@ -105,7 +122,7 @@ def _extra_problem(
         value = torch.as_tensor(report.extras[name])
         if value.is_floating_point() and not torch.isfinite(value).all():
             return ReportError(report.id, name, "has values that are NaN or infinite", round)
-        shapes = {torch.as_tensor(other.extras[name]).shape for other in usable.values()}
-        if shapes and value.shape not in shapes:
+        first = next(iter(usable.values()), report)
+        if value.shape != torch.as_tensor(first.extras[name]).shape:
             return ReportError(report.id, name, f"has shape {list(value.shape)}, unlike the clients before it", round)
     return None

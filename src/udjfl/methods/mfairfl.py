@@ -35,6 +35,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from udjfl.methods._blocks import gram
 from udjfl.methods._conflicts import alignments, cosines, turned
 from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
 
@@ -83,17 +84,16 @@ class MFairFL(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
         places = reports.positions
-        g = reports.deltas.to(torch.float64)
-        gram = g @ g.T
-        similarities = cosines(gram)
-        targets = state["targets"][places[:, None], places] if self.similarity_rate > 0 else torch.zeros_like(gram)
-        factors = turned(gram, reports.losses.argsort(stable=True), targets).mean(dim=0)
+        inner = gram(reports.deltas)
+        similarities = cosines(inner)
+        targets = state["targets"][places[:, None], places] if self.similarity_rate > 0 else torch.zeros_like(inner)
+        factors = turned(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
         step = weighted_sum(factors, reports.deltas)
 
         gaps = reports.extras.get("group_gaps", torch.zeros(len(reports))).to(torch.float64)
         after = {name: value.clone() for name, value in state.items()}
         after["lam"][places] = (state["lam"][places] + self.lam_rate * gaps).clamp_min(0)
-        moving = gram.diagonal() > 0
+        moving = inner.diagonal() > 0
         pairs = moving[:, None] & moving  # an update of length zero has no angle with any other
         if self.similarity_rate > 0:
             moved = targets + self.similarity_rate * (similarities - targets)
@@ -105,7 +105,7 @@ class MFairFL(Method):
             {
                 "weight": factors / factors.sum(),
                 "conflicts": conflicts.sum(dim=1).to(torch.float64),
-                "alignment": alignments(g, step.to(torch.float64)),
+                "alignment": alignments(reports.deltas, step.to(torch.float64)),
                 "lam": state["lam"][places],
                 "group_gap": gaps,
                 "step_scale": factors.sum(),

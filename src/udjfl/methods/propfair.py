@@ -13,7 +13,8 @@ Without huber, the authors' default and ours, the slope falls from 1/epsilon to 
 first batches of a problem with ten classes (loss 2.3) are all beyond that: PropFair starts as FedAvg at the learning rate lr/M.
 The authors' code has M = 2; our default is 3, for which an untrained model of up to 16 classes is on the logarithm's side (its
 loss is the logarithm of their number). The UDJ-FL paper chose both, 2 for Rawls and 3 for utilitarian.
-The logarithm is taken batch by batch: by Jensen's inequality what clients minimise is at least minus the objective's term.
+The logarithm is taken batch by batch: where all batches are on the logarithm's side, by Jensen's inequality what clients
+minimise is at least minus the objective's term.
 The factor 1/(M - b) rescales the learning rate, so that a comparison at one lr also compares lengths of steps.
 Partial participation: the step is over the clients that report. There is no state.
 """

@@ -33,10 +33,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from pydantic import Field, field_validator
 from torch import Tensor
 
+from udjfl.methods._blocks import squared_norms
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
 from udjfl.methods.udj import SMALLEST_LOSS, calibrated
 
@@ -56,7 +56,11 @@ class QFFL(Method):
 
     q: Annotated[
         float,
-        Field(ge=0, description="power of the loss; 0 is the plain average (searched in the UDJ-FL paper: 0, 0.1, 1, 2, 5)"),
+        Field(
+            ge=0,
+            le=1e6,
+            description="power of the loss; 0 is the plain average (searched in the UDJ-FL paper: 0, 0.1, 1, 2, 5)",
+        ),
     ] = 1.0
     lipschitz: Annotated[
         Lipschitz,
@@ -78,7 +82,7 @@ class QFFL(Method):
         if self.weights == "size":
             log_c = log_c + reports.sizes.log()
         c = (log_c - log_c.max()).exp()
-        r = self.q * self._lipschitz(reports) * reports.deltas.to(torch.float64).square().sum(dim=1) / F
+        r = self.q * self._lipschitz(reports) * squared_norms(reports.deltas) / F
         factors = c / (c * (1 + r)).sum()
         notes = {"weight": c / c.sum(), "curvature": r, "step_scale": factors.sum()}
         return state, weighted_sum(factors, reports.deltas), notes

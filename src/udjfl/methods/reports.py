@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError, SettingsError
+from udjfl.methods._blocks import finite_rows
 from udjfl.ordering import client_order
 
 # What a client can be asked for beyond its delta, loss, size, steps and uncertainty: computed only for a method that
@@ -23,7 +24,7 @@ EXTRAS = {
     "first_deltas": "[N, D] the received model minus the client's own after its first optimiser step",
     "group_gaps": "[N] difference of the mean losses of the best and the worst served group of the sensitive attribute",
     "group_gap_gradients": "[N, D] gradient of that difference",
-    "losses_of_each": "[N, M] training loss of each of the models side by side, as received",
+    "losses_of_each": "[N, M] training loss of each of the models side by side, as received (unless `loss_at` says otherwise)",
     "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models that `validated` names",
 }
 
@@ -49,7 +50,8 @@ class Reports:
     extras         only what the method declares beyond the above, by the names in `EXTRAS`
 
     Anything may be given as a tensor, an array or a list. A field that is left out holds NaN; `require` refuses that in words.
-    Unusable values raise `ReportError`, naming client and field.
+    Unusable values raise `ReportError`, naming client and field. Deltas and extras given as tensors whose rows are in order
+    already are kept as they are, not copied: do not change them afterwards.
     """
 
     ids: Sequence[str]
@@ -90,19 +92,17 @@ class Reports:
             column = _rows(getattr(self, name), name, len(ids), order).reshape(-1)
             if len(column) != len(ids):
                 raise SettingsError(f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}")
-            store(self, name, column.to(torch.int64 if name == "positions" else torch.float64))
+            store(self, name, column.to(torch.int64 if name == "positions" else torch.float64, copy=True))
         store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
         store(self, "ids", tuple(ids[row] for row in order))
         self._check_values(given)
 
     def _check_values(self, given: set[str]) -> None:
-        if not torch.isfinite(self.deltas).all():
-            row = int((~torch.isfinite(self.deltas)).any(dim=1).nonzero()[0])
-            raise ReportError(self.ids[row], *NOT_FINITE, self.round)
-        for name, value in self.extras.items():
-            broken = ~torch.isfinite(value).reshape(len(self), -1).all(dim=1)
-            if broken.any():
-                raise ReportError(self.ids[int(broken.nonzero()[0])], name, "has values that are NaN or infinite", self.round)
+        for name, value in {"deltas": self.deltas, **self.extras}.items():
+            broken = (~finite_rows(value)).nonzero()
+            if len(broken):
+                what = NOT_FINITE if name == "deltas" else (name, "has values that are NaN or infinite")
+                raise ReportError(self.ids[int(broken[0])], *what, self.round)
         columns = {name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given}
         for row, client in enumerate(self.ids):
             problem = number_problem({name: values[row] for name, values in columns.items()})
@@ -133,7 +133,7 @@ def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
         raise SettingsError(f"Reports.{name}: is not a table of numbers with one row per client ({error})") from None
     if tensor.ndim == 0 or tensor.shape[0] != n_clients:
         raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
-    return tensor[order]
+    return tensor if order == sorted(order) else tensor[order]  # a table may be large: copied only to be put in order
 
 
 def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:

@@ -43,6 +43,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
+from udjfl.methods._blocks import dots, squared_norms
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
 
 Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
@@ -53,6 +54,7 @@ Number = TypeVar("Number", float, Tensor)
 # Chosen by measurement: docs/steps.md.
 DEFAULT_STEP: StepRule = "calibrated"
 SMALLEST_LOSS = 1e-10
+LARGEST_POWER = 1e6  # beyond it, logarithms of powers overflow in the end
 # A client whose uncertainty is below this share of the largest is treated as if it had this share wherever 1/u enters.
 UNCERTAINTY_FLOOR = 0.01
 
@@ -72,8 +74,13 @@ class UDJ(Method):
 
     theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
     beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
-    gamma: Annotated[float | None, Field(description="power of the uncertainty; any real number")] = None
-    r: Annotated[float | None, Field(description="exponent = r*beta; left out: as the theory has it, else 1")] = None
+    gamma: Annotated[
+        float | None, Field(ge=-LARGEST_POWER, le=LARGEST_POWER, description="power of the uncertainty; any real number")
+    ] = None
+    r: Annotated[
+        float | None,
+        Field(ge=-LARGEST_POWER, le=LARGEST_POWER, description="exponent = r*beta; left out: as the theory has it, else 1"),
+    ] = None
     step: Annotated[
         StepRule, Field(description="how long the step is: paper is as published, the default is ours (docs/steps.md)")
     ] = DEFAULT_STEP
@@ -118,6 +125,8 @@ class UDJ(Method):
         if self.theory in ("rawls", "utilitarian") and any(beta < 0 for beta in _numbers(self.beta)):
             raise ValueError(f"beta is {self.beta}; {self.theory} needs beta >= 0")
         betas = _numbers(self.beta)
+        if any(abs(beta) > LARGEST_POWER for beta in betas):
+            raise ValueError(f"beta is {self.beta}; it must be between -{LARGEST_POWER:g} and {LARGEST_POWER:g}")
         if self.step == "authors" and betas and all(self._exponent(beta) == 1 for beta in betas):
             raise ValueError(
                 "step='authors' divides by zero at exponent 1, as the authors' code does; use step='calibrated' or 'normalised'"
@@ -204,7 +213,7 @@ class UDJ(Method):
         if self.step == "normalised":
             return torch.zeros_like(p)
         L = calibrated(reports) if self.step == "calibrated" else 1 / reports.lr
-        k = (p - 1) * L * reports.deltas.to(torch.float64).square().sum(dim=1) / H
+        k = (p - 1) * L * squared_norms(reports.deltas) / H
         return k if self.step in ("paper", "authors") else k.abs()
 
 
@@ -228,7 +237,7 @@ def floored(uncertainties: Tensor) -> Tensor:
 def diagnostics(deltas: Tensor, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, was_floored: Tensor) -> Diagnostics:
     """Per client: weight (sums to 1), share of the step (projection on it, sums to 1), curvature term; and the scale."""
     direction = step.to(torch.float64)
-    along = deltas.to(torch.float64) @ direction
+    along = dots(deltas, direction)
     length = direction.square().sum()
     return {
         "weight": c / c.sum(),

@@ -1,0 +1,96 @@
+"""Linear algebra over the rows of a table [N, D], in float64, a block of columns at a time.
+
+A table of updates may be gigabytes; a copy of it in float64 would be twice or three times that. Here no more than one block is
+copied. Up to `BLOCK` columns there is one block, and the numbers are those of the plain formula.
+
+Where a function takes `rows`, give the table itself or blocks made from it, one after another: `columns(table)` yields them,
+and a generator over that can scale them or put the rows of two tables together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from udjfl.errors import DivergedError
+
+BLOCK = 65_536  # columns
+
+Rows = Tensor | Iterable[Tensor]
+
+
+def spans(n_columns: int) -> Iterator[slice]:
+    """The columns of each block; one block even of none."""
+    return (slice(start, min(start + BLOCK, n_columns)) for start in range(0, max(1, n_columns), BLOCK))
+
+
+def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
+    """The blocks of a table [N, D] in float64; of the chosen rows only, by a mask or by their numbers."""
+    for span in spans(table.shape[1]):
+        block = table[:, span] if chosen is None else table[:, span][chosen]
+        yield block.to(torch.float64)
+
+
+def combination(weights: Tensor, rows: Rows) -> Tensor:
+    """[D] sum_i weights_i rows_i, in float64."""
+    return torch.cat([weights.to(torch.float64) @ block for block in _blocks(rows)])
+
+
+def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
+    """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
+    weights = weights.to(torch.float64)
+    return torch.cat([(weights @ block).to(rows.dtype) for block in columns(rows)])
+
+
+def total(rows: Rows) -> Tensor:
+    """[D] the sum of the rows, in float64."""
+    return torch.cat([block.sum(dim=0) for block in _blocks(rows)])
+
+
+def mean(rows: Rows) -> Tensor:
+    """[D] the mean of the rows, in float64."""
+    return torch.cat([block.mean(dim=0) for block in _blocks(rows)])
+
+
+def gram(rows: Rows) -> Tensor:
+    """[N, N] the inner product of every pair of rows, in float64."""
+    return _finite(functools.reduce(torch.add, (block @ block.T for block in _blocks(rows))))
+
+
+def dots(rows: Rows, vector: Tensor) -> Tensor:
+    """[N] the inner product of every row with a vector [D], in float64."""
+    vector = vector.to(torch.float64)
+    parts, start = [], 0
+    for block in _blocks(rows):
+        parts.append(block @ vector[start : start + block.shape[1]])
+        start += block.shape[1]
+    return _finite(functools.reduce(torch.add, parts))
+
+
+def squared_norms(rows: Rows) -> Tensor:
+    """[N] the squared length of every row, in float64."""
+    return _finite(functools.reduce(torch.add, (block.square().sum(dim=1) for block in _blocks(rows))))
+
+
+def lengths(rows: Rows) -> Tensor:
+    """[N] the length of every row, in float64."""
+    return _finite(functools.reduce(torch.hypot, (block.norm(dim=1) for block in _blocks(rows))))
+
+
+def finite_rows(table: Tensor) -> Tensor:
+    """[N] whether a row has neither NaN nor infinity; for a table of any dtype."""
+    table = table.reshape(len(table), -1)
+    return functools.reduce(torch.logical_and, (torch.isfinite(table[:, s]).all(dim=1) for s in spans(table.shape[1])))
+
+
+def _blocks(rows: Rows) -> Iterable[Tensor]:
+    return columns(rows) if isinstance(rows, Tensor) else rows
+
+
+def _finite(squares: Tensor) -> Tensor:
+    if not torch.isfinite(squares).all():
+        raise DivergedError("the updates of clients are too long to be squared; local training diverged (try a smaller lr)")
+    return squares

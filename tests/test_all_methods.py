@@ -1,0 +1,56 @@
+"""Every method through the simulator, with clients that are not asked, drop out or are excluded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import few_rounds, make_federation
+
+from udjfl.methods import ALIASES, METHODS
+from udjfl.models import to_vector
+
+NAMES = sorted({*METHODS, *ALIASES} - {"udj"})
+FOR_EVERYBODY_ONLY = ("effl",)
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop(stage: str, done: int, total: int) -> None:
+    if stage == "training" and done == 3:
+        raise Stopped
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def settings(name: str) -> dict[str, Any]:
+    asked = {} if name in FOR_EVERYBODY_ONLY else {"participation": 0.5, "drop_out": 0.3}
+    return {**asked, "on_bad_report": "exclude", "rounds": 5, "checkpoint_every": 2, "workers": 1}
+
+
+@every_method
+def test_both_engines_agree(name):
+    federation = make_federation(n_clients=6)
+    serial, stacked = (few_rounds(federation, name, engine=engine, **settings(name)) for engine in ("serial", "stacked"))
+    torch.testing.assert_close(to_vector(stacked.model), to_vector(serial.model), rtol=1e-4, atol=1e-5)
+    assert stacked.client_accuracy == pytest.approx(serial.client_accuracy, abs=1e-3)
+    for client in serial.client_accuracy:
+        for one, other in zip(serial.model_for(client).parameters(), stacked.model_for(client).parameters(), strict=True):
+            torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+
+
+@every_method
+def test_stopped_and_resumed_it_ends_in_the_same_bytes(name, tmp_path):
+    federation = make_federation(n_clients=6)
+    few_rounds(federation, name, out=tmp_path / "whole", **settings(name))
+    with pytest.raises(Stopped):
+        few_rounds(federation, name, out=tmp_path / "parts", progress=stop, **settings(name))
+    few_rounds(federation, name, out=tmp_path / "parts", resume=True, **settings(name))
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
