@@ -410,3 +410,85 @@ def test_methods_declare_only_what_there_is(name: str) -> None:
     kind = METHODS[name]
     known = {*EXTRAS, "losses", "sizes", "steps", "uncertainties"}
     assert {*kind.needs, *kind.needs_groups, *kind.probes} <= known
+
+
+# --- what a method gets wrong is said in words
+
+
+def test_a_plans_state_goes_on_to_the_next_round(federation: udjfl.Federation) -> None:
+    counts: list[float] = []
+
+    def plan(self: Any, state: Any, probe: Any) -> Any:
+        counts.append(float(state["count"]))
+        return {"count": state["count"] + 1}, Plan()
+
+    few_rounds(federation, made(Plain, plan=plan, init=lambda self, setup: {"count": torch.zeros(())}))
+    assert counts == [0.0, 1.0, 2.0]
+
+
+def test_exclusion_at_the_probe_keeps_everyones_own_model() -> None:
+    """Client 2 is spoilt; client 3 must go on from its own model, not from client 2's."""
+    federation = make_federation()
+    federation.clients[1].train.x[:] = float("inf")
+
+    def init(self: Any, setup: udjfl.Setup) -> dict[str, Tensor]:
+        return {"models": torch.stack([setup.model * scale for scale in (1.0, 2.0, 3.0)])}
+
+    method = made(Own, init=init, probes=frozenset({"losses"}), needs=frozenset({"losses"}))
+    how = {"on_bad_report": "exclude", "uncertainty": dict.fromkeys(federation.ids, 0.1), "rounds": 1}
+    few_rounds(federation, method, **how)
+    assert seen[0].ids == ("client-1", "client-3")
+    module = build("mlp", (4,), 3, seed=0, hidden=5)
+    nn.utils.vector_to_parameters(3 * to_vector(module), module.parameters())
+    third = federation.clients[2].train
+    assert float(seen[0].losses[1]) == pytest.approx(nn.functional.cross_entropy(module(third.x), third.y).item(), rel=1e-5)
+
+
+def test_models_side_by_side_are_each_adapted_anew(federation: udjfl.Federation) -> None:
+    """`adapt` that draws gives every one of the models other numbers."""
+
+    def adapt(self: Any, module: nn.Module, generator: torch.Generator) -> nn.Module:
+        linear = nn.Linear(4, 3)
+        with torch.no_grad():
+            for p in linear.parameters():
+                p.copy_(torch.rand(p.shape, generator=generator))
+        return nn.Sequential(nn.Flatten(), linear)
+
+    few_rounds(federation, made(Pair, adapt=adapt), rounds=1)
+    first, second = seen[0].model.view(2, -1)
+    assert not torch.equal(first, second)
+
+
+def test_a_share_of_zero_in_front_is_no_member(federation: udjfl.Federation) -> None:
+    shares = torch.tensor([[0.0, 1.0], [0.25, 0.75], [1.0, 0.0]])
+    served = made(Pair, served=lambda self, state, model: Served(model.view(2, -1), shares))
+    result = few_rounds(federation, served)
+    assert torch.equal(to_vector(result.model_for("client-1")), result.served.models[1])
+    assert torch.equal(to_vector(result.model_for("client-3")), result.served.models[0])
+    mixture = result.model_for("client-2")
+    torch.testing.assert_close(mixture.log_shares.exp(), torch.tensor([0.25, 0.75]))
+
+
+@pytest.mark.parametrize("places", [[], [7], [0, 0], [-1]])
+def test_a_selection_that_makes_no_sense(federation: udjfl.Federation, places: list[int]) -> None:
+    with pytest.raises(SettingsError, match="plain: select gave the places"):
+        few_rounds(federation, made(Plain, select=lambda *_: places), participation=0.67)
+
+
+def test_received_models_of_the_wrong_shape(federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError, match="plain: received gave shape"):
+        few_rounds(federation, made(Plain, received=lambda self, state, positions: torch.zeros(2, 2)))
+
+
+def test_side_by_side_and_probes_do_not_go_together(federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError, match="only losses_of_each"):
+        few_rounds(federation, made(Pair, needs=frozenset({"gradients"})))
+
+
+def test_which_loss_is_free(federation: udjfl.Federation) -> None:
+    """By default the loss of the received model is computed for methods that use it, and the running one is taken else."""
+    of = {at: few_rounds(federation, made(Plain), loss_at=at).history for at in ("auto", "running", "received")}
+    assert of["auto"].records == of["running"].records != of["received"].records
+    using = made(Plain, needs=frozenset({"losses"}))
+    of = {at: few_rounds(federation, using, loss_at=at).history for at in ("auto", "running", "received")}
+    assert of["auto"].records == of["received"].records != of["running"].records

@@ -31,7 +31,19 @@ def test_complete() -> None:
     assert set(udjfl.__all__) == set(udjfl._HOME)
     assert set(udjfl.__all__) <= set(dir(udjfl))
     # What a newcomer needs to run, compare, and write a method of their own.
-    assert {"Federation", "Method", "Reports", "compare", "load", "method", "parameters", "simulate"} <= set(udjfl.__all__)
+    assert {
+        "Federation",
+        "Method",
+        "Plan",
+        "Reports",
+        "Served",
+        "Setup",
+        "compare",
+        "load",
+        "method",
+        "parameters",
+        "simulate",
+    } <= set(udjfl.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(udjfl.__all__))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         StorageError,
         UdjflError,
     )
-    from udjfl.methods import UDJ, FedAvg, Method, Reports, Setup, method, parameters
+    from udjfl.methods import UDJ, FedAvg, Method, Plan, Reports, Served, Setup, method, parameters
     from udjfl.result import Result
     from udjfl.simulation import simulate
 
@@ -36,9 +36,11 @@ _HOME = {
     "Federation": "data",
     "Method": "methods",
     "NotDefinedError": "errors",
+    "Plan": "methods",
     "ReportError": "errors",
     "Reports": "methods",
     "Result": "result",
+    "Served": "methods",
     "SettingsError": "errors",
     "Setup": "methods",
     "StorageError": "errors",
@@ -65,9 +67,11 @@ __all__ = [
     "Federation",
     "Method",
     "NotDefinedError",
+    "Plan",
     "ReportError",
     "Reports",
     "Result",
+    "Served",
     "SettingsError",
     "Setup",
     "StorageError",

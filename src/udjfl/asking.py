@@ -11,7 +11,8 @@ from torch import Tensor
 
 from udjfl.config import TrainingSettings
 from udjfl.data import Examples, Federation
-from udjfl.engine import Engine, Job, LocalResult, LocalWork, LossAt, Pooled, probe
+from udjfl.engine import PROBES, Engine, Job, LocalResult, LocalWork, LossAt, Pooled, probe
+from udjfl.errors import SettingsError
 from udjfl.methods import Method, Plan, Reports, State
 from udjfl.methods.base import EXTRAS
 from udjfl.methods.intake import ClientReport, collect
@@ -62,6 +63,11 @@ class Asking:
         # A method that leaves the mean loss alone leaves the engine its plain path.
         own_objective = type(method).objective is not Method.objective
         self.extras = {*method.needs, *(method.needs_groups if federation.has_groups else ())}.intersection(EXTRAS)
+        if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
+            raise SettingsError(
+                f"{method.name}: trains {method.n_models} models side by side; of those only losses_of_each is known before "
+                "training, not what it names in needs or probes"
+            )
         self.work = LocalWork(
             s.lr, s.momentum, s.batch_size, s.local_epochs, self._loss_at(),
             objective=method.objective if own_objective else None,
@@ -88,6 +94,8 @@ class Asking:
         if self.settings.participation < 1:
             count = max(1, round(self.settings.participation * n))
             asked = sorted(self.method.select(state, n, count, numpy_stream(self.seed, "participation", t)))
+            if not asked or len(set(asked)) < len(asked) or not 0 <= asked[0] <= asked[-1] < n:
+                raise SettingsError(f"{self.method.name}: select gave the places {asked}; give some of 0 to {n - 1}, each once")
         lost = numpy_stream(self.seed, "drop-out", t).random(n) < self.settings.drop_out
         return asked, [row for row in asked if not lost[row]]
 
@@ -132,6 +140,11 @@ class Asking:
         """The models that clients train: one for all [D], or one for each [K, D]; several for all, if side by side."""
         own = self.method.received(state, torch.tensor(rows))
         if own is not None:
+            if own.shape != (len(rows), len(model)):
+                raise SettingsError(
+                    f"{self.method.name}: received gave shape {list(own.shape)}; give one model for each of these clients, "
+                    f"{[len(rows), len(model)]}"
+                )
             return [own]
         return list(model.view(self.method.n_models, -1))
 

@@ -83,7 +83,7 @@ def _ranking_as_dict(theory: str, rows: Sequence[MethodSummary]) -> dict[str, An
     for place in ranked(theory, [row.metrics for row in rows]):
         method = rows[place.entry].method
         named = {"rank": place.rank, "label": method.label, "method": method.name, "grade": method.grade}
-        order.append({**named, "serves": theory in method.theories, **_interval(place.value)})
+        order.append({**named, "serves": theory in method.theories, **_interval(place.value), "seeds": place.value.n})
     return {"metric": metric.key, "better": "higher" if metric.better > 0 else "lower", "order": order}
 
 

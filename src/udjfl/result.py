@@ -30,6 +30,7 @@ class Result:
     epistemic         each client's epistemic uncertainty, where an ensemble measured it
     history           every record of every round
     notes             what a reader has to know about the method on this federation
+    served            the models that clients use in the end, where they differ between clients
     """
 
     method: Method

@@ -210,7 +210,7 @@ def _as_labels(what: str, values: Numbers, mistakes: list[str]) -> npt.NDArray[n
     if array is None:
         return None
     if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.floor(array))).all():
-        mistakes.append(f"{what} has labels that are not whole numbers: give class numbers 0, 1, 2, ...")
+        mistakes.append(f"{what} has values that are not whole numbers: give numbers 0, 1, 2, ...")
         return None
     return array.astype(np.int64)
 

@@ -161,28 +161,31 @@ class Update:
 
     def apply(self, stack: Stack, make_new: bool) -> Stack:
         """The stack one step further: in place, or as new tensors, which the first step needs: all clients start from one."""
-        moved = []
-        for place, tensor in enumerate(stack.tensors):
-            velocity = self.velocities[place].view(-1, *tensor.shape[1:])[: self.clients]
-            if self.pull is not None:
-                velocity.add_(self.pull[place], alpha=self.share)
-            moved.append(self._moved(tensor, velocity, make_new))
-        return Stack(stack.layers, moved)
-
-    def _moved(self, tensor: Tensor, velocity: Tensor, make_new: bool) -> Tensor:
-        if not isinstance(self.lr, Tensor):
-            return torch.sub(tensor, velocity, alpha=self.lr) if make_new else tensor.sub_(velocity, alpha=self.lr)
-        rate = self.lr.view(1, -1, *[1] * (tensor.ndim - 2))
-        return torch.addcmul(tensor, rate, velocity, value=-1) if make_new else tensor.addcmul_(rate, velocity, value=-1)
+        velocities = [
+            self.velocities[place].view(-1, *tensor.shape[1:])[: self.clients] for place, tensor in enumerate(stack.tensors)
+        ]
+        if self.pull is not None:
+            for velocity, pull in zip(velocities, self.pull, strict=True):
+                velocity.add_(pull, alpha=self.share)
+        if isinstance(self.lr, Tensor):
+            rates = [self.lr.view(1, -1, *[1] * (tensor.ndim - 2)) for tensor in stack.tensors]
+            velocities, rate = [velocity * rate for velocity, rate in zip(velocities, rates, strict=True)], 1.0
+        else:
+            rate = self.lr
+        if make_new:
+            pairs = zip(stack.tensors, velocities, strict=True)
+            return Stack(stack.layers, [torch.sub(tensor, velocity, alpha=rate) for tensor, velocity in pairs])
+        torch._foreach_sub_(stack.tensors, velocities, alpha=rate)
+        return stack
 
 
 def loss_and_slope(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Cross-entropy of each example [K * S, B], and its gradient by the logits, unweighted; y is [K * S, B]."""
     log_p = torch.log_softmax(logits, dim=2)
-    losses = -log_p.gather(2, y.unsqueeze(2)).squeeze(2)
+    label = y.unsqueeze(2)
+    losses = log_p.gather(2, label).squeeze(2).neg_()
     slope = log_p.exp_()
-    slope.scatter_add_(2, y.unsqueeze(2), slope.new_full((), -1.0).expand(*y.shape, 1))
-    return losses, slope
+    return losses, slope.scatter_add_(2, label, slope.new_full((1, 1, 1), -1.0).expand_as(label))
 
 
 def _first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -27,7 +27,7 @@ STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # enough to do that handing it to another core pays, and there should be several.
 CHUNK_BYTES = 8_000_000
 CHUNK_FLOPS = 20_000_000
-CHUNKS_WANTED = 4
+CLIENTS_A_CHUNK = 4
 GPU_CHUNK_BYTES = 2_000_000_000
 EVALUATION_ROWS = 1024
 
@@ -186,7 +186,7 @@ class StackedEngine(Engine):
             return fits
         flops_each = 4 * numbers * settings * work.epochs * (sum(sizes) / len(sizes))
         worth_it = math.ceil(CHUNK_FLOPS / flops_each)
-        return int(min(fits, max(worth_it, math.ceil(len(sizes) / CHUNKS_WANTED))))
+        return int(min(fits, max(worth_it, math.ceil(len(sizes) / max(2, len(sizes) // CLIENTS_A_CHUNK)))))
 
     def _widest(self) -> int:
         return max(shape[0] for shape in self.shapes)
@@ -201,25 +201,30 @@ class StackedEngine(Engine):
         lr = work.lr if len(rates) == 1 else torch.tensor([job.work.lr for job in jobs], device=self.device)
         pull = None if work.pull is None else self._split(work.pull.to(start)[None, None])
         goals = [_Goal.of(job, chunk, start) for job in jobs]
+        wants_losses = any(job.work.loss_at == "running" for job in jobs)
+        wants_first = any(job.work.first_step for job in jobs)
         update = Update(lr, work.momentum, pull, work.pull_share)
         stack, first = Stack(self.layers, self._split(start)), None
         total = torch.zeros(len(rows), settings, dtype=torch.float64, device=self.device)
         for t, k in enumerate(batches.active):
             index, weight = batches.at(t)
-            x = torch.index_select(self.x, 0, index.reshape(-1)).view(k, index.shape[1], -1)
-            y = self.y[index].repeat_interleave(settings, 0) if settings > 1 else self.y[index]
+            places = index.reshape(-1)
+            x = torch.index_select(self.x, 0, places).view(k, index.shape[1], -1)
+            y = torch.index_select(self.y, 0, places).view_as(index)
+            if settings > 1:
+                y, weight = y.repeat_interleave(settings, 0), weight.repeat_interleave(settings, 0)
             part = stack if t == 0 or k == len(rows) else stack.head(k)
             logits, inputs, weights = part.forward(x)
             losses, slope = loss_and_slope(logits, y)
-            wide = weight.repeat_interleave(settings, 0) if settings > 1 else weight
-            total[:k] += (losses * wide).sum(dim=1).view(k, settings)
-            slope.mul_(self._loss_weights(losses, wide, index, goals).unsqueeze(2))
+            slope.mul_(self._loss_weights(losses, weight, index, goals).unsqueeze(2))
+            if wants_losses:
+                total[:k] += (losses * weight).sum(dim=1).view(k, settings)
             update.begin(k)
             part.backward(slope, inputs, logits, weights, update)
             moved = update.apply(part, make_new=t == 0)
             if t == 0:
                 stack = moved
-                first = self._joined(stack) if work.first_step else None
+                first = self._joined(stack) if wants_first else None
         return self._joined(stack), first, total.T
 
     def _loss_weights(self, losses: Tensor, weight: Tensor, index: Tensor, goals: Sequence[_Goal | None]) -> Tensor:

@@ -1,7 +1,8 @@
 """Linear algebra over the rows of a table [N, D], in float64, a block of columns at a time.
 
 A table of updates may be gigabytes; a copy of it in float64 would be twice or three times that. Here no more than one block is
-copied. Up to `BLOCK` columns there is one block, and the numbers are those of the plain formula.
+copied. Up to `BLOCK` columns (fewer, if there are more than `ROWS` rows) there is one block, and the numbers are those of the
+plain formula.
 
 Where a function takes `rows`, give the table itself or blocks made from it, one after another: `columns(table)` yields them,
 and a generator over that can scale them or put the rows of two tables together.
@@ -18,18 +19,20 @@ from torch import Tensor
 from udjfl.errors import DivergedError
 
 BLOCK = 65_536  # columns
+ROWS = 64  # with more, a block has fewer columns, so that it takes no more memory
 
 Rows = Tensor | Iterable[Tensor]
 
 
-def spans(n_columns: int) -> Iterator[slice]:
+def spans(n_columns: int, n_rows: int = 1) -> Iterator[slice]:
     """The columns of each block; one block even of none."""
-    return (slice(start, min(start + BLOCK, n_columns)) for start in range(0, max(1, n_columns), BLOCK))
+    width = max(1, BLOCK * ROWS // max(ROWS, n_rows))
+    return (slice(start, min(start + width, n_columns)) for start in range(0, max(1, n_columns), width))
 
 
 def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
     """The blocks of a table [N, D] in float64; of the chosen rows only, by a mask or by their numbers."""
-    for span in spans(table.shape[1]):
+    for span in spans(table.shape[1], len(table)):
         block = table[:, span] if chosen is None else table[:, span][chosen]
         yield block.to(torch.float64)
 
@@ -42,7 +45,10 @@ def combination(weights: Tensor, rows: Rows) -> Tensor:
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
     """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
     weights = weights.to(torch.float64)
-    return torch.cat([(weights @ block).to(rows.dtype) for block in columns(rows)])
+    found = rows.new_empty(rows.shape[1])
+    for span, block in zip(spans(rows.shape[1], len(rows)), columns(rows), strict=True):
+        found[span] = weights @ block
+    return found
 
 
 def total(rows: Rows) -> Tensor:
@@ -63,11 +69,13 @@ def gram(rows: Rows) -> Tensor:
 def dots(rows: Rows, vector: Tensor) -> Tensor:
     """[N] the inner product of every row with a vector [D], in float64."""
     vector = vector.to(torch.float64)
-    parts, start = [], 0
+    found, start = torch.zeros(0), 0
+    # Added up at once: results kept in between would lie among the blocks in memory, and keep it from being used again.
     for block in _blocks(rows):
-        parts.append(block @ vector[start : start + block.shape[1]])
+        part = block @ vector[start : start + block.shape[1]]
+        found = part if start == 0 else found.add_(part)
         start += block.shape[1]
-    return _finite(functools.reduce(torch.add, parts))
+    return _finite(found)
 
 
 def squared_norms(rows: Rows) -> Tensor:
@@ -83,7 +91,8 @@ def lengths(rows: Rows) -> Tensor:
 def finite_rows(table: Tensor) -> Tensor:
     """[N] whether a row has neither NaN nor infinity; for a table of any dtype."""
     table = table.reshape(len(table), -1)
-    return functools.reduce(torch.logical_and, (torch.isfinite(table[:, s]).all(dim=1) for s in spans(table.shape[1])))
+    blocks = (table[:, span] for span in spans(table.shape[1], len(table)))
+    return functools.reduce(torch.logical_and, (torch.isfinite(block).all(dim=1) for block in blocks))
 
 
 def _blocks(rows: Rows) -> Iterable[Tensor]:

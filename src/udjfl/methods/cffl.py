@@ -151,7 +151,7 @@ class CFFL(Method):
     def _updates(self, reports: Reports) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """The clipped changes of the clients' models and the part of them that is uploaded, for a span of columns each."""
         chosen = None if self.theta == 1 else self._uploaded(reports.deltas)
-        for span, deltas in zip(spans(reports.deltas.shape[1]), columns(reports.deltas), strict=True):
+        for span, deltas in zip(spans(reports.deltas.shape[1], len(reports)), columns(reports.deltas), strict=True):
             update = (-deltas).clamp(-self.clip, self.clip)
             yield span, update, update if chosen is None else torch.where(chosen[:, span], update, 0.0)
 

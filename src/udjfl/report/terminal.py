@@ -184,13 +184,14 @@ def _ranking_table(comparison: Comparison) -> Table:
         metric = metric_of(theory)
         table.add_column(f"{theory.capitalize()}\n{SHORT[metric.key]} {ARROW[metric.better]}")
         order = ranked(theory, [row.metrics for row in comparison.rows])
-        columns.append([_ranking_cell(theory, metric, place, comparison.rows[place.entry]) for place in order])
+        seeds = len(comparison.seeds)
+        columns.append([_ranking_cell(theory, metric, place, comparison.rows[place.entry], seeds) for place in order])
     for cells in zip(*columns, strict=True):
         table.add_row(*cells)
     return table
 
 
-def _ranking_cell(theory: str, metric: Metric, place: Ranked, row: MethodSummary) -> Text:
+def _ranking_cell(theory: str, metric: Metric, place: Ranked, row: MethodSummary, seeds: int) -> Text:
     serves = theory in row.method.theories
     name = f"{row.method.short} {row.method.changed_text}".strip()
     rank = "–" if place.rank is None else str(place.rank)
@@ -198,6 +199,8 @@ def _ranking_cell(theory: str, metric: Metric, place: Ranked, row: MethodSummary
     shown = (
         "no value" if place.value.mean is None else f"{_number(place.value.mean, metric)} {_half_width(place.value)}".strip()
     )
+    if 0 < place.value.n < seeds:
+        shown += f" ({place.value.n} of {seeds} seeds)"
     return Text.assemble((first, "bold" if serves else ""), (f"\n   {shown}", "dim"))
 
 
