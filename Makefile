@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format docs digits clean
+.PHONY: demo test check format docs digits bench bench-quick clean
 
 demo: $(VENV)/.core
 	$(BIN)/udjfl compare --data dirty-digits --seeds 5
@@ -26,6 +26,12 @@ docs: $(VENV)/.core
 
 digits: $(VENV)/.core
 	$(BIN)/python scripts/make_dirty_digits.py
+
+bench: $(VENV)/.core
+	$(BIN)/python -m benchmarks full
+
+bench-quick: $(VENV)/.core
+	$(BIN)/python -m benchmarks quick
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

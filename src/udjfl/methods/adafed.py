@@ -18,6 +18,8 @@ ridge      ours: (G G' + ridge * mean |g_k|^2 * I)^-1. Updates that nearly depen
            resting points are those of sum_k f_k^(1+gamma). The equation above then holds nearly, with ridge = 0 exactly. Nearly
            is not always downhill: where updates almost cancel, a client with a small loss may be sent uphill. For updates
            (1, 0) and (-1, 0.05) and losses 2 and 0.1 the slopes are 0.223 and -0.174; with ridge = 0, 0.048 and 0.0024.
+           But with ridge = 0 the method rests wherever gradients depend on one another, also with coefficients of different
+           signs, where all losses could still fall: in our convex tests mostly at points that are not Pareto-stationary.
 step       "paper" steps by server_lr * d, which is g / f^gamma for a single client and so grows without limit as losses fall
            (here up to a million times, no further). "scaled", the default and ours, is d times the mean of the phi_k: the unit
            of the losses cancels, and clients that are alike step as in FedAvg. "mean" gives d the length of the plain mean of

@@ -16,6 +16,9 @@ As in the authors' code, from which this was read: r = 0 is the clients of the c
 conflict is left with them, and clients count alike, whatever their size. The defaults are that code's; the UDJ-FL paper did
 not run the method. Ties in the loss go by client id.
 
+The rescaling keeps steps long where updates nearly cancel, so that with constant learning rates it does not come to rest but
+swings about the points where no client can gain without another losing.
+
 Ours: if nothing is left of G (clients that want exactly opposite things), there is no direction to rescale and the step is 0,
 where the formula has 0/0. Updates of length 0 meet nobody. (m-1)(1-alpha) is taken less 1e-9, so that a rounding error keeps
 nobody from keeping its update. Absent clients take part through `external` alone, and only for tau >= 2 does the server have

@@ -14,8 +14,8 @@ client. Lengths of updates do not count, so |d| <= 1: the step is a distance bet
 l0       1/K is the default, as in the utility that the original code is known by; other public codes take n_k / n ("size").
 epsilon  public codes start from 0.1, 0.2 or 1; the default is what the UDJ-FL paper chose for both of its data sets. (What
          that paper's code ran under this name discards these weights and averages.)
-eta_t    server_lr / (1 + decay (t-1)) in round t. Public codes keep it fixed, which never settles (steps do not shrink near
-         the goal). That the paper tunes a decay is recalled; this form of it is ours.
+eta_t    server_lr / (1 + decay (t-1)) in round t. Public codes keep it fixed, which may never settle: a step that is long
+         beside the way to the goal overshoots for ever. That the paper tunes a decay is recalled; this form of it is ours.
 
 A client whose update is exactly zero has no direction: it is left out, and l0 is shared among the others. Under partial
 participation l0 and the weights are over the clients that report.
