@@ -198,10 +198,10 @@ class Asking:
             )
             for i, row in enumerate(rows)
         ]
-        reports, excluded = collect(
-            sent, self.federation.ids, len(model), t, s.lr, s.momentum if momentum is None else momentum, s.on_bad_report
-        )
-        return (None if reports is None else replace(reports, model=model)), excluded
+        return collect(
+            sent, self.federation.ids, len(model), t, s.lr, s.momentum if momentum is None else momentum, s.on_bad_report,
+            needs=extras, model=model,
+        )  # fmt: skip
 
     def _mean_buffers(self, reports: Reports, rows: Sequence[int], of_clients: Tensor, before: Tensor) -> Tensor:
         if not before.numel():

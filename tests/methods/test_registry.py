@@ -200,3 +200,18 @@ def test_a_short_name_keeps_its_meaning():
     with pytest.raises(SettingsError, match=r"rawls: theory is what the short name stands for; .* ask for 'udj'"):
         method("rawls", theory="desert")
     assert method("rawls", theory="rawls") == method("rawls")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"needs": frozenset({"accuracy"})}, "needs has 'accuracy'.*Did you mean 'accuracies'"),
+        ({"probes": frozenset({"gradient"})}, "probes has 'gradient'"),
+        ({"theories": ("rawl",)}, "theories has 'rawl'.*Did you mean 'rawls'"),
+        ({"theories": ("rawls",), "__annotations__": {"theories": "tuple[str, ...]"}}, "write theories .* without a type"),
+    ],
+)
+def test_a_declaration_that_nobody_would_hear(attributes, said):
+    made = type("Mine", (FedAvg,), {"name": "mine", **attributes})
+    with pytest.raises(SettingsError, match=f"mine: {said}"):
+        parameters(made)

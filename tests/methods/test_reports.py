@@ -215,8 +215,8 @@ def sent(name: str, **changes: Any) -> ClientReport:
     return ClientReport(**{**values, **changes})
 
 
-def gather(*reports: ClientReport, policy: str = "fail", ids: tuple[str, ...] = ("a", "b", "c")):
-    return collect(reports, ids, n_parameters=2, round=4, lr=0.2, momentum=0.9, policy=policy)
+def gather(*reports: ClientReport, policy: str = "fail", ids: tuple[str, ...] = ("a", "b", "c"), needs: Any = None):
+    return collect(reports, ids, n_parameters=2, round=4, lr=0.2, momentum=0.9, policy=policy, needs=needs)
 
 
 def test_collect_keeps_every_field():
@@ -331,3 +331,26 @@ def test_an_unusable_extra_is_refused_like_any_other_field(wrong):
     made, excluded = gather(*arrivals, policy="exclude")
     assert made.ids == ("a", "c")
     assert list(excluded) == ["b"]
+
+
+def test_what_nobody_asked_for_harms_nobody():
+    """One client sends something of its own, and the first one a table where a number belongs: only that one is left out."""
+    good = {"accuracies": torch.tensor(0.5)}
+    junk = {**good, "junk": torch.tensor([1.0, NAN])}
+    table = {"accuracies": torch.tensor([0.5, 0.5, 0.5])}
+    arrivals = [sent("a", extras=table), sent("b", extras=good), sent("c", extras=junk)]
+    made, excluded = gather(*arrivals, policy="exclude", needs={"accuracies"})
+    assert made.ids == ("b", "c")
+    assert list(made.extras) == ["accuracies"]
+    assert "has shape [3], not []" in excluded["a"]
+    made, excluded = gather(sent("a"), sent("b"), policy="exclude", needs={"accuracies"})
+    assert made is None
+    assert "accuracies is missing" in excluded["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("accuracies", 7.0), ("accuracies", -0.1), ("gradient_norms", -3.0), ("squared_losses", -1.0)]
+)
+def test_an_extra_out_of_its_range(name, value):
+    with pytest.raises(ReportError, match=f"client 'a' in round 4: {name} (must be from 0 to 1|cannot be negative)"):
+        gather(sent("a", extras={name: torch.tensor(value)}))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.config import sentences
-from udjfl.errors import SettingsError
+from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods._blocks import weighted_sum
 from udjfl.methods.reports import EXTRAS, Reports
 
@@ -95,6 +95,7 @@ def parameters(kind: type[MethodType]) -> type[MethodType]:
 
     Unknown or ill-typed parameters are refused, and text from a command line is converted.
     """
+    _check_declarations(kind)
     config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
     made: Any = pydantic.dataclasses.dataclass(kind, frozen=True, config=config)
     plain_init = made.__init__
@@ -109,6 +110,24 @@ def parameters(kind: type[MethodType]) -> type[MethodType]:
 
     made.__init__ = checked_init
     return cast(type[MethodType], made)
+
+
+def _check_declarations(kind: type) -> None:
+    """A name that does not exist would be a request that nobody hears."""
+    name = getattr(kind, "name", kind.__name__)
+    known = {*EXTRAS, "losses", "sizes", "steps", "uncertainties"}
+    for attribute in ("needs", "needs_groups", "probes"):
+        for asked in sorted(getattr(kind, attribute, ())):
+            if asked not in known:
+                raise SettingsError(
+                    f"{name}: {attribute} has {asked!r}, which clients do not know.{did_you_mean(asked, known)}"
+                )
+    theories = getattr(kind, "theories", ())
+    if "theories" in vars(kind).get("__annotations__", {}):
+        raise SettingsError(f"{name}: write theories = (...) without a type, or it becomes a parameter")
+    for theory in theories if isinstance(theories, tuple) else ():
+        if theory not in THEORIES:
+            raise SettingsError(f"{name}: theories has {theory!r}.{did_you_mean(theory, THEORIES)}")
 
 
 class Method(ABC):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.methods.reports import NOT_FINITE, Reports, number_problem
+from udjfl.methods.reports import EXTRAS, NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
 
 BadReportPolicy = Literal["fail", "exclude"]
+SHARES = ("accuracies",)
+NEVER_NEGATIVE = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_each")
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,23 @@ def collect(
     lr: float,
     momentum: float,
     policy: BadReportPolicy = "fail",
+    needs: Collection[str] | None = None,
+    model: Tensor | None = None,
 ) -> tuple[Reports | None, dict[str, str]]:
     """The usable reports as one, and for each client left out the reason. None if nothing usable came.
 
     With policy 'fail' the first unusable report raises `ReportError`; with 'exclude' the round goes on without it. A client
-    that reports twice keeps its place with its first usable report.
+    that reports twice keeps its place with its first usable report. `needs` names the extras that every client owes, and
+    whatever else one sends is ignored; left out, all owe what any of them sent. `model` is the server's own.
     """
     place = {name: row for row, name in enumerate(all_ids)}
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
-    expected = {name for report in sent for name in report.extras}
+    expected = {name for report in sent for name in report.extras} if needs is None else set(needs)
     for report in sorted(sent, key=lambda report: client_order(report.id)):
-        error = _problem(report, place, usable, n_parameters, round) or _extra_problem(report, expected, usable, round)
+        error = _problem(report, place, usable, n_parameters, round) or _extra_problem(
+            report, expected, usable, n_parameters, round
+        )
         if error is None:
             usable[report.id] = report
         elif policy == "fail":
@@ -69,8 +76,9 @@ def collect(
         momentum=momentum,
         steps=torch.tensor([r.steps for r in kept], dtype=torch.float64),
         positions=torch.tensor([place[name] for name in usable]),
+        model=model,
         round=round,
-        extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in kept[0].extras},
+        extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in sorted(expected)},
     ), excluded
 
 
@@ -114,15 +122,30 @@ def _problem(
 
 
 def _extra_problem(
-    report: ClientReport, expected: set[str], usable: Mapping[str, ClientReport], round: int
+    report: ClientReport, expected: set[str], usable: Mapping[str, ClientReport], n_parameters: int, round: int
 ) -> ReportError | None:
     for name in sorted(expected):
         if name not in report.extras:
             return ReportError(report.id, name, "is missing; the method needs it of every client", round)
         value = torch.as_tensor(report.extras[name])
-        if value.is_floating_point() and not torch.isfinite(value).all():
-            return ReportError(report.id, name, "has values that are NaN or infinite", round)
+        problem = _value_problem(name, value)
+        if problem:
+            return ReportError(report.id, name, problem, round)
+        # What is known by name has a shape of its own; else the first client's counts.
+        of_one = EXTRAS.get(name, "").partition("]")[0]
         first = next(iter(usable.values()), report)
-        if value.shape != torch.as_tensor(first.extras[name]).shape:
-            return ReportError(report.id, name, f"has shape {list(value.shape)}, unlike the clients before it", round)
+        shapes = {"[N": (), "[N, D": (n_parameters,)}
+        shape = shapes.get(of_one, torch.as_tensor(first.extras[name]).shape)
+        if value.shape != shape:
+            return ReportError(report.id, name, f"has shape {list(value.shape)}, not {list(shape)}", round)
+    return None
+
+
+def _value_problem(name: str, value: Tensor) -> str | None:
+    if value.is_floating_point() and not torch.isfinite(value).all():
+        return "has values that are NaN or infinite"
+    if name in SHARES and not ((value >= 0) & (value <= 1)).all():
+        return "must be from 0 to 1"
+    if name in NEVER_NEGATIVE and not (value >= 0).all():
+        return "cannot be negative"
     return None
