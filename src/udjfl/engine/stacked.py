@@ -27,7 +27,7 @@ STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # enough to do that handing it to another core pays, and there should be several.
 CHUNK_BYTES = 8_000_000
 CHUNK_FLOPS = 20_000_000
-CLIENTS_A_CHUNK = 4
+CLIENTS_A_CHUNK, CHUNKS_WANTED = 4, 8
 GPU_CHUNK_BYTES = 2_000_000_000
 EVALUATION_ROWS = 1024
 
@@ -139,10 +139,10 @@ class StackedEngine(Engine):
             def train_chunk() -> None:
                 start = vectors[None] if vectors.ndim == 2 else vectors[chunk]
                 trained, first, losses = self._descend(start, [rows[place] for place in chunk], jobs, chunk)
-                deltas[:, chunk] = (start - trained).transpose(0, 1)
+                self._write_deltas(deltas, chunk, start, trained)
                 running[:, chunk] = losses
                 if firsts is not None and first is not None:
-                    firsts[:, chunk] = (start - first).transpose(0, 1)
+                    self._write_deltas(firsts, chunk, start, first)
 
             return train_chunk
 
@@ -151,6 +151,18 @@ class StackedEngine(Engine):
         chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
         spread([piece(chunk) for chunk in chunks], self.workers)
         return self._results(jobs, deltas, firsts, running.cpu() / torch.tensor(steps, dtype=torch.float64), steps)
+
+    def _write_deltas(self, deltas: Tensor, chunk: list[int], start: Tensor, trained: Sequence[Tensor]) -> None:
+        """What the models [K, S, ...] of a chunk are less than what they started from, into the rows [S, K, D] of its clients."""
+        in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
+        rows = deltas[:, chunk[0] : chunk[0] + len(chunk)] if in_a_row else torch.empty_like(deltas[:, : len(chunk)])
+        begin = 0
+        for tensor in trained:
+            end = begin + tensor[0, 0].numel()
+            torch.sub(start[:, :, begin:end], tensor.flatten(2), out=rows[:, :, begin:end].transpose(0, 1))
+            begin = end
+        if not in_a_row:
+            deltas[:, chunk] = rows
 
     def _results(
         self, jobs: Sequence[Job], deltas: Tensor, firsts: Tensor | None, running: Tensor, steps: list[int]
@@ -186,15 +198,16 @@ class StackedEngine(Engine):
             return fits
         flops_each = 4 * numbers * settings * work.epochs * (sum(sizes) / len(sizes))
         worth_it = math.ceil(CHUNK_FLOPS / flops_each)
-        return int(min(fits, max(worth_it, math.ceil(len(sizes) / max(2, len(sizes) // CLIENTS_A_CHUNK)))))
+        chunks = max(2, min(CHUNKS_WANTED, len(sizes) // CLIENTS_A_CHUNK))
+        return int(min(fits, max(worth_it, math.ceil(len(sizes) / chunks))))
 
     def _widest(self) -> int:
         return max(shape[0] for shape in self.shapes)
 
     def _descend(
         self, start: Tensor, rows: list[int], jobs: Sequence[Job], chunk: list[int]
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
-        """SGD with momentum on a chunk of clients: where it led [K, S, D], where the first step led, and losses [S, K]."""
+    ) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
+        """SGD with momentum on a chunk of clients: the models it led to, those the first step led to, and losses [S, K]."""
         work, settings = jobs[0].work, len(jobs)
         batches = self._batches(rows, work, jobs[0].address)
         rates = {job.work.lr for job in jobs}
@@ -224,8 +237,8 @@ class StackedEngine(Engine):
             moved = update.apply(part, make_new=t == 0)
             if t == 0:
                 stack = moved
-                first = self._joined(stack) if wants_first else None
-        return self._joined(stack), first, total.T
+                first = [tensor.clone() for tensor in stack.tensors] if wants_first else None
+        return stack.tensors, first, total.T
 
     def _loss_weights(self, losses: Tensor, weight: Tensor, index: Tensor, goals: Sequence[_Goal | None]) -> Tensor:
         """How much each example's loss [k * S, B] counts in what its client minimises: its gradient by the losses."""
@@ -243,19 +256,19 @@ class StackedEngine(Engine):
         parts = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=2)
         return [part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    @staticmethod
-    def _joined(stack: Stack) -> Tensor:
-        """The models as vectors [K, S, D]."""
-        return torch.cat([tensor.flatten(2) for tensor in stack.tensors], dim=2)
-
     def _batches(self, rows: list[int], work: LocalWork, address: tuple[int, str, int]) -> Batches:
         """The batches of some clients, the one with the most steps first."""
         orders = [batch_order(len(self.train_data[row]), work.epochs, address, self.clients[row].id) for row in rows]
         width = min(work.batch_size, max(order.shape[1] for order in orders))
-        cut = [nn.functional.pad(order, (0, -order.shape[1] % width), value=-1).view(-1, width) for order in orders]
-        index = torch.full((len(cut[0]), len(rows), width), -1)
-        for place, (batches, row) in enumerate(zip(cut, rows, strict=True)):
-            index[: len(batches), place] = torch.where(batches >= 0, batches + self.starts[row], -1)
+        if len({order.shape[1] for order in orders}) == 1:  # all alike, as is common: one table
+            whole = torch.stack(orders) + torch.tensor([self.starts[row] for row in rows])[:, None, None]
+            whole = nn.functional.pad(whole, (0, -whole.shape[2] % width), value=-1)
+            index = whole.view(len(rows), -1, width).transpose(0, 1)
+        else:
+            cut = [nn.functional.pad(order, (0, -order.shape[1] % width), value=-1).view(-1, width) for order in orders]
+            index = torch.full((len(cut[0]), len(rows), width), -1)
+            for place, (batches, row) in enumerate(zip(cut, rows, strict=True)):
+                index[: len(batches), place] = torch.where(batches >= 0, batches + self.starts[row], -1)
         real = index >= 0
         counts = real.sum(dim=2)
         weight = real / counts.clamp_min(1)[:, :, None]

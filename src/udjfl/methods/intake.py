@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
+from udjfl.methods._blocks import finite_rows
 from udjfl.methods.reports import EXTRAS, NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
 
@@ -117,7 +118,7 @@ def _problem(
         "uncertainties": report.uncertainty,
         "steps": report.steps,
     }
-    problem = number_problem(numbers) if torch.isfinite(report.delta).all() else NOT_FINITE
+    problem = number_problem(numbers) if finite_rows(report.delta[None])[0] else NOT_FINITE
     return ReportError(report.id, *problem, round) if problem else None
 
 
