@@ -158,7 +158,7 @@ def write(path: Path, results: list[Comparison]) -> None:
                 low, high = total.ci95 or (None, None)
                 numbers = [total.mean, low, high, test.difference, test.p]
                 shown = ["" if number is None else f"{number:.6g}" for number in numbers]
-                out.writerow([method.label, method.theory or "", metric.key, *shown, total.n, failed])
+                out.writerow([method.label, getattr(method, "theory", None) or "", metric.key, *shown, total.n, failed])
 
 
 SHOWN = {

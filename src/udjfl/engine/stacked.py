@@ -153,7 +153,7 @@ class StackedEngine(Engine):
         return self._results(jobs, deltas, firsts, running.cpu() / torch.tensor(steps, dtype=torch.float64), steps)
 
     def _write_deltas(self, deltas: Tensor, chunk: list[int], start: Tensor, trained: Sequence[Tensor]) -> None:
-        """What the models [K, S, ...] of a chunk are less than what they started from, into the rows [S, K, D] of its clients."""
+        """What the models [K, S, ...] of a chunk are less than their start, into the rows [S, K, D] of its clients."""
         in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
         rows = deltas[:, chunk[0] : chunk[0] + len(chunk)] if in_a_row else torch.empty_like(deltas[:, : len(chunk)])
         begin = 0
