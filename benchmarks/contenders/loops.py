@@ -1,0 +1,124 @@
+"""Two loops that people write by hand: a plain one, and the one with DataLoader and deepcopy."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from benchmarks.counting import Contender
+from benchmarks.work import MODELS, ClientData, Work, make_data
+
+SETUP = {
+    "plain": "Nothing: torch's own number of threads, batches by indexing with a permutation.",
+    "dataloader": "Nothing: a deep copy of the model and a shuffling DataLoader for each client, DataLoaders for the tests.",
+}
+
+
+def start(work: Work, variant: str) -> Contender:
+    return {"plain": PlainLoop, "dataloader": DataLoaderLoop}[variant](work)
+
+
+def train_client(model: nn.Module, data: ClientData, work: Work) -> None:
+    """One local epoch, in place."""
+    optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
+    model.train()
+    for batch in torch.randperm(len(data.y)).split(work.batch):
+        optimiser.zero_grad(set_to_none=True)
+        nn.functional.cross_entropy(model(data.x[batch]), data.y[batch]).backward()
+        optimiser.step()
+
+
+@torch.no_grad()
+def evaluate_client(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """Mean loss, and accuracy from 0 to 1."""
+    model.eval()
+    logits = model(x)
+    return float(nn.functional.cross_entropy(logits, y)), float((logits.argmax(dim=1) == y).float().mean())
+
+
+class PlainLoop(Contender):
+    """One model, loaded anew for each client; settings one after the other."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.data = work, make_data(work)
+        self.prepare()
+
+    def prepare(self) -> None:
+        self.model = MODELS[self.work.model]()
+        self.servers = [self._state() for _ in range(self.work.settings)]
+
+    def _state(self) -> list[Tensor]:
+        return [p.detach().clone() for p in self.model.parameters()]
+
+    def _load(self, state: list[Tensor]) -> None:
+        with torch.no_grad():
+            for p, value in zip(self.model.parameters(), state, strict=True):
+                p.copy_(value)
+
+    def run(self, rounds: int) -> dict[str, float]:
+        results: list[tuple[float, float]] = []
+        for place in range(len(self.servers)):
+            for _ in range(rounds):
+                self.servers[place], results = self._round(self.servers[place])
+        return mean_outcome(results)
+
+    def _round(self, server: list[Tensor]) -> tuple[list[Tensor], list[tuple[float, float]]]:
+        total = [torch.zeros_like(value) for value in server]
+        for data in self.data:
+            self._load(server)
+            train_client(self.model, data, self.work)
+            for sum_so_far, value in zip(total, self.model.parameters(), strict=True):
+                sum_so_far.add_(value.detach(), alpha=1 / len(self.data))
+        self._load(total)
+        return total, [evaluate_client(self.model, data.x_test, data.y_test) for data in self.data]
+
+
+class DataLoaderLoop(Contender):
+    def __init__(self, work: Work) -> None:
+        self.work, data = work, make_data(work)
+        self.train = [DataLoader(TensorDataset(d.x, d.y), batch_size=work.batch, shuffle=True) for d in data]
+        self.test = [DataLoader(TensorDataset(d.x_test, d.y_test), batch_size=work.batch) for d in data]
+        self.prepare()
+
+    def prepare(self) -> None:
+        self.model = MODELS[self.work.model]()
+
+    def run(self, rounds: int) -> dict[str, float]:
+        results: list[tuple[float, float]] = []
+        for _ in range(rounds):
+            states = [self._trained(loader).state_dict() for loader in self.train]
+            self.model.load_state_dict({name: torch.stack([s[name] for s in states]).mean(dim=0) for name in states[0]})
+            results = [self._evaluated(loader) for loader in self.test]
+        return mean_outcome(results)
+
+    def _trained(self, loader: DataLoader) -> nn.Module:
+        model = copy.deepcopy(self.model)
+        optimiser = torch.optim.SGD(model.parameters(), lr=self.work.lr, momentum=self.work.momentum)
+        model.train()
+        for x, y in loader:
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+        return model
+
+    @torch.no_grad()
+    def _evaluated(self, loader: DataLoader) -> tuple[float, float]:
+        self.model.eval()
+        loss, right, seen = 0.0, 0, 0
+        for x, y in loader:
+            logits = self.model(x)
+            loss += float(nn.functional.cross_entropy(logits, y, reduction="sum"))
+            right += int((logits.argmax(dim=1) == y).sum())
+            seen += len(y)
+        return loss / seen, right / seen
+
+
+def mean_outcome(results: list[tuple[float, float]]) -> dict[str, float]:
+    """Over clients, who all have as many test examples."""
+    return {
+        "loss": sum(loss for loss, _ in results) / len(results),
+        "accuracy": sum(accuracy for _, accuracy in results) / len(results),
+    }

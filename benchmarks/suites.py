@@ -1,0 +1,85 @@
+"""What is measured: which contenders do which work, in how many rounds a repetition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.work import Work
+
+ENOUGH_REPETITIONS = 7
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender of a suite. `peer` is whose environment it runs in; ours if None."""
+
+    title: str
+    module: str
+    variant: str
+    peer: str | None = None
+
+
+GEMM = Entry("GEMM limit", "gemm", "all cores")
+PLAIN = Entry("plain loop", "loops", "plain")
+LOADER = Entry("DataLoader + deepcopy loop", "loops", "dataloader")
+SERIAL = Entry("udjfl serial", "udjfl_runs", "serial")
+STACKED = Entry("udjfl stacked", "udjfl_runs", "stacked")
+AUTO = Entry("udjfl", "udjfl_runs", "auto")
+FLUKE = Entry("fluke", "peer_fluke", "fedavg", "fluke")
+PEERS = (
+    FLUKE,
+    Entry("pfl-research", "peer_pfl", "fedavg", "pfl"),
+    Entry("FedLab", "peer_fedlab", "fedavg", "fedlab"),
+    Entry("flgo", "peer_flgo", "fedavg", "flgo"),
+    Entry("Flower simulation", "peer_flower", "federated evaluation", "flower"),
+)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """`ours` is whose speed is compared with everybody's; `beside_busy` repeats all with one core kept busy."""
+
+    name: str
+    title: str
+    work: Work
+    rounds: int
+    entries: tuple[Entry, ...]
+    ours: str
+    beside_busy: bool = False
+
+
+ROUND = Suite(
+    "round", "The round: 5 clients x 4,800 examples", Work(), 5, (GEMM, STACKED, SERIAL, PLAIN, LOADER, *PEERS), "udjfl stacked"
+)
+QUICK = Suite("round", ROUND.title, Work(), 5, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
+GRID = Suite(
+    "grid",
+    "A grid: 8 settings x 15 clients that share their data",
+    Work(clients=15, settings=8),
+    1,
+    (
+        GEMM,
+        PLAIN,
+        Entry("udjfl one by one", "udjfl_grid", "one by one"),
+        Entry("udjfl together", "udjfl_grid", "together"),
+    ),
+    "udjfl together",
+)
+SMALL = {"train": 48, "test": 12}
+MANY = Suite("many", "500 clients x 48 examples", Work(clients=500, **SMALL), 5, (GEMM, STACKED, PLAIN), "udjfl stacked")
+FEW = Suite("clients_50", "50 clients x 48 examples", Work(clients=50, **SMALL), 100, (STACKED,), "udjfl stacked")
+MORE = Suite("clients_1000", "1,000 clients x 48 examples", Work(clients=1000, **SMALL), 5, (STACKED,), "udjfl stacked")
+CNN = Suite(
+    "cnn",
+    "A CNN: 5 clients x 960 images of 28 x 28",
+    Work(train=960, test=240, model="cnn"),
+    2,
+    (GEMM, AUTO, PLAIN, FLUKE),
+    "udjfl",
+)
+MODULE = Suite(
+    "module", "Any module: GELU and dropout in the MLP", Work(model="gelu"), 3, (GEMM, SERIAL, PLAIN), "udjfl serial"
+)
+BUSY = Suite("busy", "Beside one busy process", Work(), 5, (STACKED, SERIAL, PLAIN), "udjfl stacked", beside_busy=True)
+
+FULL = (ROUND, GRID, MANY, FEW, MORE, CNN, MODULE, BUSY)
