@@ -24,6 +24,7 @@ SHORT = {
 }
 ARROW = {1: "↑", -1: "↓", 0: ""}
 SIGNIFICANT = 0.05
+GRADES = "Methods are verified unless marked partial or recalled: how sure we are that they are the authors'."
 MOST_COLUMNS = 7
 
 
@@ -36,6 +37,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
             "* differs from FedAvg: paired t-test over seeds, p < 0.05. Accuracies in percent, STD and Psi in points.",
             style="dim",
         ),
+        Text(GRADES, style="dim"),
         Text(""),
         _heading("Accuracy of each client on its own test data, below it the change from FedAvg (u: uncertainty)"),
         _client_table(comparison),
@@ -59,6 +61,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 def result_view(result: Result) -> RenderableType:
     """One run: its metrics, then its clients."""
     table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_row("Grade of the method", Text(result.method.grade, justify="right"))
     for metric in METRICS:
         if metric.key in result.metrics:
             value = result.metrics[metric.key]
