@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="where the JSON goes (full: results.json beside this, quick: nowhere)")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of an exception, so that contenders are ended too
     if given.what == "render":
         write_readme(json.loads(RESULTS.read_text(encoding="utf-8")))
         return

@@ -29,17 +29,17 @@ def main() -> None:
 
 
 def serve(contender: Any, lines: Iterable[str], out: IO[str]) -> None:
-    """Do what is asked, line by line, until told to stop."""
+    """Do what is asked, line by line, until told to stop or until nobody is left to ask."""
     for line in lines:
         message = json.loads(line)
         if message["do"] == "stop":
-            contender.stop()
             break
         try:
             _say(out, _answer(contender, message["do"], message["rounds"]))
         except Exception as error:
             _say(out, {"error": _reason(error)})
             raise
+    contender.stop()
 
 
 def _own_pipe() -> IO[str]:

@@ -19,6 +19,7 @@ LAYERS = (
     {"ranking"},
     {"oneseed"},
     {"simulation"},
+    {"keeping"},
     {"playing"},
     {"rounds", "result", "significance"},
     {"asking"},

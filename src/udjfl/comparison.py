@@ -15,13 +15,13 @@ from udjfl.config import CompareSettings, DataSettings, training_part
 from udjfl.engine.workers import cores
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
+from udjfl.keeping import versions
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS
 from udjfl.oneseed import GivenFederation, SeedTask, check_methods, federation_of
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
 from udjfl.significance import Paired, Summary, paired, summarise
-from udjfl.simulation import versions
 from udjfl.spreading import in_processes, why_not_apart
 
 logger = logging.getLogger("udjfl")

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
-from udjfl.engine import Engine, check_device, choose, one_thread
-from udjfl.errors import DataError, NotDefinedError, ReportError, SettingsError, StorageError
-from udjfl.history import History, RunFolder, packed, write_whole
+from udjfl.engine import check_device, choose, one_thread
+from udjfl.errors import NotDefinedError, ReportError, SettingsError
+from udjfl.history import History, packed, write_whole
+from udjfl.keeping import check_complete, check_same_uncertainty, known_uncertainty, run_description, run_folder
 from udjfl.methods import Method, Setup, parse_method
 from udjfl.methods.reports import number_problem
 from udjfl.models import (
@@ -38,7 +35,7 @@ from udjfl.playing import Failure, Player, Progress, play
 from udjfl.result import Result, final_metrics, summary
 from udjfl.rounds import Loop, Server, evaluate
 from udjfl.seeds import torch_stream
-from udjfl.uncertainty import Uncertainty, measure
+from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
 
@@ -187,7 +184,7 @@ def run_together(
         beginnings = [_begun(federation, entry.method, settings, seed, model, plain) for entry in entries]
         engine = choose(plain, federation.clients, settings.engine, settings.device, settings.workers)
         if uncertainty is not None:
-            _check_complete(uncertainty, federation)
+            check_complete(uncertainty, federation)
         players: list[Player | Failure] = []
         for entry, beginning in zip(entries, beginnings, strict=True):
             if isinstance(beginning, NotDefinedError):
@@ -197,11 +194,11 @@ def run_together(
             module, server, notes = beginning
             folder, history = None, History()
             if entry.out is not None:
-                folder = _folder(entry.out, run_description(federation, entry.method, settings, seed, module), resume)
-                _check_same_uncertainty(folder, federation, uncertainty)
+                folder = run_folder(entry.out, run_description(federation, entry.method, settings, seed, module), resume)
+                check_same_uncertainty(folder, federation, uncertainty)
                 checkpoint, history = folder.rewind()
                 server = Server.from_tensors(checkpoint.round, checkpoint.tensors) if checkpoint else server
-            uncertainty = _uncertainty(federation, engine, settings, seed, model, uncertainty, folder, entry.progress)
+            uncertainty = known_uncertainty(federation, engine, settings, seed, model, uncertainty, folder, entry.progress)
             own = engine
             if module is not plain:
                 own = choose(module, federation.clients, settings.engine, settings.device, settings.workers)
@@ -297,102 +294,6 @@ def fitting_model(
     )  # fmt: skip
     check_fit(module, federation.test.x[:2], federation.n_classes)
     return module
-
-
-def _check_complete(uncertainty: Uncertainty, federation: Federation) -> None:
-    missing = [name for name in federation.ids if name not in uncertainty.values]
-    if missing:
-        raise SettingsError(f"uncertainty: no value for client {missing[0]!r}; give one number for each client")
-
-
-def _uncertainty(
-    federation: Federation,
-    engine: Engine,
-    settings: TrainingSettings,
-    seed: int,
-    model: ModelChoice | None,
-    given: Uncertainty | None,
-    folder: RunFolder | None,
-    progress: Progress | None,
-) -> Uncertainty:
-    """Given, or found in the run folder, or measured now and written there."""
-    kept = _kept_uncertainty(folder, federation) if folder else None
-    if kept is not None:
-        return kept
-    if given is None:
-        report = (lambda done, total: progress("uncertainty", done, total)) if progress else None
-        given = measure(federation, engine, settings, seed, model, report)
-    if folder:
-        folder.write_json("uncertainty.json", given.as_dict())
-    return given
-
-
-def _check_same_uncertainty(folder: RunFolder, federation: Federation, given: Uncertainty | None) -> None:
-    kept = _kept_uncertainty(folder, federation)
-    if kept and given and given.as_dict()["values"] != kept.as_dict()["values"]:
-        raise StorageError(f"{folder.path} was started with other uncertainties; resume it with the same, or leave them out")
-
-
-def _kept_uncertainty(folder: RunFolder, federation: Federation) -> Uncertainty | None:
-    content = folder.read_json("uncertainty.json")
-    if content is None:
-        return None
-    try:
-        kept = Uncertainty.from_dict(content)
-        _check_complete(kept, federation)
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise StorageError(
-            f"{folder.path / 'uncertainty.json'} is damaged; delete it and resume: the uncertainties are measured again"
-        ) from None
-    return kept
-
-
-def run_description(
-    federation: Federation,
-    method: Method,
-    settings: TrainingSettings,
-    seed: int,
-    module: nn.Module,
-) -> dict[str, Any]:
-    """Everything that decides a run's numbers, as plain values; and how to load the federation again, where that is known."""
-    origin = federation.origin if federation.origin and federation.origin["seed"] == seed else None
-    return {
-        "method": method.name,
-        "params": method.params,
-        "seed": seed,
-        "training": settings.model_dump(),
-        "model": {name: list(value.shape) for name, value in module.named_parameters()},
-        "federation": {
-            "name": federation.name,
-            "fingerprint": federation.fingerprint,
-            "clients": federation.describe(),
-        },
-        "origin": dict(origin) if origin else None,
-    }
-
-
-def _folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> RunFolder:
-    """A new run folder; or, resuming, the old one if it holds this very run."""
-    plain = json.loads(json.dumps(about))  # as it will be read back: tuples become lists
-    folder = RunFolder(Path(out))
-    if not (resume and folder.holds_a_run):
-        return RunFolder.create(out, plain, versions())
-    old = folder.read_settings("method", "params", "seed", "training", "federation")
-    if old["federation"].get("fingerprint") != plain["federation"]["fingerprint"]:
-        raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
-    changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != plain[key]]
-    changed += [key for key, value in plain["training"].items() if key != "workers" and old["training"].get(key) != value]
-    if changed:
-        raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
-    if folder.read_json("versions.json") != versions():
-        logger.warning("%s was started with other versions of the libraries; its numbers may differ in the last digits.", out)
-    return folder
-
-
-def versions() -> dict[str, str]:
-    """What made the numbers."""
-    packages = {name: version(name) for name in ("udjfl", "torch", "numpy", "scipy", "scikit-learn")}
-    return {"python": platform.python_version(), **packages}
 
 
 def _finished(player: Player, reference: Result | None) -> Result:

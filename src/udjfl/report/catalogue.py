@@ -58,6 +58,8 @@ def find_entry(name: str) -> dict[str, Any]:
 def catalogue_view() -> RenderableType:
     """All methods, a line or two each."""
     table = Table("Method", "Theory", "Grade", "Parameters", "Paper", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in table.columns:
+        column.overflow = "fold"
     for entry in catalogue():
         params = ", ".join(
             p["name"] if p["default"] is None else f"{p['name']}={_shown(p['default'])}" for p in entry["params"]
