@@ -1,6 +1,6 @@
 """Independent pieces of work on all cores: one thread per core, each running torch on that core alone.
 
-Torch lets go of Python's lock while it computes, so threads of one process do as well as processes and share all memory.
+Torch lets go of Python's lock while it computes, so threads of one process can share large products, and share all memory.
 They never wait for each other within a piece, unlike the threads inside one torch operation, which all stand still when one of
 them is delayed by a busy neighbour. What a piece computes does not depend on who computes it, nor on how many there are.
 """
