@@ -47,6 +47,15 @@ def made(kind: type[udjfl.Method], **attributes: Any) -> udjfl.Method:
     return udjfl.parameters(type(kind.__name__, (kind,), attributes))()
 
 
+def to_drawn_regression(self: Any, module: nn.Module, generator: torch.Generator) -> nn.Module:
+    """For `adapt`: logistic regression, whatever was asked for, with numbers from the generator."""
+    linear = nn.Linear(4, 3)
+    with torch.no_grad():
+        for p in linear.parameters():
+            p.copy_(torch.rand(p.shape, generator=generator))
+    return nn.Sequential(nn.Flatten(), linear)
+
+
 def vector(result: udjfl.Result) -> Tensor:
     return to_vector(result.model)
 
@@ -143,14 +152,7 @@ def test_notes_are_in_the_file_and_on_the_screen(tmp_path: Path, federation: udj
 def test_a_method_may_train_another_network(federation: udjfl.Federation) -> None:
     """Adapted to logistic regression, whatever was asked for; the uncertainties are still those of the model asked for."""
 
-    def adapt(self: Any, module: nn.Module, generator: torch.Generator) -> nn.Module:
-        linear = nn.Linear(4, 3)
-        with torch.no_grad():
-            for p in linear.parameters():
-                p.copy_(torch.rand(p.shape, generator=generator))
-        return nn.Sequential(nn.Flatten(), linear)
-
-    method = made(Plain, adapt=adapt)
+    method = made(Plain, adapt=to_drawn_regression)
     first, again = few_rounds(federation, method), few_rounds(federation, method)
     assert len(vector(first)) == 15
     assert torch.equal(vector(first), vector(again))
@@ -447,14 +449,7 @@ def test_exclusion_at_the_probe_keeps_everyones_own_model() -> None:
 def test_models_side_by_side_are_each_adapted_anew(federation: udjfl.Federation) -> None:
     """`adapt` that draws gives every one of the models other numbers."""
 
-    def adapt(self: Any, module: nn.Module, generator: torch.Generator) -> nn.Module:
-        linear = nn.Linear(4, 3)
-        with torch.no_grad():
-            for p in linear.parameters():
-                p.copy_(torch.rand(p.shape, generator=generator))
-        return nn.Sequential(nn.Flatten(), linear)
-
-    few_rounds(federation, made(Pair, adapt=adapt), rounds=1)
+    few_rounds(federation, made(Pair, adapt=to_drawn_regression), rounds=1)
     first, second = seen[0].model.view(2, -1)
     assert not torch.equal(first, second)
 

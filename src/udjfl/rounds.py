@@ -10,13 +10,10 @@ import torch
 from torch import Tensor
 
 from udjfl.asking import Asking, Question
-from udjfl.config import TrainingSettings
-from udjfl.data import Federation
-from udjfl.engine import Engine, Job, LocalResult, Pooled
+from udjfl.engine import Job, LocalResult, Pooled
 from udjfl.errors import DivergedError, SettingsError
 from udjfl.history import Record
-from udjfl.methods import Method, Reports, Served, State
-from udjfl.uncertainty import Uncertainty
+from udjfl.methods import Reports, Served, State
 
 logger = logging.getLogger("udjfl")
 
@@ -66,18 +63,11 @@ class Evaluated:
 class Loop:
     """The rounds of one method. Holds what stays the same from round to round."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        method: Method,
-        settings: TrainingSettings,
-        seed: int,
-        engine: Engine,
-        uncertainty: Uncertainty,
-    ) -> None:
-        self.federation, self.method, self.settings, self.seed, self.engine = federation, method, settings, seed, engine
-        self.uncertainty = uncertainty
-        self.asking = Asking(federation, method, settings, seed, engine, uncertainty)
+    def __init__(self, asking: Asking) -> None:
+        self.asking = asking
+        self.method, self.settings, self.seed = asking.method, asking.settings, asking.seed
+        self.federation, self.engine, self.uncertainty = asking.federation, asking.engine, asking.uncertainty
+        federation, engine = self.federation, self.engine
         self.client_tests = [client.test.on(engine.device) for client in federation.clients]
         self.global_test = Pooled([federation.test.on(engine.device)])
         self.tests = Pooled([*self.client_tests, federation.test.on(engine.device)])

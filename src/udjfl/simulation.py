@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from udjfl.asking import Asking
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import check_device, choose, one_thread
@@ -202,7 +203,7 @@ def run_together(
             own = engine
             if module is not plain:
                 own = choose(module, federation.clients, settings.engine, settings.device, settings.workers)
-            loop = Loop(federation, entry.method, settings, seed, own, uncertainty)
+            loop = Loop(Asking(federation, entry.method, settings, seed, own, uncertainty))
             players.append(Player(loop, server, history, folder, entry.progress, notes))
         play([player for player in players if isinstance(player, Player)])
         return _results(players, reference, first_is_reference)
