@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import io
 import json
+import logging
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 import udjfl
-from udjfl import cli, simulation
+from udjfl import cli, commands, simulation
 from udjfl.comparison import chosen_methods
 from udjfl.config import CompareSettings, RunSettings, Settings
 from udjfl.methods import METHODS
@@ -102,7 +103,7 @@ def test_help_lists_every_setting_with_its_default(
 
 def test_help_shows_what_can_be_chosen(udjfl_command: Command) -> None:
     shown = re.sub(r"\s+", " ", udjfl_command("run --help").out)
-    for choices in (("received", "running", "final"), ("fail", "exclude"), ("auto", "serial", "stacked")):
+    for choices in (("received", "running", "final"), ("fail", "exclude"), ("auto", "serial", "stacked", "mapped")):
         assert all(choice in shown for choice in choices)
 
 
@@ -119,6 +120,32 @@ def test_without_a_command_it_shows_help(udjfl_command: Command) -> None:
     for command in ("run", "compare", "resume", "methods"):
         assert re.search(rf"\b{command}\b", said.out + said.err)
     assert udjfl_command("-h").code == 0
+
+
+def test_the_front_page_lists_every_command_in_one_line(udjfl_command: Command) -> None:
+    assert list(cli.COMMANDS) == [command.name for command in commands.app.registered_commands]
+    shown = udjfl_command("--help").out
+    assert all(re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE) for name, line in cli.COMMANDS.items())
+
+
+def imported_by(arguments: str) -> set[str]:
+    """The packages that a command imports in a process of its own, from Python's own account of them."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "udjfl.cli", *arguments.split()], capture_output=True, text=True
+    )
+    modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert "udjfl.errors" in modules
+    return {module.partition(".")[0] for module in modules}
+
+
+@pytest.mark.parametrize("arguments", ["", "--help", "--version"])
+def test_the_front_page_waits_for_no_library_but_its_own(arguments: str) -> None:
+    assert not imported_by(arguments) & {"torch", "numpy", "scipy", "sklearn", "safetensors", "pydantic", "rich"}
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_of_a_command_waits_for_its_settings_alone(command: str) -> None:
+    assert not imported_by(f"{command} --help") & {"torch", "numpy", "scipy", "sklearn", "safetensors", "rich"}
 
 
 # --- what is printed ---------------------------------------------------------------------------------------------
@@ -244,6 +271,16 @@ def test_warnings_do_not_disturb_the_document(udjfl_command: Command) -> None:
     assert mistakes_of(said)[0].startswith("model: ")
     said = udjfl_command("run", SMALL, "--json --model conftest:unstackable")
     json.loads(said.out)
+
+
+def test_a_warning_is_shown_once_by_each_command(udjfl_command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def warns(*anything: object, **more: object) -> None:
+        logging.getLogger("udjfl").warning("mind the gap")
+        raise udjfl.DataError("enough")
+
+    monkeypatch.setattr(simulation, "run", warns)
+    for _ in range(2):
+        assert " ".join(udjfl_command("run", SMALL).err.split()) == "WARNING mind the gap udjfl: enough"
 
 
 def test_methods(udjfl_command: Command) -> None:

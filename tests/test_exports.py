@@ -78,7 +78,7 @@ def test_import_does_not_wait_for_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_help_and_settings_do_not_wait_for_torch() -> None:
-    script = "import sys, udjfl.cli; print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
+def test_commands_and_settings_do_not_wait_for_torch() -> None:
+    script = "import sys, udjfl.commands; print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -14,6 +14,7 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__
 # Left may import right. Within a group, only modules of the same package may import each other.
 LAYERS = (
     {"cli"},
+    {"commands"},
     {"report"},
     {"comparison"},
     {"ranking"},
