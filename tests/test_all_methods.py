@@ -36,14 +36,17 @@ def settings(name: str) -> dict[str, Any]:
 
 
 @every_method
-def test_both_engines_agree(name):
+def test_the_engines_agree(name):
     federation = make_federation(n_clients=6)
-    serial, stacked = (few_rounds(federation, name, engine=engine, **settings(name)) for engine in ("serial", "stacked"))
-    torch.testing.assert_close(to_vector(stacked.model), to_vector(serial.model), rtol=1e-4, atol=1e-5)
-    assert stacked.client_accuracy == pytest.approx(serial.client_accuracy, abs=1e-3)
-    for client in serial.client_accuracy:
-        for one, other in zip(serial.model_for(client).parameters(), stacked.model_for(client).parameters(), strict=True):
-            torch.testing.assert_close(other, one, rtol=1e-4, atol=1e-5)
+    serial, *others = (
+        few_rounds(federation, name, engine=engine, **settings(name)) for engine in ("serial", "stacked", "mapped")
+    )
+    for other in others:
+        torch.testing.assert_close(to_vector(other.model), to_vector(serial.model), rtol=1e-4, atol=1e-5)
+        assert other.client_accuracy == pytest.approx(serial.client_accuracy, abs=1e-3)
+        for client in serial.client_accuracy:
+            for ours, theirs in zip(other.model_for(client).parameters(), serial.model_for(client).parameters(), strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 @every_method

@@ -206,7 +206,7 @@ def test_multipliers_go_to_the_clients_they_are_for(federation: udjfl.Federation
         "plan": lambda self, state, probe: (state, Plan(multipliers=torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64))),
         "select": lambda self, state, n, count, generator: [1, 2],
     }
-    for engine in ("serial", "stacked"):
+    for engine in ("serial", "stacked", "mapped"):
         few_rounds(federation, made(Plain, **slots), participation=0.67, rounds=1, engine=engine)
     for reports in seen:
         assert reports.ids == ("client-2", "client-3")

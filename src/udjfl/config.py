@@ -58,7 +58,13 @@ class TrainingSettings(Settings):
     uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
     eval_every: Annotated[int, Field(ge=1, description="rounds between evaluations (the last is always one)")] = 1
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
-    engine: Annotated[Literal["auto", "serial", "stacked"], Field(description="how local work is computed")] = "auto"
+    engine: Annotated[
+        Literal["auto", "serial", "stacked", "mapped"],
+        Field(
+            description="how local work is computed: serial, one client at a time; stacked, all at once, for linear layers; "
+            "mapped, all at once, for any model on a GPU; auto: whichever of these suits"
+        ),
+    ] = "auto"
     device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
     workers: Annotated[int, Field(ge=0, description="cores to use (0: all); the numbers do not depend on it")] = 0
 

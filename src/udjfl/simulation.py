@@ -65,7 +65,7 @@ def simulate(
     uncertainty_models: int = 5,
     eval_every: int = 1,
     checkpoint_every: int = 10,
-    engine: Literal["auto", "serial", "stacked"] = "auto",
+    engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
     device: str = "cpu",
     workers: int = 0,
     out: str | os.PathLike[str] | None = None,

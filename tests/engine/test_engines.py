@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Engine, LocalResult, LocalWork, Pooled, SerialEngine, StackedEngine, choose, one_thread
+from udjfl.engine import Engine, LocalResult, LocalWork, MappedEngine, Pooled, SerialEngine, StackedEngine, choose, one_thread
 from udjfl.engine.base import batch_order
 from udjfl.errors import SettingsError
 from udjfl.models import WeightNormLinear, buffers_to_vector, logistic, mlp, to_vector
@@ -24,7 +24,7 @@ SIZES = {"a": 1, "b": 7, "c": 12}
 # float32 rounds to 6e-8 of a number near 1. At most 9 steps here, and momentum 0.9 adds up ten of them: 9 * 10 * 6e-8 = 5e-6.
 # A wrong batch, weight or velocity shows in the second digit.
 ROUNDING = {"rtol": 1e-5, "atol": 1e-5}
-ENGINES = pytest.mark.parametrize("kind", [SerialEngine, StackedEngine], ids=["serial", "stacked"])
+ENGINES = pytest.mark.parametrize("kind", [SerialEngine, StackedEngine, MappedEngine], ids=["serial", "stacked", "mapped"])
 
 
 def clients(sizes: dict[str, int] = SIZES, shape: tuple[int, ...] = (3,)) -> tuple[udjfl.Client, ...]:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Engine, LocalResult, LocalWork, SerialEngine, StackedEngine, why_not
+from udjfl.engine import Engine, LocalResult, LocalWork, MappedEngine, SerialEngine, StackedEngine, why_not
 from udjfl.masks import adapt
 from udjfl.models import logistic, mlp, to_vector
 
-ENGINES = pytest.mark.parametrize("kind", [SerialEngine, StackedEngine], ids=["serial", "stacked"])
+ENGINES = pytest.mark.parametrize("kind", [SerialEngine, StackedEngine, MappedEngine], ids=["serial", "stacked", "mapped"])
 ADDRESS = (3, "batches", 1)
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # a few dozen float32 steps of size 0.1

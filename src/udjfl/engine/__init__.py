@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from udjfl.data.federation import Client
+from udjfl.engine import mapped
 from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, LossAt, Pooled, one_thread
+from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
 from udjfl.engine.stacked import StackedEngine, why_not
@@ -24,22 +26,39 @@ _said: set[str] = set()
 def choose(
     module: nn.Module,
     clients: Sequence[Client],
-    engine: Literal["auto", "serial", "stacked"] = "auto",
+    engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
     device: str = "cpu",
     workers: int = 1,
 ) -> Engine:
-    """The stacked engine where the model allows it, else the serial one (saying why, once). 0 workers: one for each core."""
+    """The stacked engine where the model allows it; else, on a GPU or if asked for, the mapped one; else the serial one.
+
+    Why a model must be trained one client at a time is said once. 0 workers: one for each core.
+    """
     check_device(device)
     workers = workers or cores()
     if engine == "serial":
         return SerialEngine(module, clients, device, workers)
-    reason = why_not(module, clients[0].train.x.ndim - 1)
-    if reason is None:
-        return StackedEngine(module, clients, device, workers)
-    if reason not in _said:
-        _said.add(reason)
-        logger.warning("The model is trained one client at a time: %s, so clients cannot be stacked.", reason)
+    reasons = []
+    if engine != "mapped":
+        reason = why_not(module, clients[0].train.x.ndim - 1)
+        if reason is None:
+            return StackedEngine(module, clients, device, workers)
+        reasons.append(f"{reason}, so clients cannot be stacked")
+    if engine == "mapped" or not _on_cpu(device):
+        reason = mapped.why_not(module, clients[0].train.x[:1].to(device))
+        if reason is None:
+            return MappedEngine(module, clients, device, workers)
+        reasons.append(f"{reason}, so clients cannot be mapped")
+    said = "; ".join(reasons)
+    if said not in _said:
+        _said.add(said)
+        logger.warning("The model is trained one client at a time: %s.", said)
     return SerialEngine(module, clients, device, workers)
+
+
+def _on_cpu(device: str) -> bool:
+    """Whether one client's work fills the device, as it does a core. It leaves most of a GPU idle."""
+    return torch.device(device).type == "cpu"
 
 
 def check_device(device: str) -> None:
@@ -58,6 +77,7 @@ __all__ = [
     "LocalResult",
     "LocalWork",
     "LossAt",
+    "MappedEngine",
     "Pooled",
     "SerialEngine",
     "StackedEngine",
