@@ -27,7 +27,7 @@ FORMULAS = {
     "mean": (_blocks.mean, lambda x: x.mean(dim=0)),
     "gram": (_blocks.gram, lambda x: x @ x.T),
     "dots": (lambda x: _blocks.dots(x, VECTOR), lambda x: x @ VECTOR),
-    "squared_norms": (_blocks.squared_norms, lambda x: x.square().sum(dim=1)),
+    "squared_norms": (_blocks.squared_norms, lambda x: x.norm(dim=1).square()),
     "lengths": (_blocks.lengths, lambda x: x.norm(dim=1)),
 }
 
@@ -41,6 +41,24 @@ def test_one_block_is_the_plain_formula_and_several_are_close(name, dtype, monke
     for block in (1, 3, 5, 10):
         monkeypatch.setattr(_blocks, "BLOCK", block)
         torch.testing.assert_close(by_blocks(table(dtype)), expected, rtol=1e-13, atol=1e-14)
+
+
+def test_several_combinations_take_one_pass(monkeypatch):
+    two = torch.stack([WEIGHTS, WEIGHTS.flip(0)])
+    for block in (4, 100):
+        monkeypatch.setattr(_blocks, "BLOCK", block)
+        torch.testing.assert_close(_blocks.combination(two, table()), two @ table().to(torch.float64), rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("strip", [1, 2, 3])
+def test_a_gram_matrix_is_the_same_by_strips(strip, monkeypatch):
+    monkeypatch.setattr(_blocks, "STRIP", strip)
+    monkeypatch.setattr(_blocks, "BLOCK", 4)
+    found = _blocks.gram(table())
+    assert torch.equal(found, found.T)
+    rows = table().to(torch.float64)
+    torch.testing.assert_close(found, rows @ rows.T, rtol=1e-13, atol=1e-14)
+    assert _blocks.gram(rows[:0]).shape == (0, 0)
 
 
 def test_a_weighted_sum_is_in_the_dtype_of_the_rows(monkeypatch):

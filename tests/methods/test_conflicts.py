@@ -23,6 +23,10 @@ def turned_vectors(g: torch.Tensor, order: list[int], **options: Any) -> torch.T
     return turned(g @ g.T, torch.tensor(order), **options) @ g
 
 
+def alignments_with(step: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+    return alignments(g @ g.T, g @ step, step.norm())
+
+
 def slowly(g: torch.Tensor, order: list[int], targets: torch.Tensor, kept: list[bool]) -> torch.Tensor:
     """Each update by itself, on the vectors, with the formula as it is printed."""
     done = []
@@ -116,7 +120,7 @@ def test_a_zero_update_meets_nobody():
 
 def test_a_target_of_one_is_finite():
     h = turned_vectors(table([[1.0, 0.0], [0.0, 1.0]]), [0, 1], targets=torch.ones(2, 2, dtype=torch.float64))
-    assert float(alignments(h[:1], table([0.0, 1.0]))[0]) == pytest.approx(LARGEST_TARGET)
+    assert float(alignments_with(table([0.0, 1.0]), h[:1])[0]) == pytest.approx(LARGEST_TARGET)
 
 
 def test_many_stretches_do_not_run_away():
@@ -126,12 +130,12 @@ def test_many_stretches_do_not_run_away():
     assert torch.isfinite(h).all()
     assert float(ratio.max()) == pytest.approx(LONGEST)
     # Shortening does not turn: they still meet the last one at the target.
-    torch.testing.assert_close(alignments(h[:-1], g[-1]), torch.full((399,), 0.99, dtype=torch.float64))
+    torch.testing.assert_close(alignments_with(g[-1], h[:-1]), torch.full((399,), 0.99, dtype=torch.float64))
 
 
 def test_cosines_and_alignments():
     # (3, 4) and (4, 3): 24/25. Nothing has an angle with zero.
     g = table([[3.0, 4.0], [4.0, 3.0], [0.0, 0.0]])
     torch.testing.assert_close(cosines(g @ g.T), table([[1.0, 0.96, 0.0], [0.96, 1.0, 0.0], [0.0, 0.0, 0.0]]))
-    torch.testing.assert_close(alignments(g, table([-2.0, 0.0])), table([-0.6, -0.8, 0.0]))
-    assert alignments(g, table([0.0, 0.0])).tolist() == [0.0, 0.0, 0.0]
+    torch.testing.assert_close(alignments_with(table([-2.0, 0.0]), g), table([-0.6, -0.8, 0.0]))
+    assert alignments_with(table([0.0, 0.0]), g).tolist() == [0.0, 0.0, 0.0]

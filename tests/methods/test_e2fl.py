@@ -14,7 +14,7 @@ from torch import nn
 from udjfl.errors import SettingsError
 from udjfl.masks import MaskedLinear
 from udjfl.methods.base import Reports, Setup
-from udjfl.methods.e2fl import E2FL
+from udjfl.methods.e2fl import E2FL, ranking
 from udjfl.models import mlp, to_vector, trainable
 
 EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
@@ -81,6 +81,14 @@ def test_the_vote_is_taken_in_groups_first():
     # Sums over groups: 1, 3, 2 -> (0, 2, 1). Weights 1/6 and 1/2 on the places themselves would give 7/6, 10/6, 5/6.
     scores = [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]]
     assert elected(E2FL(groups=("a", "a", "a", "b")), reports_of(scores, [0.0, 1.0, 2.0])).tolist() == [0.0, 2.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [0, 1, 40, 70_000])  # a long one is sorted in another way
+def test_places_are_those_of_a_stable_sort(size, dtype):
+    values = torch.randn(size, generator=torch.Generator().manual_seed(0)).mul(50).round() / 50  # with ties
+    scores = torch.where(values.abs() < 0.1, values * 0, values).to(dtype)  # 0.0 and -0.0 are equal
+    assert torch.equal(ranking(scores).argsort(), torch.from_numpy(scores.numpy().argsort(kind="stable")))
 
 
 def test_layers_vote_apart():

@@ -20,6 +20,7 @@ from udjfl.errors import DivergedError
 
 BLOCK = 65_536  # columns
 ROWS = 5  # with more, a block has fewer columns: it is to stay in the cache
+STRIP = 128  # rows of a Gram matrix at a time
 
 Rows = Tensor | Iterable[Tensor]
 
@@ -37,18 +38,18 @@ def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
         yield block.to(torch.float64)
 
 
-def combination(weights: Tensor, rows: Rows) -> Tensor:
-    """[D] sum_i weights_i rows_i, in float64."""
-    return torch.cat([weights.to(torch.float64) @ block for block in _blocks(rows)])
+def combination(weights: Tensor, table: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """[D] sum_i weights_i table_i, accumulated in float64; for weights [M, N], M such sums [M, D] in one pass."""
+    weights = weights.to(torch.float64)
+    found = torch.empty(*weights.shape[:-1], table.shape[1], dtype=dtype)
+    for span, block in zip(spans(table.shape[1], len(table)), columns(table), strict=True):
+        found[..., span] = weights @ block
+    return found
 
 
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
     """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
-    weights = weights.to(torch.float64)
-    found = rows.new_empty(rows.shape[1])
-    for span, block in zip(spans(rows.shape[1], len(rows)), columns(rows), strict=True):
-        found[span] = weights @ block
-    return found
+    return combination(weights, rows, rows.dtype)
 
 
 def total(rows: Rows) -> Tensor:
@@ -62,8 +63,16 @@ def mean(rows: Rows) -> Tensor:
 
 
 def gram(rows: Rows) -> Tensor:
-    """[N, N] the inner product of every pair of rows, in float64."""
-    return _finite(functools.reduce(torch.add, (block @ block.T for block in _blocks(rows))))
+    """[N, N] the inner product of every pair of rows, in float64; the squared lengths are on its diagonal."""
+    found = torch.zeros(0, 0, dtype=torch.float64)
+    for block in _blocks(rows):
+        n_rows = len(block)
+        found = found if len(found) else torch.zeros(n_rows, n_rows, dtype=torch.float64)
+        # By strips of rows up to the diagonal: of many rows, that is little more than half of the products.
+        for start in range(0, n_rows, STRIP):
+            end = min(start + STRIP, n_rows)
+            found[start:end, :end].addmm_(block[start:end], block[:end].T)
+    return _finite(found.tril() + found.tril(-1).T)
 
 
 def dots(rows: Rows, vector: Tensor) -> Tensor:
@@ -80,7 +89,8 @@ def dots(rows: Rows, vector: Tensor) -> Tensor:
 
 def squared_norms(rows: Rows) -> Tensor:
     """[N] the squared length of every row, in float64."""
-    return _finite(functools.reduce(torch.add, (block.square().sum(dim=1) for block in _blocks(rows))))
+    # By way of the length: block.square() would be another block to write and read.
+    return _finite(functools.reduce(torch.add, (block.norm(dim=1).square() for block in _blocks(rows))))
 
 
 def lengths(rows: Rows) -> Tensor:

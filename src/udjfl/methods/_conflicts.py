@@ -10,8 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from udjfl.methods._blocks import dots, lengths
-
 # What is left of an update after cancellation counts as nothing below this share of the update: it is rounding error.
 NEGLIGIBLE = 1e-6
 # A target similarity of 1 cannot be reached by a finite step.
@@ -40,7 +38,7 @@ def turned(gram: Tensor, order: Tensor, targets: Tensor | None = None, kept: Ten
         square = squares[j]
         if square <= 0:
             continue
-        aim, dots = aims[:, j], coefficients @ gram[:, j]
+        aim, dots = aims[:, j], coefficients @ gram[j]
         turn = may_turn & (dots < aim * (left * square).sqrt())
         turn[j] = False
         across = left - dots.square() / square  # squared; below zero only by rounding
@@ -63,7 +61,10 @@ def cosines(gram: Tensor) -> Tensor:
     return torch.where(products > 0, gram / products, 0.0).clamp(-1, 1)
 
 
-def alignments(updates: Tensor, step: Tensor) -> Tensor:
-    """[m] the cosine of each update with the step: below 0, the step leads away from where that client wants to go."""
-    products = lengths(updates) * step.norm()
-    return torch.where(products > 0, dots(updates, step) / products, 0.0).clamp(-1, 1)
+def alignments(gram: Tensor, dots: Tensor, length: Tensor) -> Tensor:
+    """[m] the cosine of each update with the step: below 0, the step leads away from where that client wants to go.
+
+    `dots` are the inner products of the updates with the step, `length` is the step's.
+    """
+    products = gram.diagonal().sqrt() * length
+    return torch.where(products > 0, dots / products, 0.0).clamp(-1, 1)

@@ -40,7 +40,7 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.methods import _blocks
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters
 
 LARGEST_FACTOR = 1e6  # of the paper's step, 1 / f^gamma
 SMALLEST_RIDGE = 1e-12  # so that there is always something to divide by
@@ -73,25 +73,27 @@ class AdaFed(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
         deltas = reports.deltas
+        gram = _blocks.gram(deltas)
         coefficients = torch.zeros(len(reports), dtype=torch.float64)
-        moving = _blocks.lengths(deltas) > 0
+        moving = gram.diagonal() > 0
         if moving.any():
-            coefficients[moving] = self._coefficients(deltas, moving, reports.losses[moving])
-            if self.step == "mean":
-                length = _blocks.combination(coefficients, deltas).norm()
-                coefficients *= _blocks.mean(deltas).norm() / length if length > 0 else 0.0
-        coefficients *= self.server_lr
-        return state, weighted_sum(coefficients, deltas), diagnostics(deltas, coefficients)
+            coefficients[moving] = self.server_lr * self._coefficients(gram[moving][:, moving], reports.losses[moving])
+        step = _blocks.combination(coefficients, deltas)
+        if self.step == "mean":
+            length = step.norm()
+            scale = self.server_lr * _blocks.mean(deltas).norm() / length if length > 0 else 0.0
+            coefficients, step = scale * coefficients, scale * step
+        return state, step.to(deltas.dtype), diagnostics(gram, coefficients, step.norm())
 
-    def _coefficients(self, deltas: Tensor, moving: Tensor, f: Tensor) -> Tensor:
-        """Those of the updates in the direction, for the clients that move; f are their losses."""
+    def _coefficients(self, gram: Tensor, f: Tensor) -> Tensor:
+        """Those of the updates in the direction, given the inner products of those that are not zero and their losses f."""
         # phi less its largest, in logarithms: no power can overflow. A loss of 0 stays 0, but 0^0 is 1.
         log_phi = self.gamma * f.clamp_min(1e-300).log() if self.gamma else torch.zeros_like(f)
         phi = torch.where((f > 0) | (self.gamma == 0), (log_phi - log_phi.max()).exp(), 0.0)
         if not phi.any():
             return phi
-        inverse = 1 / _blocks.lengths(_blocks.columns(deltas, moving)) if self.normalise else torch.ones_like(f)
-        gram = _blocks.gram(block * inverse[:, None] for block in _blocks.columns(deltas, moving))
+        inverse = 1 / gram.diagonal().sqrt() if self.normalise else torch.ones_like(f)
+        gram = gram * inverse[:, None] * inverse
         ridge = (self.ridge + SMALLEST_RIDGE) * gram.diagonal().mean()
         a = torch.linalg.solve(gram + ridge * torch.eye(len(f), dtype=torch.float64), phi)
         scale = (-log_phi.max()).exp().clamp_max(LARGEST_FACTOR) if self.step == "paper" else phi.mean()
@@ -99,10 +101,8 @@ class AdaFed(Method):
         return coefficients
 
 
-def diagnostics(deltas: Tensor, coefficients: Tensor) -> Diagnostics:
+def diagnostics(gram: Tensor, coefficients: Tensor, length: Tensor) -> Diagnostics:
     """Per client: share of the step (projected on it, sums to 1), factor of its update, slope of its loss along the step."""
-    step = _blocks.combination(coefficients, deltas)
-    length = step.norm()
-    slope = _blocks.dots(deltas, step) / length if length > 0 else torch.zeros_like(coefficients)
+    slope = gram @ coefficients / length if length > 0 else torch.zeros_like(coefficients)
     share = coefficients * slope / length if length > 0 else torch.zeros_like(coefficients)
     return {"weight": share, "coefficient": coefficients, "slope": slope, "step_length": length}

@@ -102,9 +102,10 @@ class AdaFedAdam(Method):
 
     def _adam(self, state: State, g: Tensor, C: Tensor) -> tuple[State, Tensor]:
         b1, b2 = torch.tensor([self.beta1, self.beta2], dtype=torch.float64) ** C
-        m = b1 * state["mean"] + (1 - b1) * g
-        v = b2 * state["mean_square"] + (1 - b2) * g.square()
+        v = g.square().lerp_(state["mean_square"], b2)
+        m = torch.lerp(g, state["mean"], b1)  # b1 mean + (1 - b1) g
         P = state["decays"] * torch.stack([b1, b2])
         factor = C if state["server_steps"] >= self.warm_up else torch.ones_like(C)
-        step = factor * self.server_lr * (m / (1 - P[0])) / ((v / (1 - P[1])).sqrt() + EPSILON)
+        spread = (v / (1 - P[1])).sqrt_().add_(EPSILON)
+        step = torch.div(m, spread, out=spread).mul_(factor * self.server_lr / (1 - P[0]))
         return {**state, "mean": m, "mean_square": v, "decays": P, "server_steps": state["server_steps"] + 1}, step

@@ -43,7 +43,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._blocks import columns, combination, spans
+from udjfl.methods._blocks import spans
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Served, Setup, State, parameters
 from udjfl.seeds import torch_stream
 
@@ -59,7 +59,7 @@ class CFFL(Method):
     paper: ClassVar[str] = "Lyu et al., 2020, arXiv:2008.12161"
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Give each client as much of the common update as the quality of its own contributions has earned."
-    cost: ClassVar[str] = "server: the accuracy of K models on its own data, and N D of memory"
+    cost: ClassVar[str] = "server: the accuracy of K models on its own data, and N D of memory, rewritten each round"
     needs: ClassVar[frozenset[str]] = frozenset({"validation_accuracies"})
 
     alpha: Annotated[
@@ -126,9 +126,11 @@ class CFFL(Method):
             weights *= reports.sizes / reports.sizes.sum()
         elif self.aggregation == "reputation":
             weights *= c[places] / c[places].sum().clamp_min(torch.finfo(torch.float64).tiny)
-        A = combination(weights, (upload for _, _, upload in self._updates(reports)))
+        P = reports.deltas.shape[1]
+        A = torch.empty(P, dtype=torch.float64)
+        for span, _, upload in self._updates(reports):
+            A[span] = weights @ upload
 
-        P = len(A)
         earned = c[places] / c.max().clamp_min(torch.finfo(torch.float64).tiny) * reports.sizes / largest
         q = (earned * P + ROUNDING).floor()
         rank = self._download_rank(A, reports.round)
@@ -136,9 +138,10 @@ class CFFL(Method):
 
         models = state["models"].clone()
         for span, update, upload in self._updates(reports):
-            part, got = models[:, span], (rank[span] < q[:, None]) * A[span]
-            after = part[places].to(torch.float64) + update + got - own[:, None] * upload
-            part[places] = after.to(part.dtype)
+            change = torch.addcmul(update, own[:, None], upload, value=-1)
+            change.addcmul_((rank[span] < q[:, None]).to(torch.float64), A[span])
+            change += models[:, span].index_select(0, places)
+            models[:, span].index_copy_(0, places, change.to(models.dtype))
         notes = {
             "weight": weights / weights.sum().clamp_min(torch.finfo(torch.float64).tiny),
             "reputation": c[places],
@@ -151,8 +154,8 @@ class CFFL(Method):
     def _updates(self, reports: Reports) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """The clipped changes of the clients' models and the part of them that is uploaded, for a span of columns each."""
         chosen = None if self.theta == 1 else self._uploaded(reports.deltas)
-        for span, deltas in zip(spans(reports.deltas.shape[1], len(reports)), columns(reports.deltas), strict=True):
-            update = (-deltas).clamp(-self.clip, self.clip)
+        for span in spans(reports.deltas.shape[1], 4 * len(reports)):  # narrow: up to four blocks are in use at once
+            update = reports.deltas[:, span].to(torch.float64, copy=True).clamp_(-self.clip, self.clip).neg_()
             yield span, update, update if chosen is None else torch.where(chosen[:, span], update, 0.0)
 
     def _uploaded(self, deltas: Tensor) -> Tensor:
@@ -192,9 +195,7 @@ class CFFL(Method):
             order = torch.randperm(len(A), generator=torch_stream(0, "cffl download", round))
         else:
             order = A.abs().sort(descending=True, stable=True).indices
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(A))
-        return rank
+        return torch.empty_like(order).scatter_(0, order, torch.arange(len(A)))
 
     def served(self, state: State, model: Tensor) -> Served:  # noqa: ARG002 - nobody uses the server's
         return Served(state["models"], torch.eye(len(state["models"]), dtype=torch.float64))

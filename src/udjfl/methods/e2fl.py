@@ -127,10 +127,16 @@ class E2FL(Method):
 
 def ranking(scores: Tensor) -> Tensor:
     """Each entry's place in the order of all, lowest first; equal ones in the order they stand."""
-    order = scores.argsort(stable=True)
-    places = torch.empty_like(order)
-    places[order] = torch.arange(len(order))
-    return places
+    order = in_whole_numbers(scores).argsort(stable=True)
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+
+
+def in_whole_numbers(scores: Tensor) -> Tensor:
+    """Integers in the order of the scores: torch sorts those by their digits, several times as fast."""
+    if scores.dtype != torch.float32:
+        return scores
+    bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0.0 the 0.0 that it is equal to
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)  # sign and magnitude: those below zero count downwards
 
 
 def rankings(received: Tensor, deltas: Tensor) -> Tensor:

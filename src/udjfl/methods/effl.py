@@ -106,18 +106,24 @@ class EFFL(Method):
         n, grouped = len(reports), bool(self.needs_groups.intersection(reports.extras))
         if grouped:
             reports.require(*sorted(self.needs_groups))
-        gram = _blocks.gram(gradients(reports))
+        # The gradients are these multiples of the rows that were sent: deltas, and gradients of gaps.
+        units = torch.ones(2 * n if grouped else n, dtype=torch.float64)
+        units[:n] /= reports.lr
+        gram = _blocks.gram(sent(reports)) * units[:, None] * units
         limits = self._limits(reports, grouped)
         stage, members = hull(reports.losses, limits, gram)
         member_gram = members @ gram @ members.T
         # A gradient of exactly zero in the hull is its shortest vector.
         at_rest = bool((member_gram.diagonal() <= 0).any())
         factors = torch.zeros(len(gram), dtype=torch.float64) if at_rest else min_norm_weights(member_gram) @ members
-        step = _blocks.combination(self.server_lr * reports.lr * factors, gradients(reports)).to(reports.deltas.dtype)
+        scaled = self.server_lr * reports.lr * factors * units
+        step = _blocks.combination(scaled[:n], reports.deltas)
+        if grouped:
+            step += _blocks.combination(scaled[n:], reports.extras["group_gap_gradients"])
         said = {f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()}
         length = (factors @ gram @ factors).clamp_min(0).sqrt()
         found = {"weight": factors[:n], "stage": torch.tensor(float(stage)), "direction_length": length, **said}
-        return {**state, "stage": torch.tensor(stage)}, step, found
+        return {**state, "stage": torch.tensor(stage)}, step.to(reports.deltas.dtype), found
 
     def _limits(self, reports: Reports, grouped: bool) -> dict[str, Limit]:
         n = len(reports)
@@ -130,11 +136,10 @@ class EFFL(Method):
         return limits
 
 
-def gradients(reports: Reports) -> Iterator[Tensor]:
-    """[N, D] those of the clients' losses, followed by those of their gaps if they were sent; as blocks of columns."""
-    gaps = reports.extras.get("group_gap_gradients")
-    own = (block / reports.lr for block in _blocks.columns(reports.deltas))
-    return own if gaps is None else map(torch.cat, zip(own, _blocks.columns(gaps), strict=True))
+def sent(reports: Reports) -> Iterator[Tensor]:
+    """[N, D] the deltas, followed by the gradients of the clients' gaps if they were sent; as blocks of columns."""
+    deltas, gaps = _blocks.columns(reports.deltas), reports.extras.get("group_gap_gradients")
+    return deltas if gaps is None else map(torch.cat, zip(deltas, _blocks.columns(gaps), strict=True))
 
 
 def spread(values: Tensor, limit: float, rows: Tensor) -> Limit:

@@ -30,7 +30,7 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods._blocks import combination, mean
+from udjfl.methods._blocks import combination
 from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
 
 
@@ -79,15 +79,18 @@ class FedEBA(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", "first_deltas")
         p, aligns = self._weights(reports), state["aligns_gradients"]
-        step = combination(p, reports.deltas)
-        if not aligns:
-            step = (1 - self.alpha) * step + self.alpha * mean(reports.extras["first_deltas"])
+        if aligns:
+            step = weighted_sum(p, reports.deltas)
+        else:
+            first = torch.full_like(p, self.alpha / len(reports))
+            step = combination((1 - self.alpha) * p, reports.deltas)
+            step = step.add_(combination(first, reports.extras["first_deltas"])).to(reports.deltas.dtype)
         notes = {
             "weight": p,
             "angle": torch.tensor(angle(reports.losses), dtype=torch.float64),
             "aligns_gradients": aligns.to(torch.float64),
         }
-        return state, step.to(reports.deltas.dtype), notes
+        return state, step, notes
 
     def _weights(self, reports: Reports) -> Tensor:
         """p. The largest loss is taken off before dividing, so that no tau can overflow."""

@@ -72,10 +72,10 @@ class FedFa(Method):
 
         D = combination(omega, reports.deltas)
         fresh = 1.0 if self.server_momentum == "heavy_ball" else 1 - self.gamma
-        m = self.gamma * state["momentum"] + fresh * D
-        step = m.clone() if self.server_momentum == "heavy_ball" else D - reports.lr * m
+        m = (self.gamma * state["momentum"]).add_(D, alpha=fresh)
+        step = m if self.server_momentum == "heavy_ball" else D.sub_(m, alpha=reports.lr)
         notes = {"weight": omega, "accuracy_information": A, "participation_information": B, "participations": f}
-        return {"counts": counts, "momentum": m}, step.to(reports.deltas.dtype), notes
+        return {"counts": counts, "momentum": m}, step.to(reports.deltas.dtype, copy=True), notes
 
 
 def information(p: Tensor) -> Tensor:

@@ -74,20 +74,28 @@ class FedFV(Method):
         kept = self._kept(order)
         weights = turned(gram, order, kept=kept).mean(dim=0)
         state = self._remembered(state, reports)
-        G, weights = self._without_external_conflicts(_blocks.combination(weights, g), weights, g, state, reports.round)
+        G, mean = _blocks.combination(torch.stack([weights, torch.full_like(weights, 1 / m)]), g)
+        if reports.round >= self.tau > 1:
+            G = self._without_past_conflicts(G, state, reports.round)
+            dots = _blocks.dots(g, G)
+        else:
+            dots = gram @ weights  # G is made of this round's updates alone
+        if reports.round >= self.tau > 0 and (dots < 0).any():
+            against = (dots < 0).to(torch.float64)
+            c = _blocks.combination(against, g)
+            amount = conflict(G, c)
+            G, weights, dots = G - amount * c, weights - amount * against, dots - amount * (gram @ against)
 
-        mean = _blocks.combination(torch.full((m,), 1 / m, dtype=torch.float64), g)
         nothing_left = G.norm() <= NEGLIGIBLE * gram.diagonal().sqrt().mean()
         rescale = torch.zeros((), dtype=torch.float64) if nothing_left else mean.norm() / G.norm()
-        step = G * rescale
         return (
             state,
-            step.to(reports.deltas.dtype),
+            (G * rescale).to(reports.deltas.dtype),
             {
                 "weight": weights / weights.sum(),
                 "kept": kept.to(torch.float64),
                 "conflicts": (gram < 0).sum(dim=1).to(torch.float64),
-                "alignment": alignments(g, step),
+                "alignment": alignments(gram, dots * rescale, G.norm() * rescale),
                 "rescale": rescale,
             },
         )
@@ -108,16 +116,19 @@ class FedFV(Method):
         rounds[reports.positions] = reports.round
         return {"last_updates": updates, "last_rounds": rounds}
 
-    def _without_external_conflicts(self, G: Tensor, weights: Tensor, g: Tensor, state: State, t: int) -> tuple[Tensor, Tensor]:
-        """G turned across the conflicting clients of each of the last tau rounds; and the weights of this round's clients."""
-        for r in range(self.tau - 1, -1, -1) if t >= self.tau else ():
-            rows = g if r == 0 else state["last_updates"]
-            asked = torch.full((len(rows),), True) if r == 0 else state["last_rounds"] == t - r
+    def _without_past_conflicts(self, G: Tensor, state: State, t: int) -> Tensor:
+        """G turned across the conflicting clients of each of the rounds before this one, the earliest first."""
+        rows = state["last_updates"]
+        for r in range(self.tau - 1, 0, -1):
+            asked = state["last_rounds"] == t - r
             against = asked.clone()
             against[asked] = _blocks.dots(_blocks.columns(rows, asked), G) < 0
             c = _blocks.total(_blocks.columns(rows, against))
-            dot, square = G @ c, c @ c
-            if dot < 0 < square:
-                G = G - dot / square * c
-                weights = weights - dot / square * against if r == 0 else weights
-        return G, weights
+            G = G - conflict(G, c) * c
+        return G
+
+
+def conflict(G: Tensor, c: Tensor) -> Tensor:
+    """The multiple of c that G has to lose so as not to point against it; 0 if it does not."""
+    dot, square = G @ c, c @ c
+    return dot / square if dot < 0 < square else torch.zeros_like(dot)

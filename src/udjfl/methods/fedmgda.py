@@ -30,8 +30,9 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.methods import _blocks
+from udjfl.methods._conflicts import cosines
 from udjfl.methods._solvers import min_norm_weights
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
+from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters
 
 
 @parameters
@@ -57,17 +58,17 @@ class FedMGDA(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         if self.l0 == "size":
             reports.require("sizes")
-        lengths = _blocks.lengths(reports.deltas)
+        gram = _blocks.gram(reports.deltas)
+        lengths = gram.diagonal().sqrt()
         moving = lengths > 0
         weight, inverse = torch.zeros_like(lengths), torch.zeros_like(lengths)
         if moving.any():
             inverse[moving] = 1 / lengths[moving]
-            units = (block * inverse[moving, None] for block in _blocks.columns(reports.deltas, moving))
-            weight[moving] = self._weights(_blocks.gram(units), reports.sizes[moving])
+            weight[moving] = self._weights(cosines(gram)[moving][:, moving], reports.sizes[moving])
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
         direction = _blocks.combination(weight * inverse, reports.deltas)
-        step = weighted_sum(rate * weight * inverse, reports.deltas)
-        return state, step, {"weight": weight, "update_length": lengths, "common_length": direction.norm()}
+        notes = {"weight": weight, "update_length": lengths, "common_length": direction.norm()}
+        return state, (rate * direction).to(reports.deltas.dtype), notes
 
     def _weights(self, gram: Tensor, sizes: Tensor) -> Tensor:
         """l for the clients that move, given the inner products of their directions."""

@@ -35,9 +35,9 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._blocks import gram
+from udjfl.methods._blocks import combination, gram
 from udjfl.methods._conflicts import alignments, cosines, turned
-from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
 
 
 @parameters
@@ -88,7 +88,7 @@ class MFairFL(Method):
         similarities = cosines(inner)
         targets = state["targets"][places[:, None], places] if self.similarity_rate > 0 else torch.zeros_like(inner)
         factors = turned(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
-        step = weighted_sum(factors, reports.deltas)
+        step = combination(factors, reports.deltas)
 
         gaps = reports.extras.get("group_gaps", torch.zeros(len(reports))).to(torch.float64)
         after = {name: value.clone() for name, value in state.items()}
@@ -101,11 +101,11 @@ class MFairFL(Method):
         conflicts = pairs & (similarities < targets) & ~torch.eye(len(reports), dtype=torch.bool)
         return (
             after,
-            step,
+            step.to(reports.deltas.dtype),
             {
                 "weight": factors / factors.sum(),
                 "conflicts": conflicts.sum(dim=1).to(torch.float64),
-                "alignment": alignments(reports.deltas, step.to(torch.float64)),
+                "alignment": alignments(inner, inner @ factors, step.norm()),
                 "lam": state["lam"][places],
                 "group_gap": gaps,
                 "step_scale": factors.sum(),

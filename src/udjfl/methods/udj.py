@@ -238,7 +238,7 @@ def diagnostics(deltas: Tensor, step: Tensor, c: Tensor, factors: Tensor, k: Ten
     """Per client: weight (sums to 1), share of the step (projection on it, sums to 1), curvature term; and the scale."""
     direction = step.to(torch.float64)
     along = dots(deltas, direction)
-    length = direction.square().sum()
+    length = direction @ direction
     return {
         "weight": c / c.sum(),
         "step_share": factors * along / length if length > 0 else torch.zeros_like(c),
