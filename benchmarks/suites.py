@@ -49,9 +49,14 @@ class Suite:
 
 
 ROUND = Suite(
-    "round", "The round: 5 clients x 4,800 examples", Work(), 5, (GEMM, STACKED, SERIAL, PLAIN, LOADER, *PEERS), "udjfl stacked"
+    "round",
+    "The round: 5 clients x 4,800 examples",
+    Work(),
+    10,
+    (GEMM, STACKED, SERIAL, PLAIN, LOADER, *PEERS),
+    "udjfl stacked",
 )
-QUICK = Suite("round", ROUND.title, Work(), 5, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
+QUICK = Suite("round", ROUND.title, Work(), 10, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
 GRID = Suite(
     "grid",
     "A grid: 8 settings x 15 clients that share their data",
@@ -66,9 +71,9 @@ GRID = Suite(
     "udjfl together",
 )
 SMALL = {"train": 48, "test": 12}
-MANY = Suite("many", "500 clients x 48 examples", Work(clients=500, **SMALL), 5, (GEMM, STACKED, PLAIN), "udjfl stacked")
+MANY = Suite("many", "500 clients x 48 examples", Work(clients=500, **SMALL), 10, (GEMM, STACKED, PLAIN), "udjfl stacked")
 FEW = Suite("clients_50", "50 clients x 48 examples", Work(clients=50, **SMALL), 100, (STACKED,), "udjfl stacked")
-MORE = Suite("clients_1000", "1,000 clients x 48 examples", Work(clients=1000, **SMALL), 5, (STACKED,), "udjfl stacked")
+MORE = Suite("clients_1000", "1,000 clients x 48 examples", Work(clients=1000, **SMALL), 10, (STACKED,), "udjfl stacked")
 CNN = Suite(
     "cnn",
     "A CNN: 5 clients x 960 images of 28 x 28",
@@ -80,6 +85,6 @@ CNN = Suite(
 MODULE = Suite(
     "module", "Any module: GELU and dropout in the MLP", Work(model="gelu"), 3, (GEMM, SERIAL, PLAIN), "udjfl serial"
 )
-BUSY = Suite("busy", "Beside one busy process", Work(), 5, (STACKED, SERIAL, PLAIN), "udjfl stacked", beside_busy=True)
+BUSY = Suite("busy", "Beside one busy process", Work(), 10, (STACKED, SERIAL, PLAIN), "udjfl stacked", beside_busy=True)
 
 FULL = (ROUND, GRID, MANY, FEW, MORE, CNN, MODULE, BUSY)

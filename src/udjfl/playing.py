@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from udjfl.engine import LocalResult
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
 from udjfl.history import History, Record, RunFolder
-from udjfl.rounds import Loop, Opened, Server, evaluate
+from udjfl.rounds import Evaluated, Loop, Opened, Server, evaluate
 
 Progress = Callable[[str, int, int], None]
 # What can stop one method of several without touching the others.
@@ -27,6 +27,7 @@ class Player:
     progress: Progress | None
     notes: list[str]
     failure: Failure | None = None
+    evaluated: Evaluated | None = None  # of the last round, if it was played here
 
     @property
     def rounds(self) -> int:
@@ -76,6 +77,7 @@ def _one_round(players: Sequence[Player]) -> None:
     evaluated = evaluate([opened[place][0].loop for place in seen], [opened[place][0].server for place in seen])
     for place, found in zip(seen, evaluated, strict=True):
         player = opened[place][0]
+        player.evaluated = found
         records[place] += player.loop.evaluation_records(player.server.round, found)
     for place in done:
         opened[place][0].keep(records[place])

@@ -299,7 +299,7 @@ def fitting_model(
 
 def _finished(player: Player, reference: Result | None) -> Result:
     loop, server, history, folder = player.loop, player.server, player.history, player.folder
-    (evaluated,) = evaluate([loop], [server])
+    evaluated = player.evaluated or evaluate([loop], [server])[0]
     served = loop.method.served(server.state, server.vector)
     module = copy.deepcopy(loop.engine.module).cpu()  # the engine's own serves other methods too
     if loop.method.n_models == 1:

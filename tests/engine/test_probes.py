@@ -104,13 +104,13 @@ def test_large_data_go_through_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     )
     module = mlp((3,), 3, hidden=4)
     names = set(PROBES)
+    assert base.EVALUATION_BATCH > 30
     whole = probe(SerialEngine(module, data.clients), to_vector(module), NO_BUFFERS, [0], names)
-    monkeypatch.setattr("udjfl.engine.probes.EVALUATION_BATCH", 7)
+    monkeypatch.setattr("udjfl.engine.base.EVALUATION_BATCH", 7)
     parts = probe(SerialEngine(module, data.clients), to_vector(module), NO_BUFFERS, [0], names)
     assert set(whole) == names == set(parts)
     for name in names:
         torch.testing.assert_close(whole[name], parts[name], rtol=1e-5, atol=1e-6)
-    assert base.EVALUATION_BATCH > 30
 
 
 def test_each_client_may_be_probed_at_its_own_model() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from udjfl.data import checks
 from udjfl.data.checks import Numbers, Part
 from udjfl.data.partition import IndexArray
 from udjfl.errors import DataError
+from udjfl.layout import joined
 from udjfl.ordering import client_order
 
 
@@ -51,13 +52,22 @@ class Examples:
 
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
-        """All parts one after the other."""
+        """All parts one after the other; those of one federation share its memory."""
         groups = [part.group for part in parts if part.group is not None]
         return Examples(
-            torch.cat([part.x for part in parts]),
-            torch.cat([part.y for part in parts]),
-            torch.cat(groups) if len(groups) == len(parts) else None,
+            joined([part.x for part in parts]),
+            joined([part.y for part in parts]),
+            joined(groups) if len(groups) == len(parts) else None,
         )
+
+    @staticmethod
+    def laid_out(parts: Sequence[Examples]) -> list[Examples]:
+        """The same parts, one after another in memory."""
+        together = Examples.joined(parts)
+        sizes = [len(part) for part in parts]
+        columns = (torch.split(together.x, sizes), torch.split(together.y, sizes))
+        groups = [part.group for part in parts] if together.group is None else torch.split(together.group, sizes)
+        return [Examples(x, y, group) for x, y, group in zip(*columns, groups, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +129,12 @@ class Federation:
         ]
         if mistakes:
             raise DataError("\n".join(mistakes))
+        # Whoever needs the data of all clients in one piece, as engines do, then has it without a copy.
+        train = Examples.laid_out([client.train for client in self.clients])
+        *tests, test = Examples.laid_out([*(client.test for client in self.clients), self.test])
+        pairs = zip(self.clients, train, tests, strict=True)
+        object.__setattr__(self, "clients", tuple(replace(client, train=own, test=held_out) for client, own, held_out in pairs))
+        object.__setattr__(self, "test", test)
 
     @classmethod
     def from_arrays(

@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
+from udjfl.engine.memory import keep_freed_memory
+from udjfl.engine.workers import Crew, NewTensor
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.seeds import torch_stream
 
 LossAt = Literal["received", "running", "final"]
-EVALUATION_BATCH = 8192
+# With more examples at a time, what a convolution makes of them falls out of a core's cache.
+EVALUATION_BATCH, GPU_EVALUATION_BATCH = 128, 8192
 
 
 # From losses [N, B] of the examples of a batch, their weights [N, B], their groups [N, B] and a number for each client [N]
@@ -86,13 +90,21 @@ class Engine(ABC):
     def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
         self.device = torch.device(device)
         self.workers = workers if self.device.type == "cpu" else 1
+        self.batch = EVALUATION_BATCH if self.device.type == "cpu" else GPU_EVALUATION_BATCH
         self.module = module.to(self.device)
         self.clients = tuple(clients)
         self.train_data = [client.train.on(self.device) for client in clients]
+        self.sizes = [len(data) for data in self.train_data]
+        self.crew = Crew(self._do, self.workers)
+        weakref.finalize(self, self.crew.dismiss)
 
     @functools.cached_property
     def _all_train(self) -> Pooled:
         return Pooled(self.train_data)
+
+    def _do(self, task: Any, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+        """One piece of a task for the crew, for engines that hand it some."""
+        raise NotImplementedError
 
     @abstractmethod
     def train(
@@ -128,15 +140,10 @@ class Engine(ABC):
         """Mean loss and accuracy (0 to 1) of one model on each part of the pool, both float64 [parts]."""
         self.load(vector, buffers)
         self.module.eval()
-        losses = torch.zeros(pooled.parts, dtype=torch.float64, device=self.device)
-        right = torch.zeros_like(losses)
         with torch.no_grad():
-            for x, y, part in pooled.batches():
-                logits = self.module(x)
-                each = nn.functional.cross_entropy(logits, y, reduction="none")
-                losses.index_add_(0, part, each.to(torch.float64))
-                right.index_add_(0, part, (logits.argmax(dim=1) == y).to(torch.float64))
-        return (losses / pooled.sizes).cpu(), (right / pooled.sizes).cpu()
+            done = [pooled.sums(self.module(pooled.x[rows])[None], rows) for rows in pooled.pieces(self.batch)]
+        losses, accuracies = pooled.means(done)
+        return losses[0], accuracies[0]
 
     def evaluate_together(self, models: Sequence[tuple[Tensor, Tensor]], pooled: Pooled) -> list[tuple[Tensor, Tensor]]:
         """`evaluate` for several models, given as (vector, buffers); an engine may share work between them."""
@@ -161,7 +168,7 @@ class Engine(ABC):
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
-            logits = [self.module(x) for x in torch.split(examples.x, EVALUATION_BATCH)]
+            logits = [self.module(x) for x in torch.split(examples.x, self.batch)]
         return torch.cat(logits).to(torch.float64)
 
     def load(self, vector: Tensor, buffers: Tensor) -> None:
@@ -174,27 +181,40 @@ class Pooled:
 
     def __init__(self, parts: Sequence[Examples]) -> None:
         self.parts = len(parts)
-        self.x = torch.cat([part.x for part in parts])
-        self.y = torch.cat([part.y for part in parts])
+        together = Examples.joined(parts)
+        self.x, self.y, self.group = together.x, together.y, together.group
         sizes = torch.tensor([len(part) for part in parts])
         self.part = torch.repeat_interleave(torch.arange(len(parts)), sizes).to(self.x.device)
         self.sizes = sizes.to(self.x.device, torch.float64)
 
-    def batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for start in range(0, len(self.y), EVALUATION_BATCH):
-            stop = start + EVALUATION_BATCH
-            yield self.x[start:stop], self.y[start:stop], self.part[start:stop]
+    def pieces(self, size: int) -> list[slice]:
+        """The rows of all parts, so many at a time."""
+        return [slice(start, start + size) for start in range(0, len(self.y), size)]
+
+    def sums(self, logits: Tensor, rows: slice) -> Tensor:
+        """From the logits [S, rows, classes] of S models: sums of losses and of right answers in each part, [2, S, parts]."""
+        settings, y = len(logits), self.y[rows]
+        losses = nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(settings), reduction="none").view(settings, -1)
+        found = torch.stack([losses, (logits.argmax(dim=2) == y).to(losses)]).to(torch.float64)
+        return found.new_zeros(2, settings, self.parts).index_add_(2, self.part[rows], found)
+
+    def means(self, sums: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean loss and accuracy (0 to 1) [S, parts], from the sums of all pieces, added up in their order."""
+        losses, right = functools.reduce(torch.add, sums) / self.sizes
+        return losses.cpu(), right.cpu()
 
 
 def batch_order(n_examples: int, epochs: int, address: tuple[int, str, int], client_id: str) -> Tensor:
     """The order in which a client sees its examples: [epochs, n_examples] indices, each row a permutation."""
     generator = torch_stream(*address, client_id)
-    return torch.stack([torch.randperm(n_examples, generator=generator) for _ in range(epochs)])
+    orders = [torch.randperm(n_examples, generator=generator) for _ in range(epochs)]
+    return torch.stack(orders) if epochs > 1 else orders[0][None]
 
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Run torch on one thread: the models here are too small for two to help, and sums keep one order."""
+    keep_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

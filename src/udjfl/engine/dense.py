@@ -5,6 +5,9 @@ clients train S settings each: every tensor of the model has two axes in front, 
 same batch, so the first layers of all S stand side by side in one wide matrix product with the client's data; from there on
 every product is batched over the K * S models. Autograd is not involved: it would keep every intermediate result, and add as
 many passes over memory again.
+
+A step is a dozen small operations, so what can be made once is: the views of the tensors that products need stay valid while
+the tensors are updated in place, and a gradient that is a product is added to its velocity by the product itself.
 """
 
 from __future__ import annotations
@@ -49,36 +52,108 @@ def layers_of(module: nn.Sequential) -> list[Layer]:
     return found
 
 
+@dataclass(frozen=True)
+class _Matrices:
+    """What a layer multiplies with: its weight [K * S, out, in], that transposed, and the bias [K * S, 1, out].
+
+    If `wide`, as the first layer can be, all settings of a client stand side by side: S * out in place of out, K of K * S.
+    """
+
+    weight: Tensor
+    transposed: Tensor
+    bias: Tensor | None
+    wide: bool
+
+    @staticmethod
+    def of(weight: Tensor, bias: Tensor | None, clients: int, wide: bool) -> _Matrices:
+        """From a weight [K, S, out, in] and bias [K, S, out]; K is 1 if all clients have the same."""
+        if wide:
+            weight, bias = (
+                weight.flatten(1, 2).expand(clients, -1, -1),
+                None if bias is None else bias.flatten(1).expand(clients, -1),
+            )
+        else:
+            weight = weight.expand(clients, -1, -1, -1).flatten(0, 1)
+            bias = None if bias is None else bias.expand(clients, -1, -1).flatten(0, 1)
+        return _Matrices(weight, weight.transpose(1, 2), None if bias is None else bias.unsqueeze(1), wide)
+
+    def times(self, h: Tensor) -> Tensor:
+        return torch.bmm(h, self.transposed) if self.bias is None else torch.baddbmm(self.bias, h, self.transposed)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a forward pass leaves for the backward one: each layer's input and matrices, and the logits [K * S, B, C]."""
+
+    inputs: list[Tensor]
+    matrices: list[_Matrices]
+    logits: Tensor
+
+
 class Stack:
-    """K * S models of one shape; `tensors` are the model's trainable tensors, each [K, S, ...], updated in place."""
+    """K * S models of one shape; `tensors` are the model's trainable tensors, each [K, S, ...], or [1, S, ...] for all alike.
 
-    def __init__(self, layers: Sequence[Layer], tensors: list[Tensor]) -> None:
-        self.layers = layers
-        self.tensors = tensors
+    The tensors may be changed in place: what is prepared here are views of them.
+    """
 
-    def head(self, clients: int) -> Stack:
-        """The models of the first clients, sharing memory with these."""
-        return Stack(self.layers, [t[:clients] for t in self.tensors])
+    def __init__(self, layers: Sequence[Layer], tensors: Sequence[Tensor], clients: int) -> None:
+        self.layers, self.tensors, self.clients = layers, list(tensors), clients
+        self.settings = tensors[0].shape[1]
+        self.prepared = [
+            _Matrices.of(*self._effective(layer), clients, wide=number == 0) if isinstance(layer.module, nn.Linear) else None
+            for number, layer in enumerate(layers)
+        ]
 
-    def own(self, layer: Layer) -> list[Tensor]:
-        return self.tensors[layer.first : layer.first + layer.count]
-
-    def forward(self, x: Tensor) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Logits [K * S, B, C] for inputs [K, B, F]; the input of every layer, and every layer's weight, for `backward`."""
-        inputs, weights = [x], []
-        h = x
+    def forward(self, x: Tensor) -> Passed:
+        """Logits for inputs [K, B, F]."""
+        wide = self._side_by_side(x.shape[1])
+        h = x if wide else x.repeat_interleave(self.settings, dim=0)
+        inputs: list[Tensor] = []
+        all_matrices: list[_Matrices] = []
         for number, layer in enumerate(self.layers):
-            weight, bias = self._effective(layer)
-            weights.append(weight)
-            h = _first(h, weight, bias) if number == 0 else _later(h, weight, bias)
-            if layer.relu:
-                h = h.relu_()
+            matrices = self.prepared[number]
+            if matrices is None or (matrices.wide and not wide):
+                matrices = _Matrices.of(*self._effective(layer), self.clients, wide=number == 0 and wide)
             inputs.append(h)
-        return h, inputs[:-1], weights
+            all_matrices.append(matrices)
+            h = matrices.times(h)
+            if layer.relu:
+                h.relu_()
+            if matrices.wide and self.settings > 1:  # side by side -> one below the other
+                h = h.view(self.clients, -1, self.settings, h.shape[2] // self.settings).transpose(1, 2).flatten(0, 1)
+        return Passed(inputs, all_matrices, h)
+
+    def backward(self, passed: Passed, d: Tensor, into: Update) -> None:
+        """Hand every tensor's gradient to `into`, given that of the logits [K * S, B, C]."""
+        after = passed.logits
+        for number in reversed(range(len(self.layers))):
+            layer, h, matrices = self.layers[number], passed.inputs[number], passed.matrices[number]
+            if layer.relu:
+                d = torch.ops.aten.threshold_backward(d, after, 0)
+            if layer.count > 1:
+                into.add(layer.first + layer.count - 1, d.sum(dim=1))
+            if matrices.wide and self.settings > 1:  # one below the other -> side by side
+                wide = d.view(self.clients, self.settings, h.shape[1], -1).transpose(1, 2).flatten(2)
+                self._hand_over(layer, wide.transpose(1, 2), h, into)
+            else:
+                self._hand_over(layer, d.transpose(1, 2), h, into)
+            if number > 0:
+                d = torch.bmm(d, matrices.weight)
+            after = h
+
+    def _side_by_side(self, batch: int) -> bool:
+        """Whether the first layers of a client's settings are multiplied in one product."""
+        if self.settings == 1:
+            return True
+        first = self._own(self.layers[0])[0]
+        return _company_is_free(batch, first.shape[3], first.shape[2], self.settings, first.dtype, first.device)
+
+    def _own(self, layer: Layer) -> list[Tensor]:
+        return self.tensors[layer.first : layer.first + layer.count]
 
     def _effective(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
         """The weight [K, S, out, in] and bias [K, S, out] that a layer multiplies with."""
-        own = self.own(layer)
+        own = self._own(layer)
         if isinstance(layer.module, WeightNormLinear):
             direction, scale, bias = own
             return direction * (scale / torch.linalg.vector_norm(direction, dim=-1)).unsqueeze(-1), bias
@@ -86,119 +161,99 @@ class Stack:
             return layer.module.weight * mask(own[0], layer.module.keep), None
         return own[0], own[1]
 
-    def backward(self, d: Tensor, inputs: list[Tensor], outputs: Tensor, weights: list[Tensor], into: Update) -> None:
-        """Hand every tensor's gradient to `into`, given that of the logits [K * S, B, C]. `d` is used up."""
-        after = outputs
-        for number in reversed(range(len(self.layers))):
-            layer = self.layers[number]
-            if layer.relu:
-                d = torch.ops.aten.threshold_backward(d, after, 0)
-            h, weight = inputs[number], weights[number]
-            self._hand_over(layer, d, h, weight, into)
-            if number > 0:
-                d = torch.bmm(d, weight.expand(len(d) // weight.shape[1], -1, -1, -1).flatten(0, 1))
-            after = h
-
-    def _hand_over(self, layer: Layer, d: Tensor, h: Tensor, weight: Tensor, into: Update) -> None:
-        """The gradients of one layer, from d [K * S, B, out] at its output and its input h, to where they are added up.
-
-        That of the weight is d' h. For the first layer h is [K, B, F], one for all settings of a client.
-        """
-        own = self.own(layer)
-        left, right = _side_by_side(d, h, weight)
-        if isinstance(layer.module, WeightNormLinear):
-            gradient = torch.bmm(left, right).view(-1, *weight.shape[1:])
-            direction, scale, _ = own
-            length = torch.linalg.vector_norm(direction, dim=-1, keepdim=True)
-            unit = direction / length * (length / length)  # NaN, not zero, once the length has overflown: that run diverged
-            along = (gradient * unit).sum(dim=-1)
-            into.add(layer.first, (gradient - unit * along.unsqueeze(-1)) * (scale.unsqueeze(-1) / length))
-            into.add(layer.first + 1, along)
-        elif isinstance(layer.module, MaskedLinear):
-            into.add(layer.first, torch.bmm(left, right).view(-1, *weight.shape[1:]) * layer.module.weight)
-        else:
-            into.add_product(layer.first, left, right)
-        if layer.count > 1:
-            into.add(layer.first + layer.count - 1, d.sum(dim=1).view(-1, *own[-1].shape[1:]))
+    def _hand_over(self, layer: Layer, left: Tensor, h: Tensor, into: Update) -> None:
+        """The gradients of one layer but for its bias. Its weight's is `left` [.., out, B] times its input h [.., B, in]."""
+        if isinstance(layer.module, nn.Linear):
+            into.add_product(layer.first, left, h)
+            return
+        own = self._own(layer)
+        gradient = torch.bmm(left, h).view(self.clients, *own[0].shape[1:])
+        if isinstance(layer.module, MaskedLinear):
+            into.add(layer.first, gradient.mul_(layer.module.weight))
+            return
+        direction, scale = own[:2]
+        length = torch.linalg.vector_norm(direction, dim=-1)
+        length = length * (length / length)  # NaN, not infinity, once it has overflown: that run diverged
+        along = (gradient * direction).sum(dim=-1) / length
+        stretch = scale / length
+        gradient.mul_(stretch.unsqueeze(-1)).addcmul_(direction, (along * stretch / length).unsqueeze(-1), value=-1)
+        into.add(layer.first, gradient)
+        into.add(layer.first + 1, along)
 
 
 class Update:
     """SGD with momentum on a stack of models: velocity <- momentum velocity + gradient; tensor <- tensor - lr velocity.
 
-    The gradient of a plain weight is a matrix product, which is added to the velocity as it is computed. `lr` is a number, or
-    one for each setting [S]. `pull` has the model's tensors [1, S, ...], mixed into the gradient by its share.
+    All clients begin at `start`; `models`, tensors [K, S, ...], are where they are from the first step on. `lrs` has a number
+    for each setting. `pull` has the model's tensors [1, S, ...], mixed into the gradient by its share.
     """
 
     def __init__(
-        self, lr: Tensor | float, momentum: float, pull: Sequence[Tensor] | None = None, pull_share: float = 0.0
+        self,
+        start: Sequence[Tensor],
+        clients: int,
+        lrs: Sequence[float],
+        momentum: float,
+        pull: Sequence[Tensor] | None = None,
+        pull_share: float = 0.0,
     ) -> None:
-        self.lr, self.momentum = lr, momentum
+        self.start, self.lrs, self.momentum = start, lrs, momentum
+        self.models = [tensor.new_empty(clients, *tensor.shape[1:]) for tensor in start]
+        self.velocities = [torch.empty_like(model) for model in self.models]
         self.pull = pull if pull_share else None
         self.share = pull_share if pull is not None else 0.0
-        self.velocities: dict[int, Tensor] = {}
-        self.clients = 0
+        self.at_start = True
+        self.only(clients)
 
-    def begin(self, clients: int) -> None:
-        """Before the gradients of a step of the first clients; their number never grows."""
-        self.clients = clients
+    def only(self, clients: int) -> None:
+        """From here on, only the first of the clients take steps."""
+        self.moving = [model[:clients] for model in self.models]
+        self.velocities = [velocity[:clients] for velocity in self.velocities]
+        self.views: dict[tuple[int, int], Tensor] = {}
+        self.products: dict[tuple[int, int], Tensor] = {}
 
     def add(self, place: int, gradient: Tensor) -> None:
-        """The gradient [k, S, ...] of the tensor at this place."""
-        if place not in self.velocities:
-            self.velocities[place] = gradient.mul_(1 - self.share) if self.share else gradient
+        """The gradient of the tensor at this place, [k, S, ...] or [k * S, ...]."""
+        velocity = self.views.get((place, gradient.ndim))
+        if velocity is None:
+            velocity = self.views[place, gradient.ndim] = self.velocities[place].view_as(gradient)
+        if self.at_start:
+            torch.mul(gradient, 1 - self.share, out=velocity)
         else:
-            self.velocities[place][: self.clients].mul_(self.momentum).add_(gradient, alpha=1 - self.share)
+            velocity.mul_(self.momentum).add_(gradient, alpha=1 - self.share)
 
     def add_product(self, place: int, left: Tensor, right: Tensor) -> None:
         """The same, of a gradient that is the product of two stacks of matrices."""
-        if place not in self.velocities:
-            product = torch.bmm(left, right)
-            self.velocities[place] = product.mul_(1 - self.share) if self.share else product
-        else:
-            # Settings stand side by side or one below the other from step to step; in memory it is the same.
-            velocity = self.velocities[place].view(-1, left.shape[1], right.shape[2])[: len(left)]
-            velocity.baddbmm_(left, right, beta=self.momentum, alpha=1 - self.share)
+        # Settings stand side by side or one below the other from step to step; in memory it is the same.
+        rows = left.shape[1]
+        velocity = self.products.get((place, rows))
+        if velocity is None:
+            velocity = self.products[place, rows] = self.velocities[place].view(-1, rows, right.shape[2])
+        velocity.baddbmm_(left, right, beta=0 if self.at_start else self.momentum, alpha=1 - self.share)
 
-    def apply(self, stack: Stack, make_new: bool) -> Stack:
-        """The stack one step further: in place, or as new tensors, which the first step needs: all clients start from one."""
-        velocities = [
-            self.velocities[place].view(-1, *tensor.shape[1:])[: self.clients] for place, tensor in enumerate(stack.tensors)
-        ]
+    def apply(self) -> None:
+        """One step."""
         if self.pull is not None:
-            for velocity, pull in zip(velocities, self.pull, strict=True):
+            for velocity, pull in zip(self.velocities, self.pull, strict=True):
                 velocity.add_(pull, alpha=self.share)
-        if isinstance(self.lr, Tensor):
-            rates = [self.lr.view(1, -1, *[1] * (tensor.ndim - 2)) for tensor in stack.tensors]
-            velocities, rate = [velocity * rate for velocity, rate in zip(velocities, rates, strict=True)], 1.0
+        before = self.start if self.at_start else self.moving
+        if len(set(self.lrs)) > 1:
+            for old, velocity, new in zip(before, self.velocities, self.moving, strict=True):
+                for s, lr in enumerate(self.lrs):
+                    torch.sub(old[:, s], velocity[:, s], alpha=lr, out=new[:, s])
+        elif self.at_start:
+            for old, velocity, new in zip(before, self.velocities, self.moving, strict=True):
+                torch.sub(old, velocity, alpha=self.lrs[0], out=new)
         else:
-            rate = self.lr
-        if make_new:
-            pairs = zip(stack.tensors, velocities, strict=True)
-            return Stack(stack.layers, [torch.sub(tensor, velocity, alpha=rate) for tensor, velocity in pairs])
-        torch._foreach_sub_(stack.tensors, velocities, alpha=rate)
-        return stack
+            torch._foreach_sub_(self.moving, self.velocities, alpha=self.lrs[0])
+        self.at_start = False
 
 
-def loss_and_slope(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of each example [K * S, B], and its gradient by the logits, unweighted; y is [K * S, B]."""
+def log_softmax_at(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+    """log p [K * S, B, 1] of the labels [K * S, B, 1], and the gradient of -log p by the logits, unweighted."""
     log_p = torch.log_softmax(logits, dim=2)
-    label = y.unsqueeze(2)
-    losses = log_p.gather(2, label).squeeze(2).neg_()
-    slope = log_p.exp_()
-    return losses, slope.scatter_add_(2, label, slope.new_full((1, 1, 1), -1.0).expand_as(label))
-
-
-def _first(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The first layer: x [K, B, F] with the weights of all S settings side by side -> [K * S, B, H]."""
-    clients, settings, hidden, features = weight.shape
-    if settings > 1 and not _company_is_free(x.shape[1], features, hidden, settings, x.dtype, x.device):
-        each = [_first(x, weight[:, s : s + 1], None if bias is None else bias[:, s : s + 1]) for s in range(settings)]
-        return torch.stack(each, dim=1).flatten(0, 1)
-    wide = weight.reshape(clients, settings * hidden, features).transpose(1, 2).expand(len(x), -1, -1)
-    h = torch.bmm(x, wide) if bias is None else torch.baddbmm(bias.reshape(clients, 1, -1).expand(len(x), -1, -1), x, wide)
-    if settings == 1:
-        return h
-    return h.view(len(x), -1, settings, hidden).transpose(1, 2).reshape(len(x) * settings, -1, hidden)
+    at_label = log_p.gather(2, label)
+    return at_label, log_p.exp_().scatter_(2, label, -1.0, reduce="add")
 
 
 @functools.cache
@@ -227,24 +282,3 @@ def _company_is_free(batch: int, features: int, hidden: int, settings: int, dtyp
         ):
             return False
     return True
-
-
-def _later(h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Any other layer: h [K * S, B, in] -> [K * S, B, out]."""
-    clients = len(h) // weight.shape[1]
-    transposed = weight.expand(clients, -1, -1, -1).flatten(0, 1).transpose(1, 2)
-    if bias is None:
-        return torch.bmm(h, transposed)
-    return torch.baddbmm(bias.expand(clients, -1, -1).flatten(0, 1).unsqueeze(1), h, transposed)
-
-
-def _side_by_side(d: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The two stacks of matrices whose product is the gradient of a weight: d' [.., out, B] and h [.., B, in]."""
-    settings, hidden, features = weight.shape[1:]
-    if len(d) == len(h):  # a later layer, or one setting
-        return d.transpose(1, 2), h
-    batch = h.shape[1]
-    if not _company_is_free(batch, features, hidden, settings, h.dtype, h.device):
-        return d.transpose(1, 2), h.repeat_interleave(settings, dim=0)
-    wide = d.view(len(h), settings, batch, hidden).transpose(1, 2).reshape(len(h), batch, settings * hidden)
-    return wide.transpose(1, 2), h

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import queue
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,20 +14,27 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order
-from udjfl.engine.workers import spread
+from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, batch_order
+from udjfl.engine.workers import NewTensor, spread
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
 from udjfl.seeds import stream_seed
 
+# With less than this left to do, in seconds, other processes are not asked.
+WORTH_SHARING = 0.01
+ROOM_TO_SPARE = 4096  # bytes a client, for what is rounded up
+
 
 @dataclass(frozen=True)
-class _Trained:
-    vector: Tensor
+class _Task:
+    """Training of the clients at these places; `pending` are the places among them that are to be done."""
+
+    vectors: Tensor
     buffers: Tensor
-    running: Tensor
-    steps: int
-    first: Tensor | None
+    rows: Sequence[int]
+    work: LocalWork
+    address: tuple[int, str, int]
+    pending: Sequence[int]
 
 
 class SerialEngine(Engine):
@@ -34,81 +42,83 @@ class SerialEngine(Engine):
 
     def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
         super().__init__(module, clients, device, workers)
-        # Clients that train at the same time need a network each.
+        # Threads that evaluate at the same time need a network each.
         self.spare: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
+        self.seconds: float | None = None  # that a client took, the last time we looked
 
     def train(
         self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
     ) -> LocalResult:
-        at_start = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
+        losses = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
         vectors = vector.to(self.device).expand(len(rows), -1)
-
-        def piece(place: int, row: int) -> Callable[[], _Trained]:
-            own = None if work.multipliers is None else work.multipliers[place : place + 1]
-            return lambda: self._train_one(vectors[place], buffers, row, replace(work, multipliers=own), address)
-
-        done = spread([piece(place, row) for place, row in enumerate(rows)], self._workers)
-        losses = [trained.running for trained in done]
-        if work.loss_at == "final":
-            pairs = zip(done, rows, strict=True)
-            losses = [self.received_losses(trained.vector, trained.buffers, [row])[0] for trained, row in pairs]
-        firsts = [trained.first for trained in done if trained.first is not None]
+        tables = {"trained": torch.empty_like(vectors, memory_format=torch.contiguous_format)}
+        if work.first_step:
+            tables["first"] = torch.empty_like(tables["trained"])
+        tables["buffers"] = buffers.new_empty(len(rows), len(buffers))
+        tables["running"] = torch.empty(len(rows), dtype=torch.float64)
+        task = _Task(vector.to(self.device), buffers, list(rows), work, address, range(len(rows)))
+        self._share_out(task, tables)
+        if work.loss_at == "running":
+            losses = tables["running"]
+        elif work.loss_at == "final":
+            each = zip(tables["trained"], tables["buffers"], rows, strict=True)
+            losses = torch.cat([self.received_losses(trained, own, [row]) for trained, own, row in each])
+        assert losses is not None
+        steps = [work.epochs * -(-self.sizes[row] // work.batch_size) for row in rows]
         return LocalResult(
-            deltas=vectors - torch.stack([trained.vector for trained in done]),
-            losses=at_start if at_start is not None else torch.stack(losses),
-            steps=torch.tensor([trained.steps for trained in done], dtype=torch.float64),
-            buffers=torch.stack([trained.buffers for trained in done]),
-            first_deltas=vectors - torch.stack(firsts) if firsts else None,
+            deltas=vectors - tables["trained"],
+            losses=losses,
+            steps=torch.tensor(steps, dtype=torch.float64),
+            buffers=tables["buffers"],
+            first_deltas=vectors - tables["first"] if work.first_step else None,
         )
 
-    @functools.cached_property
-    def _workers(self) -> int:
-        """How many clients may train at a time: one, if the network draws from the one generator that all would share."""
-        if self.workers == 1:
-            return 1
-        network = _with_own_dropout(self.module).train()
-        before = torch.get_rng_state()
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                network(self.train_data[0].x[:2])
-                draws = not torch.equal(before, torch.get_rng_state())
-        except (RuntimeError, ValueError):  # a network that two examples do not suit
-            return 1
-        return 1 if draws else self.workers
+    def _share_out(self, task: _Task, tables: dict[str, Tensor]) -> None:
+        """Train all clients; what came of client i goes to row i of each table."""
 
-    @contextmanager
-    def _network(self) -> Iterator[nn.Module]:
-        """A network that nobody else is using."""
-        try:
-            network = self.spare.get_nowait()
-        except queue.Empty:
-            network = _with_own_dropout(self.module)
-        yield network
-        self.spare.put(network)
+        def memory(_: int) -> NewTensor:
+            return lambda name, shape, dtype: torch.empty(tuple(shape), dtype=dtype)  # noqa: ARG005
 
-    def _train_one(self, start: Tensor, buffers: Tensor, row: int, work: LocalWork, address: tuple[int, str, int]) -> _Trained:
-        """One client's training, in a network of its own."""
-        seed = stream_seed(*address, "inside the model", self.clients[row].id)
+        def take(number: int, found: dict[str, Tensor]) -> None:
+            for name, value in found.items():
+                tables[name][task.pending[number]] = value
+
+        if self.seconds is None or self.seconds * len(task.rows) < WORTH_SHARING:
+            begin = time.perf_counter()
+            take(0, self._do(task, 0, memory(0)))
+            self.seconds = time.perf_counter() - begin
+            task = replace(task, pending=range(1, len(task.rows)))
+        pieces = len(task.pending)
+        if self.seconds * pieces < WORTH_SHARING:
+            for number in range(pieces):
+                take(number, self._do(task, number, memory(number)))
+        else:
+            room = sum(table.nbytes for table in tables.values()) + ROOM_TO_SPARE * pieces
+            self.crew.run(task, pieces, memory, take, room)
+
+    def _do(self, task: _Task, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+        """One client's training, in a network that nobody else is using."""
+        place = task.pending[number]
+        row, own = task.rows[place], task.work.multipliers
+        work = replace(task.work, multipliers=None if own is None else own[place : place + 1])
         with self._network() as network:
-            from_vector(network, start)
-            buffers_from_vector(network, buffers.to(self.device))
-            _seed_dropout(network, seed)
-            try:
-                if self._workers > 1:
-                    running, taken, first = self._descend(network, row, work, address)
-                else:
-                    # Whatever else draws does so from the global generator: each client gets its own state of it.
-                    with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                        torch.manual_seed(seed)
-                        running, taken, first = self._descend(network, row, work, address)
-            except ValueError as error:  # such as batch norm's, of a batch with one example
-                raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from None
-            return _Trained(to_vector(network), buffers_to_vector(network), running, taken, first)
+            _load(network, task.vectors if task.vectors.ndim == 1 else task.vectors[place], task.buffers.to(self.device))
+            # Whatever the network draws, as dropout does, comes from the global generator: each client has its own state of it.
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(stream_seed(*task.address, "inside the model", self.clients[row].id))
+                try:
+                    running, first = self._descend(network, row, work, task.address)
+                except ValueError as error:  # such as batch norm's, of a batch with one example
+                    raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from None
+            trained = to_vector(network)
+            found = {"trained": trained} if first is None else {"trained": trained, "first": first}
+            large = {name: new_tensor(name, value.shape, value.dtype).copy_(value) for name, value in found.items()}
+            return {**large, "buffers": buffers_to_vector(network), "running": running}
 
     def _descend(
         self, network: nn.Module, row: int, work: LocalWork, address: tuple[int, str, int]
-    ) -> tuple[Tensor, int, Tensor | None]:
-        """SGD on one client: the mean of the batches' losses, the number of steps, where the first of them led."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """SGD on one client: the mean of the batches' losses, and where the first step led, if that is wanted."""
         data = self.train_data[row]
         optimiser = torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
@@ -126,7 +136,55 @@ class SerialEngine(Engine):
                 taken += 1
                 if work.first_step and taken == 1:
                     first = to_vector(network)
-        return (total / taken).cpu(), taken, first
+        return (total / taken).cpu(), first
+
+    def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
+        def piece(rows: slice) -> Callable[[], Tensor]:
+            def evaluate_rows() -> Tensor:
+                with self._network() as network, torch.no_grad():
+                    _load(network, vector.to(self.device), buffers.to(self.device))
+                    return pooled.sums(network.eval()(pooled.x[rows])[None], rows)
+
+            return evaluate_rows
+
+        losses, accuracies = pooled.means(spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers))
+        return losses[0], accuracies[0]
+
+    @contextmanager
+    def _network(self) -> Iterator[nn.Module]:
+        """A network that nobody else is using."""
+        try:
+            network = self.spare.get_nowait()
+        except queue.Empty:
+            network = copy.deepcopy(self.module).to(memory_format=self._layout)  # type: ignore[call-overload]
+        yield network
+        self.spare.put(network)
+
+    @functools.cached_property
+    def _layout(self) -> torch.memory_format:
+        """How images lie in memory: with their channels last, which is fastest on a CPU, if the network bears it."""
+        x = self.train_data[0].x[:2]
+        if self.device.type != "cpu" or x.ndim != 4 or not any(isinstance(part, nn.Conv2d) for part in self.module.modules()):
+            return torch.preserve_format
+        plain = copy.deepcopy(self.module).eval()
+        other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        try:
+            with torch.random.fork_rng(devices=[]):
+                same = torch.allclose(_gradient(plain, x), _gradient(other, x), rtol=1e-3, atol=1e-5)
+        except RuntimeError:  # a network that takes a `view` of images, say
+            return torch.preserve_format
+        return torch.channels_last if same else torch.preserve_format
+
+
+def _load(network: nn.Module, vector: Tensor, buffers: Tensor) -> None:
+    from_vector(network, vector)
+    buffers_from_vector(network, buffers)
+
+
+def _gradient(network: nn.Module, x: Tensor) -> Tensor:
+    """Of the sum of the squared logits."""
+    parts = torch.autograd.grad(network(x).square().sum(), trainable(network), allow_unused=True, materialize_grads=True)
+    return torch.cat([part.reshape(-1) for part in parts])
 
 
 def _batch_loss(network: nn.Module, data: Examples, batch: Tensor, work: LocalWork) -> tuple[Tensor, Tensor]:
@@ -150,42 +208,3 @@ def _pull(network: nn.Module, work: LocalWork) -> None:
     for p, pull in zip(own, torch.split(work.pull.to(own[0].device), [p.numel() for p in own]), strict=True):
         if p.grad is not None:
             p.grad.mul_(1 - work.pull_share).add_(pull.view_as(p).to(p), alpha=work.pull_share)
-
-
-class _OwnDropout(nn.Module):
-    """nn.Dropout with a generator of its own: the same draws, but clients that train at the same time do not mix them."""
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-        self.generator = torch.Generator()
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
-            return x
-        keep = 1 - self.p
-        return x * torch.empty_like(x).bernoulli_(keep, generator=self.generator) / (keep or 1)
-
-    def __deepcopy__(self, memo: object) -> _OwnDropout:
-        return _OwnDropout(self.p)  # a generator cannot be copied, and every client seeds its own
-
-
-def _with_own_dropout(module: nn.Module) -> nn.Module:
-    """A copy whose dropout layers do not draw from the global generator. On a GPU they stay as they are."""
-    network = copy.deepcopy(module)
-    first = next(network.parameters())
-    if first.device.type != "cpu":
-        return network
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if type(child) is nn.Dropout and not child.inplace and not child._forward_hooks:
-                setattr(parent, name, _OwnDropout(child.p))
-    return network
-
-
-def _seed_dropout(network: nn.Module, seed: int) -> None:
-    """All dropout layers of a network share one generator, which they draw from in the order of the forward pass."""
-    shared = torch.Generator().manual_seed(seed)
-    for layer in network.modules():
-        if isinstance(layer, _OwnDropout):
-            layer.generator = shared

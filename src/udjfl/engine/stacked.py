@@ -7,18 +7,20 @@ ones of a chunk, and nobody stands by. Which chunk a client is in depends on who
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client
 from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
-from udjfl.engine.dense import Stack, Update, layers_of, loss_and_slope
-from udjfl.engine.workers import spread
+from udjfl.engine.dense import Stack, Update, layers_of, log_softmax_at
+from udjfl.engine.workers import NewTensor, spread
 from udjfl.masks import MaskedLinear
 from udjfl.models import WeightNormLinear, trainable
 
@@ -29,7 +31,13 @@ CHUNK_BYTES = 8_000_000
 CHUNK_FLOPS = 20_000_000
 CLIENTS_A_CHUNK, CHUNKS_WANTED = 4, 8
 GPU_CHUNK_BYTES = 2_000_000_000
+# With less to do, a few milliseconds, asking another process takes longer than it saves.
+WORTH_SHARING = 300_000_000
+ROOM_TO_SPARE = 4096  # bytes, for what is rounded up
 EVALUATION_ROWS = 1024
+# Batches are padded to a multiple of this, which is 64 bytes: the matrices of all models then begin at such a boundary, and a
+# product adds up in the same order whichever of them it is for.
+ALIGNED = 16
 
 
 def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
@@ -61,17 +69,51 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
 
 
 @dataclass(frozen=True)
-class Batches:
-    """What a chunk of K clients sees: at step t the first `active[t]` of them, `widths[t]` examples each, some of weight 0."""
+class Batch:
+    """What the first k clients of a chunk see in one step: B examples each, some of weight 0.
 
-    index: Tensor
-    weight: Tensor
-    active: list[int]
-    widths: list[int]
+    places [k * B] where the examples are among all of the federation's; labels [k * S, B, 1]; weights [k * S, B, 1] of the
+    examples in their client's mean.
+    """
 
-    def at(self, t: int) -> tuple[Tensor, Tensor]:
-        """Places of the examples among all of the federation's [k, B], and their weights [k, B]."""
-        return self.index[t, : self.active[t], : self.widths[t]], self.weight[t, : self.active[t], : self.widths[t]]
+    clients: int
+    places: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The batches of clients with certain sizes, whatever the order of their examples.
+
+    order [steps, K, width]: which of all their examples, in the order that each client sees its own, client after client.
+    steps: how many clients are still at work, the width of their batch, and the examples' weights [k * S, B, 1].
+    """
+
+    order: Tensor
+    steps: list[tuple[int, int, Tensor]]
+
+
+@functools.lru_cache(maxsize=1024)
+def _plan(sizes: tuple[int, ...], batch_size: int, epochs: int, settings: int) -> _Plan:
+    """For clients whose number of steps never rises. The same every round, so it is made once."""
+    width = min(batch_size, max(sizes))
+    padded = [nn.functional.pad(torch.arange(epochs * n).view(epochs, n), (0, -n % width), value=-1) for n in sizes]
+    order = torch.full((padded[0].numel() // width, len(sizes), width), -1)
+    start = 0
+    for place, (own, n) in enumerate(zip(padded, sizes, strict=True)):
+        batches = own.view(-1, width)
+        order[: len(batches), place] = torch.where(batches >= 0, batches + start, -1)
+        start += epochs * n
+    order = nn.functional.pad(order, (0, -width % ALIGNED), value=-1)
+    real = order >= 0
+    counts = real.sum(dim=2)
+    weights = (real / counts.clamp_min(1)[:, :, None]).repeat_interleave(settings, dim=1).unsqueeze(3)
+    # Padding repeats the batch's first example, so that it cannot bring in a number the batch does not have.
+    order = torch.where(real, order, order[:, :, :1]).clamp_min(0)
+    active = (counts > 0).sum(dim=1).tolist()
+    widths = [math.ceil(count / ALIGNED) * ALIGNED for count in counts.amax(dim=1).tolist()]
+    return _Plan(order, [(k, b, weights[t, : k * settings, :b]) for t, (k, b) in enumerate(zip(active, widths, strict=True))])
 
 
 @dataclass(frozen=True)
@@ -82,11 +124,11 @@ class _Goal:
     multipliers: Tensor | None
 
     @staticmethod
-    def of(job: Job, chunk: list[int], like: Tensor) -> _Goal | None:
-        if job.work.objective is None:
+    def of(work: LocalWork, chunk: list[int], like: Tensor) -> _Goal | None:
+        if work.objective is None:
             return None
-        own = None if job.work.multipliers is None else job.work.multipliers[chunk].to(like)
-        return _Goal(job.work.objective, own)
+        own = None if work.multipliers is None else work.multipliers[chunk].to(like)
+        return _Goal(work.objective, own)
 
     def slopes(self, losses: Tensor, weight: Tensor, groups: Tensor | None) -> Tensor:
         """Its gradient by the losses [k, B]: all that the mathematics of the network needs to know about it."""
@@ -97,18 +139,51 @@ class _Goal:
         return slopes
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """Training for one kind of work: models [S, D], or [K, S, D], the work of each setting, clients, and how they are cut."""
+
+    vectors: Tensor
+    works: list[LocalWork]
+    rows: list[int]
+    address: tuple[int, str, int]
+    chunks: list[list[int]]
+
+    @property
+    def wants_first(self) -> bool:
+        return any(work.first_step for work in self.works)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By way of numpy: pickling a tensor writes a file in memory.
+        return _sent_grid, (self.vectors.numpy(), self.works, self.rows, self.address, self.chunks)
+
+
+def _sent_grid(vectors: np.ndarray, *others: Any) -> _Grid:
+    return _Grid(torch.from_numpy(vectors), *others)
+
+
+def _less(start: Tensor, models: Sequence[Tensor], into: Tensor) -> Tensor:
+    """What models, tensors [K, S, ...], are less than their start [K, S, D], into [S, K, D]."""
+    begin = 0
+    for tensor in models:
+        end = begin + tensor[0, 0].numel()
+        torch.sub(start[:, :, begin:end], tensor.flatten(2), out=into[:, :, begin:end].transpose(0, 1))
+        begin = end
+    return into
+
+
 class StackedEngine(Engine):
     name = "stacked"
 
     def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
         super().__init__(module, clients, device, workers)
         self.layers = layers_of(cast(nn.Sequential, self.module))
+        self.batch = max(self.batch, EVALUATION_ROWS)
         self.shapes = [p.shape for p in trainable(module)]
         self.x = self._all_train.x.flatten(1)
         self.y = self._all_train.y
-        groups = [data.group for data in self.train_data if data.group is not None]
-        self.groups = torch.cat(groups) if len(groups) == len(self.train_data) else None
-        ends = torch.tensor([len(data) for data in self.train_data]).cumsum(0)
+        self.groups = self._all_train.group
+        ends = torch.tensor(self.sizes).cumsum(0)
         self.starts = [0, *ends.tolist()]
 
     def train(
@@ -129,40 +204,53 @@ class StackedEngine(Engine):
     def _train_grid(self, jobs: Sequence[Job]) -> list[LocalResult]:
         """Jobs of one kind, as the settings of one grid."""
         rows, work = list(jobs[0].rows), jobs[0].work
-        steps = [work.epochs * math.ceil(len(self.train_data[row]) / work.batch_size) for row in rows]
+        steps = [work.epochs * math.ceil(self.sizes[row] / work.batch_size) for row in rows]
         vectors = torch.stack([job.vector.to(self.device) for job in jobs], dim=-2)  # [S, D], or [K, S, D]
-        deltas = vectors.new_empty(len(jobs), len(rows), vectors.shape[-1])
-        firsts = torch.empty_like(deltas) if any(job.work.first_step for job in jobs) else None
+        order = sorted(range(len(rows)), key=lambda place: (-steps[place], -self.sizes[rows[place]]))
+        size = self._chunk_size([self.sizes[row] for row in rows], work, len(jobs))
+        chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
+        grid = _Grid(vectors, [job.work for job in jobs], rows, jobs[0].address, chunks)
+        tables = {"deltas": vectors.new_empty(len(jobs), len(rows), vectors.shape[-1])}
+        if grid.wants_first:
+            tables["firsts"] = torch.empty_like(tables["deltas"])
         running = torch.zeros(len(jobs), len(rows), dtype=torch.float64, device=self.device)
 
-        def piece(chunk: list[int]) -> Callable[[], None]:
-            def train_chunk() -> None:
-                start = vectors[None] if vectors.ndim == 2 else vectors[chunk]
-                trained, first, losses = self._descend(start, [rows[place] for place in chunk], jobs, chunk)
-                self._write_deltas(deltas, chunk, start, trained)
-                running[:, chunk] = losses
-                if firsts is not None and first is not None:
-                    self._write_deltas(firsts, chunk, start, first)
+        def memory(number: int) -> NewTensor:
+            chunk = chunks[number]
+            in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
 
-            return train_chunk
+            def new_tensor(name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+                if in_a_row:
+                    return tables[name][:, chunk[0] : chunk[0] + len(chunk)]
+                return torch.empty(tuple(shape), dtype=dtype, device=self.device)
 
-        order = sorted(range(len(rows)), key=lambda place: (-steps[place], -len(self.train_data[rows[place]])))
-        size = self._chunk_size([len(self.train_data[row]) for row in rows], work, len(jobs))
-        chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
-        spread([piece(chunk) for chunk in chunks], self.workers)
-        return self._results(jobs, deltas, firsts, running.cpu() / torch.tensor(steps, dtype=torch.float64), steps)
+            return new_tensor
 
-    def _write_deltas(self, deltas: Tensor, chunk: list[int], start: Tensor, trained: Sequence[Tensor]) -> None:
-        """What the models [K, S, ...] of a chunk are less than their start, into the rows [S, K, D] of its clients."""
-        in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
-        rows = deltas[:, chunk[0] : chunk[0] + len(chunk)] if in_a_row else torch.empty_like(deltas[:, : len(chunk)])
-        begin = 0
-        for tensor in trained:
-            end = begin + tensor[0, 0].numel()
-            torch.sub(start[:, :, begin:end], tensor.flatten(2), out=rows[:, :, begin:end].transpose(0, 1))
-            begin = end
-        if not in_a_row:
-            deltas[:, chunk] = rows
+        def take(number: int, found: dict[str, Tensor]) -> None:
+            chunk = chunks[number]
+            running[:, chunk] = found.pop("running")
+            for name, table in found.items():
+                own = tables[name][:, chunk[0]]
+                if table.data_ptr() != own.data_ptr():
+                    tables[name][:, chunk] = table
+
+        if self._flops([self.sizes[row] for row in rows], work, len(jobs)) < WORTH_SHARING:
+            for number in range(len(chunks)):
+                take(number, self._do(grid, number, memory(number)))
+        else:
+            room = sum(table.nbytes for table in tables.values()) + ROOM_TO_SPARE * len(chunks)
+            self.crew.run(grid, len(chunks), memory, take, room)
+        return self._results(jobs, tables["deltas"], tables.get("firsts"), running.cpu() / torch.tensor(steps), steps)
+
+    def _do(self, task: _Grid, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+        """Train one chunk of clients."""
+        chunk = task.chunks[number]
+        start = task.vectors[None] if task.vectors.ndim == 2 else task.vectors[chunk]
+        trained, first, losses = self._descend(start, task, chunk)
+        found = {"deltas": trained} if first is None else {"deltas": trained, "firsts": first}
+        shape = (len(task.works), len(chunk), start.shape[2])
+        written = {name: _less(start, models, new_tensor(name, shape, start.dtype)) for name, models in found.items()}
+        return {**written, "running": losses}
 
     def _results(
         self, jobs: Sequence[Job], deltas: Tensor, firsts: Tensor | None, running: Tensor, steps: list[int]
@@ -196,86 +284,76 @@ class StackedEngine(Engine):
         fits = max(1, room // bytes_each)
         if self.device.type != "cpu":
             return fits
-        flops_each = 4 * numbers * settings * work.epochs * (sum(sizes) / len(sizes))
-        worth_it = math.ceil(CHUNK_FLOPS / flops_each)
+        worth_it = math.ceil(CHUNK_FLOPS * len(sizes) / self._flops(sizes, work, settings))
         chunks = max(2, min(CHUNKS_WANTED, len(sizes) // CLIENTS_A_CHUNK))
         return int(min(fits, max(worth_it, math.ceil(len(sizes) / chunks))))
+
+    def _flops(self, sizes: list[int], work: LocalWork, settings: int) -> int:
+        """Floating-point operations of training, roughly."""
+        return 4 * sum(shape.numel() for shape in self.shapes) * settings * work.epochs * sum(sizes)
 
     def _widest(self) -> int:
         return max(shape[0] for shape in self.shapes)
 
-    def _descend(
-        self, start: Tensor, rows: list[int], jobs: Sequence[Job], chunk: list[int]
-    ) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
+    def _descend(self, start: Tensor, grid: _Grid, chunk: list[int]) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
         """SGD with momentum on a chunk of clients: the models it led to, those the first step led to, and losses [S, K]."""
-        work, settings = jobs[0].work, len(jobs)
-        batches = self._batches(rows, work, jobs[0].address)
-        rates = {job.work.lr for job in jobs}
-        lr = work.lr if len(rates) == 1 else torch.tensor([job.work.lr for job in jobs], device=self.device)
+        work, settings, rows = grid.works[0], len(grid.works), [grid.rows[place] for place in chunk]
+        batches = self._batches(rows, work, grid.address, settings)
         pull = None if work.pull is None else self._split(work.pull.to(start)[None, None])
-        goals = [_Goal.of(job, chunk, start) for job in jobs]
-        wants_losses = any(job.work.loss_at == "running" for job in jobs)
-        wants_first = any(job.work.first_step for job in jobs)
-        update = Update(lr, work.momentum, pull, work.pull_share)
-        stack, first = Stack(self.layers, self._split(start)), None
-        total = torch.zeros(len(rows), settings, dtype=torch.float64, device=self.device)
-        for t, k in enumerate(batches.active):
-            index, weight = batches.at(t)
-            places = index.reshape(-1)
-            x = torch.index_select(self.x, 0, places).view(k, index.shape[1], -1)
-            y = torch.index_select(self.y, 0, places).view_as(index)
-            if settings > 1:
-                y, weight = y.repeat_interleave(settings, 0), weight.repeat_interleave(settings, 0)
-            part = stack if t == 0 or k == len(rows) else stack.head(k)
-            logits, inputs, weights = part.forward(x)
-            losses, slope = loss_and_slope(logits, y)
-            slope.mul_(self._loss_weights(losses, weight, index, goals).unsqueeze(2))
+        all_goals = [_Goal.of(own, chunk, start) for own in grid.works]
+        goals = all_goals if any(all_goals) else None
+        wants_losses = any(own.loss_at == "running" for own in grid.works)
+        beginning = self._split(start)
+        update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
+        stack, first = Stack(self.layers, beginning, len(rows)), None
+        seen: list[Tensor] = []
+        for t, batch in enumerate(batches):
+            if t > 0 and (t == 1 or batch.clients < stack.clients):
+                update.only(batch.clients)
+                stack = Stack(self.layers, update.moving, batch.clients)
+            x = torch.index_select(self.x, 0, batch.places).view(batch.clients, -1, self.x.shape[1])
+            passed = stack.forward(x)
+            log_p, slope = log_softmax_at(passed.logits, batch.labels)
             if wants_losses:
-                total[:k] += (losses * weight).sum(dim=1).view(k, settings)
-            update.begin(k)
-            part.backward(slope, inputs, logits, weights, update)
-            moved = update.apply(part, make_new=t == 0)
-            if t == 0:
-                stack = moved
-                first = [tensor.clone() for tensor in stack.tensors] if wants_first else None
-        return stack.tensors, first, total.T
+                seen.append(log_p)
+            slope.mul_(batch.weights if goals is None else self._loss_weights(log_p, batch, goals))
+            stack.backward(passed, slope, update)
+            update.apply()
+            if t == 0 and grid.wants_first:
+                first = [model.clone() for model in update.models]
+        return update.models, first, _sums(seen, batches, len(rows) * settings).view(len(rows), settings).T
 
-    def _loss_weights(self, losses: Tensor, weight: Tensor, index: Tensor, goals: Sequence[_Goal | None]) -> Tensor:
-        """How much each example's loss [k * S, B] counts in what its client minimises: its gradient by the losses."""
-        if all(goal is None for goal in goals):
-            return weight
-        groups = None if self.groups is None else self.groups[index]
-        weights = weight.clone().view(len(index), len(goals), -1)
+    def _loss_weights(self, log_p: Tensor, batch: Batch, goals: Sequence[_Goal | None]) -> Tensor:
+        """How much each example's loss [k * S, B, 1] counts in what its client minimises: its gradient by the losses."""
+        k, settings = batch.clients, len(goals)
+        groups = None if self.groups is None else self.groups[batch.places].view(k, -1)
+        losses = log_p.neg().view(k, settings, -1)
+        weights = batch.weights.clone().view(k, settings, -1)
         for s, goal in enumerate(goals):
             if goal is not None:
-                weights[:, s] = goal.slopes(losses.view_as(weights)[:, s], weights[:, s], groups)
-        return weights.flatten(0, 1)
+                weights[:, s] = goal.slopes(losses[:, s], weights[:, s], groups)
+        return weights.view(k * settings, -1, 1)
 
     def _split(self, vectors: Tensor) -> list[Tensor]:
         """Vectors [K, S, D] as the model's tensors [K, S, ...]."""
         parts = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=2)
         return [part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    def _batches(self, rows: list[int], work: LocalWork, address: tuple[int, str, int]) -> Batches:
-        """The batches of some clients, the one with the most steps first."""
-        orders = [batch_order(len(self.train_data[row]), work.epochs, address, self.clients[row].id) for row in rows]
-        width = min(work.batch_size, max(order.shape[1] for order in orders))
-        if len({order.shape[1] for order in orders}) == 1:  # all alike, as is common: one table
-            whole = torch.stack(orders) + torch.tensor([self.starts[row] for row in rows])[:, None, None]
-            whole = nn.functional.pad(whole, (0, -whole.shape[2] % width), value=-1)
-            index = whole.view(len(rows), -1, width).transpose(0, 1)
-        else:
-            cut = [nn.functional.pad(order, (0, -order.shape[1] % width), value=-1).view(-1, width) for order in orders]
-            index = torch.full((len(cut[0]), len(rows), width), -1)
-            for place, (batches, row) in enumerate(zip(cut, rows, strict=True)):
-                index[: len(batches), place] = torch.where(batches >= 0, batches + self.starts[row], -1)
-        real = index >= 0
-        counts = real.sum(dim=2)
-        weight = real / counts.clamp_min(1)[:, :, None]
-        # Padding repeats the batch's first example, so that it cannot bring in a number the batch does not have.
-        index = torch.where(real, index, index[:, :, :1]).clamp_min(0)
-        active, widths = (counts > 0).sum(dim=1).tolist(), counts.amax(dim=1).tolist()
-        return Batches(index.to(self.device), weight.to(self.device), active, widths)
+    def _batches(self, rows: list[int], work: LocalWork, address: tuple[int, str, int], settings: int) -> list[Batch]:
+        """What some clients see, step by step; the one with the most steps comes first."""
+        plan = _plan(tuple(self.sizes[row] for row in rows), work.batch_size, work.epochs, settings)
+        orders = [
+            batch_order(self.sizes[row], work.epochs, address, self.clients[row].id).add_(self.starts[row]).view(-1)
+            for row in rows
+        ]
+        index = torch.cat(orders)[plan.order].to(self.device)
+        labels = self.y[index].unsqueeze(3)
+        if settings > 1:
+            labels = labels.repeat_interleave(settings, dim=1)
+        return [
+            Batch(k, index[t, :k, :b].reshape(-1), labels[t, : k * settings, :b], weights.to(self.device))
+            for t, (k, b, weights) in enumerate(plan.steps)
+        ]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - has none
         losses, accuracies = self._evaluate(vector[None], pooled)
@@ -287,28 +365,24 @@ class StackedEngine(Engine):
 
     def _evaluate(self, vectors: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy (0 to 1) of several models [S, D] on each part of the pool, both float64 [S, parts]."""
-        stack = Stack(self.layers, self._split(vectors.to(self.device)[None]))
-        settings = len(vectors)
+        stack = Stack(self.layers, self._split(vectors.to(self.device)[None]), clients=1)
 
-        def piece(begin: int) -> Callable[[], tuple[Tensor, Tensor]]:
-            def evaluate_rows() -> tuple[Tensor, Tensor]:
-                rows = slice(begin, begin + EVALUATION_ROWS)
-                y, part = pooled.y[rows], pooled.part[rows]
-                logits, _, _ = stack.forward(pooled.x[rows].flatten(1)[None])
-                each = nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(settings), reduction="none")
-                right = logits.argmax(dim=2) == y
-                sums = torch.zeros(2, settings, pooled.parts, dtype=torch.float64, device=self.device)
-                sums[0].index_add_(1, part, each.view(settings, -1).to(torch.float64))
-                sums[1].index_add_(1, part, right.to(torch.float64))
-                return sums[0], sums[1]
+        def piece(rows: slice) -> Callable[[], Tensor]:
+            return lambda: pooled.sums(stack.forward(pooled.x[rows].flatten(1)[None]).logits, rows)
 
-            return evaluate_rows
+        return pooled.means(spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers))
 
-        with torch.no_grad():
-            done = spread([piece(begin) for begin in range(0, len(pooled.y), EVALUATION_ROWS)], self.workers)
-        # In the order of the rows, whoever was first to finish.
-        losses, right = (sum(column[1:], column[0]) for column in zip(*done, strict=True))
-        return (losses / pooled.sizes).cpu(), (right / pooled.sizes).cpu()
+
+def _sums(log_p: list[Tensor], batches: list[Batch], models: int) -> Tensor:
+    """For each model the sum over its batches of their mean losses, in float64; batches of one shape are taken together."""
+    total = torch.zeros(models, dtype=torch.float64, device=batches[0].places.device)
+    by_shape: dict[torch.Size, list[int]] = {}
+    for t, values in enumerate(log_p):
+        by_shape.setdefault(values.shape, []).append(t)
+    for shape, steps in by_shape.items():
+        each = torch.stack([log_p[t] for t in steps], dim=1) * torch.stack([batches[t].weights for t in steps], dim=1)
+        total[: shape[0]] -= each.flatten(1).sum(dim=1, dtype=torch.float64)
+    return total
 
 
 def _kind(job: Job, place: int) -> object:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
+from udjfl.layout import joined, lie_in_a_row
 from udjfl.methods._blocks import finite_rows
 from udjfl.methods.reports import EXTRAS, NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
@@ -54,8 +55,10 @@ def collect(
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
     expected = {name for report in sent for name in report.extras} if needs is None else set(needs)
-    for report in sorted(sent, key=lambda report: client_order(report.id)):
-        error = _problem(report, place, usable, n_parameters, round) or _extra_problem(
+    finite = _finite_deltas(sent)
+    for number in sorted(range(len(sent)), key=lambda number: client_order(sent[number].id)):
+        report = sent[number]
+        error = _problem(report, place, usable, n_parameters, round, finite[number]) or _extra_problem(
             report, expected, usable, n_parameters, round
         )
         if error is None:
@@ -80,28 +83,30 @@ def collect(
         model=model,
         round=round,
         extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in sorted(expected)},
+        deltas_are_finite=True,
     ), excluded
+
+
+def _finite_deltas(sent: Sequence[ClientReport]) -> list[bool]:
+    """Whether each delta has neither NaN nor infinity; of deltas that are one table already, in one go."""
+    if len({report.delta.shape for report in sent}) == 1 and lie_in_a_row([report.delta for report in sent]):
+        flags: list[bool] = finite_rows(_table([report.delta for report in sent])).tolist()
+        return flags
+    return [bool(finite_rows(report.delta[None])[0]) for report in sent]
 
 
 def _table(rows: Sequence[Tensor]) -> Tensor:
     """The rows as one table; if they already lie one after another in memory, that memory and no copy of it."""
-    first, size = rows[0], rows[0].numel()
-    memory, start = first.untyped_storage().data_ptr(), first.storage_offset()
-    in_place = all(
-        row.is_contiguous()
-        and row.dtype == first.dtype
-        and row.untyped_storage().data_ptr() == memory
-        and row.storage_offset() == start + place * size
-        for place, row in enumerate(rows)
-    )
-    if not in_place or not size:
-        return torch.stack(list(rows))
-    shape = (len(rows), *first.shape)
-    return first.as_strided(shape, torch.empty(shape, device="meta").stride(), start)
+    return joined([row.unsqueeze(0) for row in rows])
 
 
 def _problem(
-    report: ClientReport, place: Mapping[str, int], usable: Mapping[str, ClientReport], n_parameters: int, round: int
+    report: ClientReport,
+    place: Mapping[str, int],
+    usable: Mapping[str, ClientReport],
+    n_parameters: int,
+    round: int,
+    delta_is_finite: bool,
 ) -> ReportError | None:
     if report.id not in place:
         return ReportError(report.id, "id", "does not belong to this federation", round)
@@ -110,7 +115,7 @@ def _problem(
     if report.delta.shape != (n_parameters,):
         shape = list(report.delta.shape)
         return ReportError(report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round)
-    if not torch.isfinite(report.buffers).all():
+    if report.buffers.numel() and not torch.isfinite(report.buffers).all():
         return ReportError(report.id, "buffers", "has values that are NaN or infinite; check the client's data", round)
     numbers = {
         "losses": report.loss,
@@ -118,7 +123,7 @@ def _problem(
         "uncertainties": report.uncertainty,
         "steps": report.steps,
     }
-    problem = number_problem(numbers) if finite_rows(report.delta[None])[0] else NOT_FINITE
+    problem = number_problem(numbers) if delta_is_finite else NOT_FINITE
     return ReportError(report.id, *problem, round) if problem else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ class Reports:
                           unless the method sends clients models of their own)
     round          counted from 1
     extras         only what the method declares beyond the above, by the names in `EXTRAS`
+    deltas_are_finite  True if they were looked through already: not done again
 
     Anything may be given as a tensor, an array or a list. A field that is left out holds NaN; `require` refuses that in words.
     Unusable values raise `ReportError`, naming client and field. Deltas and extras given as tensors whose rows are in order
@@ -66,8 +67,9 @@ class Reports:
     model: Tensor | None = None
     round: int = 1
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    deltas_are_finite: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, deltas_are_finite: bool) -> None:
         ids = [str(name) for name in self.ids]
         if not ids or len(set(ids)) != len(ids):
             raise SettingsError("Reports.ids: give each reporting client once, and at least one client")
@@ -95,10 +97,10 @@ class Reports:
             store(self, name, column.to(torch.int64 if name == "positions" else torch.float64, copy=True))
         store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
         store(self, "ids", tuple(ids[row] for row in order))
-        self._check_values(given)
+        self._check_values(given, {} if deltas_are_finite else {"deltas": self.deltas})
 
-    def _check_values(self, given: set[str]) -> None:
-        for name, value in {"deltas": self.deltas, **self.extras}.items():
+    def _check_values(self, given: set[str], deltas: Mapping[str, Tensor]) -> None:
+        for name, value in {**deltas, **self.extras}.items():
             broken = (~finite_rows(value)).nonzero()
             if len(broken):
                 what = NOT_FINITE if name == "deltas" else (name, "has values that are NaN or infinite")

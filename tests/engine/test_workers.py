@@ -1,0 +1,249 @@
+"""Pieces of work in other processes: all of them done, once, whatever becomes of who does them."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import udjfl
+from udjfl.engine import Job, LocalResult, LocalWork, SerialEngine, StackedEngine, serial, stacked
+from udjfl.engine.workers import Crew, NewTensor, cores, spread
+from udjfl.errors import DataError
+from udjfl.models import buffers_to_vector, cnn, mlp, to_vector
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
+ADDRESS = (1, "batches", 2)
+
+
+class Squares:
+    """Its pieces are the squares of some numbers, in tensors of 100, with who computed them."""
+
+    def __init__(self, workers: int, room: int = 100_000) -> None:
+        self.crew, self.room = Crew(self.do, workers), room
+        self.home = os.getpid()
+
+    def do(self, task: Any, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+        what = task[number]
+        away = os.getpid() != self.home
+        if what == "fail":
+            raise DataError(f"piece {number}")
+        if what == "die" and away:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if what == "slow here" and not away:
+            time.sleep(0.2)  # so that there is something left for the others
+        value = number if isinstance(what, str) else what
+        return {"square": new_tensor("square", (100,), torch.float64).fill_(value**2), "who": torch.tensor([os.getpid()])}
+
+    def all(self, task: list[Any]) -> tuple[list[float], set[int]]:
+        found: dict[int, tuple[float, int]] = {}
+
+        def memory(_: int) -> NewTensor:
+            return lambda _, shape, dtype: torch.empty(tuple(shape), dtype=dtype)
+
+        def take(number: int, result: dict[str, Tensor]) -> None:
+            assert number not in found
+            assert (result["square"] == result["square"][0]).all()
+            found[number] = (float(result["square"][0]), int(result["who"]))
+
+        self.crew.run(task, len(task), memory, take, self.room)
+        return [found[number][0] for number in range(len(task))], {who for _, who in found.values()}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("room", [0, 2000, 100_000])
+def test_all_pieces_are_done(workers: int, room: int) -> None:
+    """Also where what was found does not fit the memory that is shared."""
+    squares = Squares(workers, room)
+    for shift in (0, 5):  # the second task uses the same memory again
+        assert squares.all([shift + i for i in range(20)])[0] == [(shift + i) ** 2 for i in range(20)]
+
+
+@LINUX
+def test_others_do_a_part() -> None:
+    _, who = Squares(2).all(["slow here", *range(1, 6)])
+    assert os.getpid() in who
+    assert len(who) == 2
+
+
+@LINUX
+def test_the_first_error_is_raised_and_the_crew_goes_on() -> None:
+    squares = Squares(3)
+    for _ in range(2):
+        with pytest.raises(DataError, match="piece 2"):
+            squares.all(["slow here", 1, "fail", 3, "fail", 5])
+        assert squares.all([1, 2, 3])[0] == [1, 4, 9]
+
+
+@LINUX
+def test_a_worker_that_dies_leaves_its_work_to_us() -> None:
+    squares = Squares(2)
+    for _ in range(2):
+        assert squares.all(["slow here", "die", 2, 3])[0] == [0, 1, 4, 9]
+    assert squares.all([5, 6])[0] == [25, 36]
+
+
+def test_a_task_that_cannot_be_sent_is_done_here() -> None:
+    class Odd(list[Any]):
+        def __reduce__(self) -> Any:
+            raise TypeError("stays here")
+
+    found, who = Squares(2).all(Odd([1, 2, 3]))
+    assert found == [1, 4, 9]
+    assert who == {os.getpid()}
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _wait_until(happened: Callable[[], bool]) -> bool:
+    for _ in range(500):
+        if happened():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+@LINUX
+def test_processes_end_with_their_engine() -> None:
+    module = mlp((3,), 3, hidden=4)
+    engine = StackedEngine(module, _clients([9, 9]), workers=2)
+    engine.crew.run(*_task(engine, module))
+    pids = [worker.process.pid for worker in engine.crew.others]
+    assert len(pids) == 1
+    del engine
+    gc.collect()
+    assert _wait_until(lambda: all(_is_gone(pid) for pid in pids))
+
+
+def _task(engine: StackedEngine, module: nn.Module) -> Any:
+    work = LocalWork(0.1, 0.9, 5, 1, "running")
+    grid = stacked._Grid(to_vector(module)[None], [work], [0, 1], ADDRESS, [[0], [1]])
+    return grid, 2, lambda _: lambda _, shape, dtype: torch.empty(tuple(shape), dtype=dtype), lambda *_: None, 10_000
+
+
+SCRIPT = """
+import os, signal, sys
+from tests.engine.test_workers import Squares
+squares = Squares(3)
+squares.all([1, 2, 3])
+print(*[worker.process.pid for worker in squares.crew.others], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@LINUX
+def test_processes_end_when_we_are_killed() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    assert _wait_until(lambda: all(_is_gone(pid) for pid in pids))
+
+
+def _clients(sizes: list[int], shape: tuple[int, ...] = (3,)) -> tuple[udjfl.Client, ...]:
+    rng = np.random.default_rng(0)
+
+    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
+        return rng.normal(size=(n, *shape)), rng.integers(0, 3, size=n)
+
+    made = {f"client-{i}": (*part(n), *part(2)) for i, n in enumerate(sizes)}
+    return udjfl.Federation.from_arrays(made, test=part(2), class_names="xyz").clients
+
+
+def _draws() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 3))
+
+
+def _trained(kind: Any, module: nn.Module, workers: int, rows: list[int], **work: Any) -> LocalResult:
+    engine = kind(copy.deepcopy(module), _clients([11, 40, 3, 25, 25, 8, 2], (1, 8, 8)), workers=workers)
+    how = LocalWork(
+        **{"lr": 0.01, "momentum": 0.9, "batch_size": 9, "epochs": 2, "loss_at": "running", "first_step": True, **work}
+    )
+    job = Job(to_vector(module), buffers_to_vector(module), rows, how, ADDRESS)
+    first = engine.train_together([job])[0]
+    again = engine.train_together([job])[0]
+    _same(first, again)
+    return again
+
+
+def _same(ours: LocalResult, theirs: LocalResult) -> None:
+    for name in ("deltas", "losses", "steps", "buffers", "first_deltas"):
+        assert torch.equal(getattr(ours, name), getattr(theirs, name)), name
+
+
+def _tilted(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+    return (losses.square() * weights).sum(dim=1) * (1 if multipliers is None else multipliers)
+
+
+@pytest.mark.parametrize("objective", [None, _tilted])
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [(SerialEngine, _draws), (SerialEngine, lambda: cnn((1, 8, 8), 3)), (StackedEngine, lambda: mlp((1, 8, 8), 3))],
+)
+def test_the_number_of_workers_changes_no_bit(
+    kind: Any, make: Callable[[], nn.Module], objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little there is to do, it is shared; chunks of one or two clients make several pieces."""
+    monkeypatch.setattr(stacked, "CHUNK_FLOPS", 1)
+    monkeypatch.setattr(stacked, "WORTH_SHARING", 0)
+    monkeypatch.setattr(serial, "WORTH_SHARING", 0)
+    rows = [0, 1, 3, 4, 5, 3]
+    multipliers = None if objective is None else torch.arange(1.0, 7.0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = make()
+    one, *others = (
+        _trained(kind, module, workers, rows, objective=objective, multipliers=multipliers) for workers in (1, 2, 4)
+    )
+    for other in others:
+        _same(one, other)
+
+
+def test_a_client_that_cannot_train_is_named_whoever_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serial, "WORTH_SHARING", 0)
+    for workers in (1, 2):
+        with pytest.raises(DataError, match="'client-5' cannot train this model"):
+            _trained(SerialEngine, _draws(), workers, list(range(7)), batch_size=7)
+
+
+def test_images_whose_channels_come_first_stay_so_where_a_network_needs_it() -> None:
+    """A `view` of what a convolution made only works in the usual layout."""
+
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4 * 64, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.first(x).relu().view(len(x), -1))
+
+    assert SerialEngine(Viewed(), _clients([4, 4], (1, 8, 8)))._layout is torch.preserve_format
+    assert SerialEngine(cnn((1, 8, 8), 3), _clients([4, 4], (1, 8, 8)))._layout is torch.channels_last
+    _trained(SerialEngine, Viewed(), 1, [0, 1])
+
+
+def test_spread_keeps_the_order_and_passes_errors_on() -> None:
+    assert spread([lambda i=i: i * i for i in range(20)], 3) == [i * i for i in range(20)]
+
+    def fail() -> int:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        spread([lambda: 1, fail, lambda: 2], 2)
+    assert cores() >= 1
