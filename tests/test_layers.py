@@ -28,7 +28,7 @@ LAYERS = (
     {"methods", "engine", "history", "metrics"},
     {"masks"},
     {"models", "data", "justice"},
-    {"config", "seeds", "ordering", "layout", "spreading"},
+    {"config", "seeds", "ordering", "layout", "threads", "spreading"},
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {

@@ -183,20 +183,22 @@ class Asking:
         """The values of these clients as one `Reports`; and for each client left out the reason."""
         s = self.settings
         extras = {name: value for name, value in values.items() if name in EXTRAS}
+        each_extras = {name: value.unbind(0) for name, value in extras.items()}
+        each_buffers = [torch.zeros(0)] * len(rows) if buffers is None or not buffers.numel() else buffers.unbind(0)
         losses = values["losses"].tolist() if "losses" in values else [0.0] * len(rows)
         steps = values["steps"].tolist() if "steps" in values else [1.0] * len(rows)
         sent = [
             ClientReport(
                 self.federation.ids[row],
-                deltas[i],
+                delta,
                 losses[i],
                 self.federation.sizes[row],
                 self.uncertainty.values[self.federation.ids[row]],
                 steps[i],
-                extras={name: value[i] for name, value in extras.items()},
-                buffers=torch.zeros(0) if buffers is None else buffers[i],
+                extras={name: value[i] for name, value in each_extras.items()},
+                buffers=each_buffers[i],
             )
-            for i, row in enumerate(rows)
+            for i, (row, delta) in enumerate(zip(rows, deltas.unbind(0), strict=True))
         ]
         return collect(
             sent, self.federation.ids, len(model), t, s.lr, s.momentum if momentum is None else momentum, s.on_bad_report,

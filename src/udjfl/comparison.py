@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from udjfl.config import CompareSettings, DataSettings, training_part
-from udjfl.engine.workers import cores
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
 from udjfl.keeping import versions
@@ -23,6 +22,7 @@ from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
 from udjfl.significance import Paired, Summary, paired, summarise
 from udjfl.spreading import in_processes, why_not_apart
+from udjfl.threads import cores
 
 logger = logging.getLogger("udjfl")
 # Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.

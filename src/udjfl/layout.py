@@ -14,23 +14,29 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     import torch
 
     first = parts[0]
-    if not lie_in_a_row(parts):
+    if any(part.shape[1:] != first.shape[1:] for part in parts) or not _in_a_row(parts):
         return torch.cat(list(parts))
     shape = (sum(len(part) for part in parts), *first.shape[1:])
     return first.as_strided(shape, first.stride(), first.storage_offset())
 
 
-def lie_in_a_row(parts: Sequence[Tensor]) -> bool:
-    """Whether each part begins in memory where the one before it ends, and all are alike but for their first axis."""
+def table_of(rows: Sequence[Tensor]) -> Tensor | None:
+    """Rows of one shape as one table, if they lie in memory like that, one after another; else None."""
+    if not rows or any(row.shape != rows[0].shape for row in rows) or not _in_a_row(rows):
+        return None
+    return rows[0].as_strided((len(rows), *rows[0].shape), (rows[0].numel(), *rows[0].stride()), rows[0].storage_offset())
+
+
+def _in_a_row(parts: Sequence[Tensor]) -> bool:
+    """Whether each part begins in memory where the one before it ends."""
     first = parts[0]
     memory, place = first.untyped_storage().data_ptr(), first.storage_offset()
     for part in parts:
         if (
-            not part.is_contiguous()
+            part.storage_offset() != place
+            or not part.is_contiguous()
             or part.dtype != first.dtype
-            or part.shape[1:] != first.shape[1:]
             or part.untyped_storage().data_ptr() != memory
-            or part.storage_offset() != place
         ):
             return False
         place += part.numel()

@@ -36,6 +36,7 @@ from udjfl.playing import Failure, Player, Progress, play
 from udjfl.result import Result, final_metrics, summary
 from udjfl.rounds import Loop, Server, evaluate
 from udjfl.seeds import torch_stream
+from udjfl.threads import cores, sharing
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
@@ -180,7 +181,7 @@ def run_together(
     is for all of them; with `first_is_reference` it is the result of the first.
     """
     _check_reference(reference, federation, seed)
-    with one_thread():
+    with one_thread(), sharing(settings.workers or cores()):
         plain = fitting_model(federation, settings, seed, model)
         beginnings = [_begun(federation, entry.method, settings, seed, model, plain) for entry in entries]
         engine = choose(plain, federation.clients, settings.engine, settings.device, settings.workers)

@@ -128,10 +128,10 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_chunk_bounds_memory_whatever_the_number_of_clients() -> None:
     module, _ = models(hidden=64, features=64)
     engine = StackedEngine(module, clients([48] * 3, 64))
-    size = {n: engine._chunk_size([48] * n, work(batch_size=128), 1) for n in (100, 1000, 100_000)}
-    assert size[1000] == size[100_000]
-    assert size[1000] * 4 * 3 * len(to_vector(module)) <= stacked.CHUNK_BYTES
-    assert engine._chunk_size([48] * 1000, work(batch_size=128), 8) < size[1000]  # more settings, fewer clients
+    size = {n: engine._chunk_size([48] * n, work(batch_size=128), 1) for n in (100, 10_000, 100_000)}
+    assert size[10_000] == size[100_000]
+    assert size[10_000] * 4 * 3 * len(to_vector(module)) <= stacked.CHUNK_BYTES
+    assert engine._chunk_size([48] * 10_000, work(batch_size=128), 8) < size[10_000]  # more settings, fewer clients
 
 
 def test_models_are_evaluated_together() -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,22 +21,23 @@ from torch import Tensor, nn
 
 import udjfl
 from udjfl.engine import Job, LocalResult, LocalWork, SerialEngine, StackedEngine, serial, stacked
-from udjfl.engine.workers import Crew, NewTensor, cores, spread
+from udjfl.engine.workers import Crew, Tables
 from udjfl.errors import DataError
 from udjfl.models import buffers_to_vector, cnn, mlp, to_vector
+from udjfl.threads import cores, sharing, spread
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
 ADDRESS = (1, "batches", 2)
 
 
 class Squares:
-    """Its pieces are the squares of some numbers, in tensors of 100, with who computed them."""
+    """Its pieces are the squares of some numbers, in rows of 100, with who computed them."""
 
-    def __init__(self, workers: int, room: int = 100_000) -> None:
-        self.crew, self.room = Crew(self.do, workers), room
+    def __init__(self, workers: int) -> None:
+        self.crew = Crew(self.do, workers)
         self.home = os.getpid()
 
-    def do(self, task: Any, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+    def do(self, task: Any, number: int, tables: Tables) -> None:
         what = task[number]
         away = os.getpid() != self.home
         if what == "fail":
@@ -44,31 +46,34 @@ class Squares:
             os.kill(os.getpid(), signal.SIGKILL)
         if what == "slow here" and not away:
             time.sleep(0.2)  # so that there is something left for the others
-        value = number if isinstance(what, str) else what
-        return {"square": new_tensor("square", (100,), torch.float64).fill_(value**2), "who": torch.tensor([os.getpid()])}
+        tables["square"][number] = (number if isinstance(what, str) else what) ** 2
+        tables["who"][number] = os.getpid()
 
-    def all(self, task: list[Any]) -> tuple[list[float], set[int]]:
-        found: dict[int, tuple[float, int]] = {}
-
-        def memory(_: int) -> NewTensor:
-            return lambda _, shape, dtype: torch.empty(tuple(shape), dtype=dtype)
-
-        def take(number: int, result: dict[str, Tensor]) -> None:
-            assert number not in found
-            assert (result["square"] == result["square"][0]).all()
-            found[number] = (float(result["square"][0]), int(result["who"]))
-
-        self.crew.run(task, len(task), memory, take, self.room)
-        return [found[number][0] for number in range(len(task))], {who for _, who in found.values()}
+    def all(self, task: list[Any]) -> tuple[Tensor, set[int]]:
+        n = len(task)
+        shapes = {"who": ((n,), torch.int64), "square": ((n, 100), torch.float64), "nothing": ((n, 0), torch.float32)}
+        tables = self.crew.run(task, n, shapes)
+        assert tables["nothing"].shape == (n, 0)
+        assert (tables["square"] == tables["square"][:, :1]).all()
+        return tables["square"][:, 0], set(tables["who"].tolist())
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("room", [0, 2000, 100_000])
-def test_all_pieces_are_done(workers: int, room: int) -> None:
-    """Also where what was found does not fit the memory that is shared."""
-    squares = Squares(workers, room)
-    for shift in (0, 5):  # the second task uses the same memory again
-        assert squares.all([shift + i for i in range(20)])[0] == [(shift + i) ** 2 for i in range(20)]
+def test_all_pieces_are_done(workers: int) -> None:
+    squares = Squares(workers)
+    for count in (5, 20, 3):  # more memory than before, and less
+        assert squares.all(list(range(count)))[0].tolist() == [i**2 for i in range(count)]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 5])
+def test_what_somebody_still_looks_at_is_not_written_over(kept: int) -> None:
+    squares = Squares(2)
+    seen: list[Tensor] = []
+    for shift in range(8):
+        seen = [*seen, squares.all([shift, shift + 1])[0]][-kept:]
+        first = shift + 1 - len(seen)
+        assert [table.tolist() for table in seen] == [[s**2, (s + 1) ** 2] for s in range(first, shift + 1)]
+    assert len(squares.crew.areas) <= kept + 2
 
 
 @LINUX
@@ -84,15 +89,15 @@ def test_the_first_error_is_raised_and_the_crew_goes_on() -> None:
     for _ in range(2):
         with pytest.raises(DataError, match="piece 2"):
             squares.all(["slow here", 1, "fail", 3, "fail", 5])
-        assert squares.all([1, 2, 3])[0] == [1, 4, 9]
+        assert squares.all([1, 2, 3])[0].tolist() == [1, 4, 9]
 
 
 @LINUX
 def test_a_worker_that_dies_leaves_its_work_to_us() -> None:
     squares = Squares(2)
     for _ in range(2):
-        assert squares.all(["slow here", "die", 2, 3])[0] == [0, 1, 4, 9]
-    assert squares.all([5, 6])[0] == [25, 36]
+        assert squares.all(["slow here", "die", 2, 3])[0].tolist() == [0, 1, 4, 9]
+    assert squares.all([5, 6])[0].tolist() == [25, 36]
 
 
 def test_a_task_that_cannot_be_sent_is_done_here() -> None:
@@ -101,7 +106,7 @@ def test_a_task_that_cannot_be_sent_is_done_here() -> None:
             raise TypeError("stays here")
 
     found, who = Squares(2).all(Odd([1, 2, 3]))
-    assert found == [1, 4, 9]
+    assert found.tolist() == [1, 4, 9]
     assert who == {os.getpid()}
 
 
@@ -124,7 +129,7 @@ def _wait_until(happened: Callable[[], bool]) -> bool:
 def test_processes_end_with_their_engine() -> None:
     module = mlp((3,), 3, hidden=4)
     engine = StackedEngine(module, _clients([9, 9]), workers=2)
-    engine.crew.run(*_task(engine, module))
+    engine.crew.run(*_task(module))
     pids = [worker.process.pid for worker in engine.crew.others]
     assert len(pids) == 1
     del engine
@@ -132,10 +137,10 @@ def test_processes_end_with_their_engine() -> None:
     assert _wait_until(lambda: all(_is_gone(pid) for pid in pids))
 
 
-def _task(engine: StackedEngine, module: nn.Module) -> Any:
+def _task(module: nn.Module) -> Any:
     work = LocalWork(0.1, 0.9, 5, 1, "running")
     grid = stacked._Grid(to_vector(module)[None], [work], [0, 1], ADDRESS, [[0], [1]])
-    return grid, 2, lambda _: lambda _, shape, dtype: torch.empty(tuple(shape), dtype=dtype), lambda *_: None, 10_000
+    return grid, 2, {"deltas": ((1, 2, len(to_vector(module))), torch.float32), "running": ((1, 2), torch.float64)}
 
 
 SCRIPT = """
@@ -247,3 +252,13 @@ def test_spread_keeps_the_order_and_passes_errors_on() -> None:
     with pytest.raises(ValueError, match="no"):
         spread([lambda: 1, fail, lambda: 2], 2)
     assert cores() >= 1
+
+
+def test_spread_has_the_workers_that_are_allowed() -> None:
+    def who() -> set[int]:
+        return set(spread([lambda: time.sleep(0.01) or threading.get_ident() for _ in range(8)]))
+
+    assert who() == {threading.get_ident()}
+    with sharing(2):
+        assert threading.get_ident() not in who()
+    assert who() == {threading.get_ident()}

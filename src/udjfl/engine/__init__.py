@@ -16,8 +16,8 @@ from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
 from udjfl.engine.stacked import StackedEngine, why_not
-from udjfl.engine.workers import cores
 from udjfl.errors import SettingsError
+from udjfl.threads import cores
 
 logger = logging.getLogger("udjfl")
 _said: set[str] = set()

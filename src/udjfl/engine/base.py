@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
 from udjfl.engine.memory import keep_freed_memory
-from udjfl.engine.workers import Crew, NewTensor
+from udjfl.engine.workers import Crew, Tables
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.seeds import torch_stream
 
@@ -102,7 +102,7 @@ class Engine(ABC):
     def _all_train(self) -> Pooled:
         return Pooled(self.train_data)
 
-    def _do(self, task: Any, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+    def _do(self, task: Any, number: int, tables: Tables) -> None:
         """One piece of a task for the crew, for engines that hand it some."""
         raise NotImplementedError
 

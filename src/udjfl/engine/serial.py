@@ -9,32 +9,41 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
 from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, batch_order
-from udjfl.engine.workers import NewTensor, spread
+from udjfl.engine.workers import Tables
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
 from udjfl.seeds import stream_seed
+from udjfl.threads import spread
 
-# With less than this left to do, in seconds, other processes are not asked.
+# With less than this to do, in seconds, other processes are not asked.
 WORTH_SHARING = 0.01
-ROOM_TO_SPARE = 4096  # bytes a client, for what is rounded up
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Training of the clients at these places; `pending` are the places among them that are to be done."""
+    """Training of the clients at these places, from one model for all [D] or one for each [N, D]."""
 
     vectors: Tensor
     buffers: Tensor
     rows: Sequence[int]
     work: LocalWork
     address: tuple[int, str, int]
-    pending: Sequence[int]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By way of numpy: pickling a tensor writes a file in memory.
+        return _sent_task, (self.vectors.numpy(), self.buffers.numpy(), self.rows, self.work, self.address)
+
+
+def _sent_task(vectors: np.ndarray, buffers: np.ndarray, *others: Any) -> _Task:
+    return _Task(torch.from_numpy(vectors), torch.from_numpy(buffers), *others)
 
 
 class SerialEngine(Engine):
@@ -50,59 +59,46 @@ class SerialEngine(Engine):
         self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
     ) -> LocalResult:
         losses = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
-        vectors = vector.to(self.device).expand(len(rows), -1)
-        tables = {"trained": torch.empty_like(vectors, memory_format=torch.contiguous_format)}
-        if work.first_step:
-            tables["first"] = torch.empty_like(tables["trained"])
-        tables["buffers"] = buffers.new_empty(len(rows), len(buffers))
-        tables["running"] = torch.empty(len(rows), dtype=torch.float64)
-        task = _Task(vector.to(self.device), buffers, list(rows), work, address, range(len(rows)))
-        self._share_out(task, tables)
+        task = _Task(vector.to(self.device), buffers, list(rows), work, address)
+        tables = self._trained(task)
         if work.loss_at == "running":
             losses = tables["running"]
         elif work.loss_at == "final":
-            each = zip(tables["trained"], tables["buffers"], rows, strict=True)
+            each = zip(task.vectors - tables["deltas"], tables["buffers"], rows, strict=True)
             losses = torch.cat([self.received_losses(trained, own, [row]) for trained, own, row in each])
         assert losses is not None
         steps = [work.epochs * -(-self.sizes[row] // work.batch_size) for row in rows]
         return LocalResult(
-            deltas=vectors - tables["trained"],
+            deltas=tables["deltas"],
             losses=losses,
             steps=torch.tensor(steps, dtype=torch.float64),
             buffers=tables["buffers"],
-            first_deltas=vectors - tables["first"] if work.first_step else None,
+            first_deltas=tables.get("firsts"),
         )
 
-    def _share_out(self, task: _Task, tables: dict[str, Tensor]) -> None:
-        """Train all clients; what came of client i goes to row i of each table."""
+    def _trained(self, task: _Task) -> Tables:
+        """Train all clients of a task; what came of client i is in row i of each table."""
+        n, table = len(task.rows), ((len(task.rows), task.vectors.shape[-1]), task.vectors.dtype)
+        shapes = {"deltas": table, "buffers": ((n, len(task.buffers)), torch.float64), "running": ((n,), torch.float64)}
+        if task.work.first_step:
+            shapes["firsts"] = table
+        # How long an unknown network takes is known only when it was tried.
+        if self.seconds is not None and self.seconds * n >= WORTH_SHARING:
+            return self.crew.run(task, n, shapes)
+        tables = {name: torch.empty(shape, dtype=dtype, device=self.device) for name, (shape, dtype) in shapes.items()}
+        begin = time.perf_counter()
+        for number in range(n):
+            self._do(task, number, tables)
+        self.seconds = (time.perf_counter() - begin) / n
+        return tables
 
-        def memory(_: int) -> NewTensor:
-            return lambda name, shape, dtype: torch.empty(tuple(shape), dtype=dtype)  # noqa: ARG005
-
-        def take(number: int, found: dict[str, Tensor]) -> None:
-            for name, value in found.items():
-                tables[name][task.pending[number]] = value
-
-        if self.seconds is None or self.seconds * len(task.rows) < WORTH_SHARING:
-            begin = time.perf_counter()
-            take(0, self._do(task, 0, memory(0)))
-            self.seconds = time.perf_counter() - begin
-            task = replace(task, pending=range(1, len(task.rows)))
-        pieces = len(task.pending)
-        if self.seconds * pieces < WORTH_SHARING:
-            for number in range(pieces):
-                take(number, self._do(task, number, memory(number)))
-        else:
-            room = sum(table.nbytes for table in tables.values()) + ROOM_TO_SPARE * pieces
-            self.crew.run(task, pieces, memory, take, room)
-
-    def _do(self, task: _Task, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+    def _do(self, task: _Task, number: int, tables: Tables) -> None:
         """One client's training, in a network that nobody else is using."""
-        place = task.pending[number]
-        row, own = task.rows[place], task.work.multipliers
-        work = replace(task.work, multipliers=None if own is None else own[place : place + 1])
+        row, own = task.rows[number], task.work.multipliers
+        work = replace(task.work, multipliers=None if own is None else own[number : number + 1])
+        start = task.vectors if task.vectors.ndim == 1 else task.vectors[number]
         with self._network() as network:
-            _load(network, task.vectors if task.vectors.ndim == 1 else task.vectors[place], task.buffers.to(self.device))
+            _load(network, start, task.buffers.to(self.device))
             # Whatever the network draws, as dropout does, comes from the global generator: each client has its own state of it.
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 torch.manual_seed(stream_seed(*task.address, "inside the model", self.clients[row].id))
@@ -110,10 +106,11 @@ class SerialEngine(Engine):
                     running, first = self._descend(network, row, work, task.address)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
                     raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from None
-            trained = to_vector(network)
-            found = {"trained": trained} if first is None else {"trained": trained, "first": first}
-            large = {name: new_tensor(name, value.shape, value.dtype).copy_(value) for name, value in found.items()}
-            return {**large, "buffers": buffers_to_vector(network), "running": running}
+            torch.sub(start, to_vector(network), out=tables["deltas"][number])
+            if first is not None:
+                torch.sub(start, first, out=tables["firsts"][number])
+            tables["buffers"][number] = buffers_to_vector(network)
+            tables["running"][number] = running
 
     def _descend(
         self, network: nn.Module, row: int, work: LocalWork, address: tuple[int, str, int]
@@ -189,7 +186,7 @@ def _gradient(network: nn.Module, x: Tensor) -> Tensor:
 
 def _batch_loss(network: nn.Module, data: Examples, batch: Tensor, work: LocalWork) -> tuple[Tensor, Tensor]:
     """The mean loss of a batch, and what is minimised."""
-    logits = network(data.x[batch])
+    logits = network(torch.index_select(data.x, 0, batch))
     if work.objective is None:
         loss = nn.functional.cross_entropy(logits, data.y[batch])
         return loss, loss

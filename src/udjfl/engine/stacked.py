@@ -20,20 +20,20 @@ from torch import Tensor, nn
 from udjfl.data.federation import Client
 from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
 from udjfl.engine.dense import Stack, Update, layers_of, log_softmax_at
-from udjfl.engine.workers import NewTensor, spread
+from udjfl.engine.workers import Tables
 from udjfl.masks import MaskedLinear
 from udjfl.models import WeightNormLinear, trainable
+from udjfl.threads import spread
 
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # Measured (benchmarks/): the parameters, velocities and batches of a chunk should stay in the cache, but a chunk should have
 # enough to do that handing it to another core pays, and there should be several.
-CHUNK_BYTES = 8_000_000
+CHUNK_BYTES = 16_000_000
 CHUNK_FLOPS = 20_000_000
 CLIENTS_A_CHUNK, CHUNKS_WANTED = 4, 8
 GPU_CHUNK_BYTES = 2_000_000_000
 # With less to do, a few milliseconds, asking another process takes longer than it saves.
 WORTH_SHARING = 300_000_000
-ROOM_TO_SPARE = 4096  # bytes, for what is rounded up
 EVALUATION_ROWS = 1024
 # Batches are padded to a multiple of this, which is 64 bytes: the matrices of all models then begin at such a boundary, and a
 # product adds up in the same order whichever of them it is for.
@@ -162,14 +162,17 @@ def _sent_grid(vectors: np.ndarray, *others: Any) -> _Grid:
     return _Grid(torch.from_numpy(vectors), *others)
 
 
-def _less(start: Tensor, models: Sequence[Tensor], into: Tensor) -> Tensor:
-    """What models, tensors [K, S, ...], are less than their start [K, S, D], into [S, K, D]."""
+def _write_difference(start: Tensor, models: Sequence[Tensor], table: Tensor, chunk: list[int]) -> None:
+    """What models, tensors [K, S, ...], are less than their start [K, S, D], into the rows of their clients, [S, .., D]."""
+    in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
+    rows = table[:, chunk[0] : chunk[0] + len(chunk)] if in_a_row else torch.empty_like(table[:, : len(chunk)])
     begin = 0
     for tensor in models:
         end = begin + tensor[0, 0].numel()
-        torch.sub(start[:, :, begin:end], tensor.flatten(2), out=into[:, :, begin:end].transpose(0, 1))
+        torch.sub(start[:, :, begin:end], tensor.flatten(2), out=rows[:, :, begin:end].transpose(0, 1))
         begin = end
-    return into
+    if not in_a_row:
+        table[:, chunk] = rows
 
 
 class StackedEngine(Engine):
@@ -210,47 +213,26 @@ class StackedEngine(Engine):
         size = self._chunk_size([self.sizes[row] for row in rows], work, len(jobs))
         chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
         grid = _Grid(vectors, [job.work for job in jobs], rows, jobs[0].address, chunks)
-        tables = {"deltas": vectors.new_empty(len(jobs), len(rows), vectors.shape[-1])}
-        if grid.wants_first:
-            tables["firsts"] = torch.empty_like(tables["deltas"])
-        running = torch.zeros(len(jobs), len(rows), dtype=torch.float64, device=self.device)
-
-        def memory(number: int) -> NewTensor:
-            chunk = chunks[number]
-            in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
-
-            def new_tensor(name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-                if in_a_row:
-                    return tables[name][:, chunk[0] : chunk[0] + len(chunk)]
-                return torch.empty(tuple(shape), dtype=dtype, device=self.device)
-
-            return new_tensor
-
-        def take(number: int, found: dict[str, Tensor]) -> None:
-            chunk = chunks[number]
-            running[:, chunk] = found.pop("running")
-            for name, table in found.items():
-                own = tables[name][:, chunk[0]]
-                if table.data_ptr() != own.data_ptr():
-                    tables[name][:, chunk] = table
-
-        if self._flops([self.sizes[row] for row in rows], work, len(jobs)) < WORTH_SHARING:
+        table = ((len(jobs), len(rows), vectors.shape[-1]), vectors.dtype)
+        shapes = {"deltas": table, "running": (table[0][:2], torch.float64), **({"firsts": table} if grid.wants_first else {})}
+        if self._flops([self.sizes[row] for row in rows], work, len(jobs)) < WORTH_SHARING or self.device.type != "cpu":
+            tables = {name: torch.empty(shape, dtype=dtype, device=self.device) for name, (shape, dtype) in shapes.items()}
             for number in range(len(chunks)):
-                take(number, self._do(grid, number, memory(number)))
+                self._do(grid, number, tables)
         else:
-            room = sum(table.nbytes for table in tables.values()) + ROOM_TO_SPARE * len(chunks)
-            self.crew.run(grid, len(chunks), memory, take, room)
-        return self._results(jobs, tables["deltas"], tables.get("firsts"), running.cpu() / torch.tensor(steps), steps)
+            tables = self.crew.run(grid, len(chunks), shapes)
+        running = tables["running"].cpu() / torch.tensor(steps)
+        return self._results(jobs, tables["deltas"], tables.get("firsts"), running, steps)
 
-    def _do(self, task: _Grid, number: int, new_tensor: NewTensor) -> dict[str, Tensor]:
+    def _do(self, task: _Grid, number: int, tables: Tables) -> None:
         """Train one chunk of clients."""
         chunk = task.chunks[number]
         start = task.vectors[None] if task.vectors.ndim == 2 else task.vectors[chunk]
         trained, first, losses = self._descend(start, task, chunk)
-        found = {"deltas": trained} if first is None else {"deltas": trained, "firsts": first}
-        shape = (len(task.works), len(chunk), start.shape[2])
-        written = {name: _less(start, models, new_tensor(name, shape, start.dtype)) for name, models in found.items()}
-        return {**written, "running": losses}
+        _write_difference(start, trained, tables["deltas"], chunk)
+        if first is not None:
+            _write_difference(start, first, tables["firsts"], chunk)
+        tables["running"][:, chunk] = losses
 
     def _results(
         self, jobs: Sequence[Job], deltas: Tensor, firsts: Tensor | None, running: Tensor, steps: list[int]
@@ -307,11 +289,16 @@ class StackedEngine(Engine):
         update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
         stack, first = Stack(self.layers, beginning, len(rows)), None
         seen: list[Tensor] = []
+        x: Tensor | None = None
         for t, batch in enumerate(batches):
             if t > 0 and (t == 1 or batch.clients < stack.clients):
                 update.only(batch.clients)
                 stack = Stack(self.layers, update.moving, batch.clients)
-            x = torch.index_select(self.x, 0, batch.places).view(batch.clients, -1, self.x.shape[1])
+            if x is None or x.shape[:2] != (batch.clients, batch.labels.shape[1]):
+                x = self.x.new_empty(batch.clients, batch.labels.shape[1], self.x.shape[1])
+            torch.index_select(
+                self.x, 0, batch.places, out=x.view(len(batch.places), -1)
+            )  # where the last batch was: in the cache
             passed = stack.forward(x)
             log_p, slope = log_softmax_at(passed.logits, batch.labels)
             if wants_losses:

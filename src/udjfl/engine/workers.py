@@ -1,113 +1,81 @@
-"""Independent pieces of work on all cores. What a piece computes depends on neither who computes it nor how many there are.
+"""Training on all cores. What a piece of it computes depends on neither who computes it nor how many there are.
 
-Training goes to a `Crew`: processes forked from this one, each running torch on one thread. A step of training is a few dozen
-small operations, between which threads of one process would wait for Python's lock; and threads inside one operation all stand
-still when one of them is delayed by a busy neighbour. A forked process has the data and the model without a copy, and needs
-neither an importable main module nor time to start. What it found comes back through memory that both share.
-
-Work in few large operations, such as evaluation, is spread over threads, which share all memory.
+A `Crew` is this process and others forked from it, each running torch on one thread. A step of training is a few dozen small
+operations, between which threads of one process would wait for Python's lock; and threads inside one operation all stand still
+when one of them is delayed by a busy neighbour. A forked process has the data and the model without a copy, and needs neither
+an importable main module nor time to start. What it finds it writes into memory that both share.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import mmap
 import multiprocessing
-import os
 import pickle
 import signal
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Piece = TypeVar("Piece")
-Found = dict[str, Tensor]
-# Gives memory for a result: its name, shape and type.
-NewTensor = Callable[[str, Sequence[int], torch.dtype], Tensor]
-# From a task and the number of one of its pieces to what was found, in memory that was asked for, or other.
-Doer = Callable[[Any, int, NewTensor], Found]
+Tables = dict[str, Tensor]
+# Does the piece of a task with this number, and writes what it finds into the tables.
+Doer = Callable[[Any, int, Tables], None]
+Shapes = Mapping[str, tuple[Sequence[int], torch.dtype]]
 ALIGNMENT = 64
 CANNOT_BE_SENT = (pickle.PicklingError, AttributeError, TypeError)
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def spread(pieces: Sequence[Callable[[], Piece]], workers: int) -> list[Piece]:
-    """The results of all pieces, in their order, by threads. An exception in one of them is raised here."""
-    if workers <= 1 or len(pieces) <= 1:
-        return [piece() for piece in pieces]
-    return list(_pool(workers).map(lambda piece: piece(), pieces))
-
-
-@functools.cache
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="udjfl")
 
 
 class Crew:
     """This process and some forked from it, that share out the pieces of one task at a time.
 
     What does the pieces is a bound method, held weakly, since its owner holds the crew. It runs in copies of this process as it
-    was at the first task. Where processes cannot be forked, a task cannot be sent to them, or one of them dies, this process
-    does the work itself.
+    was when they were forked, at the first task. Where processes cannot be forked, a task cannot be sent to them, or one of
+    them dies, this process does the work itself.
     """
 
     def __init__(self, do: Doer, workers: int) -> None:
         self.do = weakref.WeakMethod(do)
-        self.workers = workers
-        self.room = 0
+        self.workers = workers if sys.platform.startswith("linux") else 1
+        self.areas: list[_Area] = []
         self.others: list[_Worker] = []
         self.counter: Any = None
 
-    def run(
-        self,
-        task: object,
-        pieces: int,
-        memory: Callable[[int], NewTensor],
-        take: Callable[[int, Found], None],
-        room: int,
-    ) -> None:
-        """Do all pieces, in any order; `take` is given the number of each and what was found.
-
-        `memory(number)` is where this process puts what it finds. What others find lies in memory that the next task uses
-        again: copy it. `room` is an estimate of how many bytes all pieces find. Of several errors that of the first piece is
-        raised.
-        """
+    def run(self, task: object, pieces: int, shapes: Shapes) -> Tables:
+        """Do all pieces of a task: the tables they wrote into. Of several errors that of the first piece is raised."""
         do = self.do()
         assert do is not None, "its owner is at work"
-        others = self._hired(task, pieces, do, room)
-        errors: dict[int, BaseException] = {}
+        message = _message(task, pieces, shapes) if self.workers > 1 and pieces > 1 else None
+        if message is None:
+            tables = {name: torch.empty(tuple(shape), dtype=dtype) for name, (shape, dtype) in shapes.items()}
+            for number in range(pieces):
+                do(task, number, tables)
+            return tables
+        area = self._hire(do, _bytes(shapes))
+        tables = _laid_out(area.lend(), shapes)
+        self.counter.value = 0
+        for worker in self.others:
+            worker.ask(self.areas.index(area), message)
+        errors: dict[int, Exception] = {}
         left = set(range(pieces))
-        for number in self._numbers(pieces) if others else range(pieces):
+        for number, error in _work(do, task, pieces, tables, self.counter):
             left.discard(number)
-            try:
-                take(number, do(task, number, memory(number)))
-            except Exception as error:
-                errors[number] = error
-                if not others:
-                    break
-        for worker in others:
-            for number, found in worker.answer().items():
+            errors |= {number: error} if error else {}
+        for worker in self.others:
+            for number, error in worker.answer().items():
                 left.discard(number)
-                if isinstance(found, BaseException):
-                    errors[number] = found
-                else:
-                    take(number, found)
+                errors |= {number: error} if error else {}
         if errors:
             raise errors[min(errors)]
         for number in sorted(left):  # those of a worker that died
-            take(number, do(task, number, memory(number)))
+            do(task, number, tables)
+        return tables
 
     def dismiss(self) -> None:
         """End the other processes. The next task forks new ones."""
@@ -115,61 +83,64 @@ class Crew:
             worker.stop()
         self.others = []
 
-    def _hired(self, task: object, pieces: int, do: Doer, room: int) -> list[_Worker]:
-        """The other processes, already at work on the task; none, if there cannot be any."""
-        if self.workers <= 1 or pieces <= 1 or not sys.platform.startswith("linux"):
-            return []
-        try:
-            message = pickle.dumps((task, pieces), protocol=pickle.HIGHEST_PROTOCOL)
-        except CANNOT_BE_SENT:
-            return []
-        if self.room < room or not all(worker.process.is_alive() for worker in self.others):
+    def _hire(self, do: Doer, room: int) -> _Area:
+        """Have the other processes ready, and shared memory of this size that nobody looks at any more."""
+        free = [area for area in self.areas if area.is_free and len(area.memory) >= room]
+        if not free or not all(worker.process.is_alive() for worker in self.others):
             self.dismiss()
+        if not free:  # they share what there is when they are forked
+            self.areas = [area for area in self.areas if not area.is_free]
+            free = [_Area(mmap.mmap(-1, max(room, mmap.PAGESIZE))), _Area(mmap.mmap(-1, max(room, mmap.PAGESIZE)))]
+            self.areas += free
         if not self.others:
-            self.room = max(self.room, room)
             context = multiprocessing.get_context("fork")
             self.counter = context.Value("q", 0)
-            self.others = [_Worker(context, do, self.counter, self.room) for _ in range(self.workers - 1)]
-        self.counter.value = 0
-        for worker in self.others:
-            worker.ask(message)
-        return self.others
+            memories = [area.memory for area in self.areas]
+            self.others = [_Worker(context, do, self.counter, memories) for _ in range(self.workers - 1)]
+        return free[0]
 
-    def _numbers(self, pieces: int) -> Iterator[int]:
-        """Numbers of pieces that nobody else has begun."""
-        while (number := _next(self.counter)) < pieces:
-            yield number
+
+@dataclass
+class _Area:
+    """Memory shared with forked processes, lent for one task's tables until nobody refers to them any more."""
+
+    memory: mmap.mmap
+    lent: weakref.ref[memoryview] | None = field(default=None)
+
+    @property
+    def is_free(self) -> bool:
+        return self.lent is None or self.lent() is None
+
+    def lend(self) -> memoryview:
+        view = memoryview(self.memory)  # which the tensors made from it keep alive
+        self.lent = weakref.ref(view)
+        return view
 
 
 class _Worker:
     """One forked process, from outside."""
 
-    def __init__(self, context: Any, do: Doer, counter: Any, room: int) -> None:
-        self.memory = mmap.mmap(-1, max(room, mmap.PAGESIZE))  # shared with what is forked
+    def __init__(self, context: Any, do: Doer, counter: Any, memories: list[mmap.mmap]) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.pipe, do, counter, self.memory), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, self.pipe, do, counter, memories), daemon=True)
         with warnings.catch_warnings():
             # Python warns of forking beside threads, whose locks stay locked in the copy. What runs there takes none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
 
-    def ask(self, message: bytes) -> None:
+    def ask(self, area: int, message: bytes) -> None:
         with contextlib.suppress(OSError):  # it died: `answer` will tell
+            self.pipe.send(area)
             self.pipe.send_bytes(message)
 
-    def answer(self) -> dict[int, Found | BaseException]:
-        """What it found, by piece; nothing, if it died."""
+    def answer(self) -> dict[int, Exception | None]:
+        """The pieces it did, and what went wrong with them; nothing, if it died."""
         try:
-            results: dict[int, Any] = pickle.loads(self.pipe.recv_bytes())
+            done: dict[int, Exception | None] = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             return {}
-        whole = torch.frombuffer(self.memory, dtype=torch.uint8)
-        for number, found in results.items():
-            if isinstance(found, dict):
-                places = {name: place for name, place in found.items() if isinstance(place, tuple)}
-                results[number] = {**found, **{name: _in_memory(whole, *place) for name, place in places.items()}}
-        return results
+        return done
 
     def stop(self) -> None:
         """It holds nothing that could be lost, so nobody waits for its end; whoever starts a process next sees it off."""
@@ -177,26 +148,30 @@ class _Worker:
         self.process.terminate()
 
 
-def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, memory: mmap.mmap) -> None:
+def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, memories: list[mmap.mmap]) -> None:
     """What a forked process does until its parent is gone."""
     parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us
     torch.set_num_threads(1)
     while True:
         try:
-            message = pipe.recv_bytes()
+            area, message = pipe.recv(), pipe.recv_bytes()
         except (EOFError, OSError):
             return
-        shared = _Shared(memory)
-        results: dict[int, Any] = {}
-        task, pieces = pickle.loads(message)
-        while (number := _next(counter)) < pieces:
-            try:
-                found = do(task, number, shared.new_tensor)
-                results[number] = {name: shared.place_of(value) for name, value in found.items()}
-            except Exception as error:
-                results[number] = error
-        pipe.send_bytes(_pickled(results))
+        task, pieces, shapes = pickle.loads(message)
+        tables = _laid_out(memoryview(memories[area]), shapes)
+        pipe.send_bytes(_pickled(dict(_work(do, task, pieces, tables, counter))))
+
+
+def _work(do: Doer, task: object, pieces: int, tables: Tables, counter: Any) -> Iterator[tuple[int, Exception | None]]:
+    """Do pieces that nobody else has begun, while there are any; their numbers, and what went wrong."""
+    while (number := _next(counter)) < pieces:
+        try:
+            do(task, number, tables)
+        except Exception as error:
+            yield number, error
+        else:
+            yield number, None
 
 
 def _next(counter: Any) -> int:
@@ -206,36 +181,39 @@ def _next(counter: Any) -> int:
         return number
 
 
-def _pickled(results: dict[int, Any]) -> bytes:
+def _message(task: object, pieces: int, shapes: Shapes) -> bytes | None:
+    """A task to be sent; None if it cannot be."""
     try:
-        return pickle.dumps(results)
-    except Exception:  # an error that cannot be sent: its text can
-        return pickle.dumps({n: RuntimeError(repr(r)) if isinstance(r, Exception) else r for n, r in results.items()})
+        return pickle.dumps((task, pieces, shapes), protocol=pickle.HIGHEST_PROTOCOL)
+    except CANNOT_BE_SENT:
+        return None
 
 
-class _Shared:
-    """Tensors in memory that is shared with the parent, one after another, while there is room."""
-
-    def __init__(self, memory: mmap.mmap) -> None:
-        self.whole = torch.frombuffer(memory, dtype=torch.uint8)
-        self.begin = self.whole.data_ptr()
-        self.used = 0
-
-    def new_tensor(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> Tensor:  # noqa: ARG002 - all in one place
-        size = torch.Size(shape).numel() * dtype.itemsize
-        if self.used + size > len(self.whole):
-            return torch.empty(tuple(shape), dtype=dtype)
-        found = _in_memory(self.whole, self.used, tuple(shape), dtype)
-        self.used += -(-size // ALIGNMENT) * ALIGNMENT
-        return found
-
-    def place_of(self, value: Tensor) -> tuple[int, tuple[int, ...], torch.dtype] | Tensor:
-        """Where a tensor lies in the shared memory; itself, to be sent, if it does not."""
-        start = value.data_ptr() - self.begin
-        inside = value.numel() > 0 and 0 <= start < self.used and value.is_contiguous()
-        return (start, tuple(value.shape), value.dtype) if inside else value
+def _pickled(done: dict[int, Exception | None]) -> bytes:
+    try:
+        message = pickle.dumps(done)
+        pickle.loads(message)  # some errors can be written but not read
+    except Exception:
+        return pickle.dumps({number: error and RuntimeError(repr(error)) for number, error in done.items()})
+    return message
 
 
-def _in_memory(whole: Tensor, start: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    size = torch.Size(shape).numel() * dtype.itemsize
-    return whole[start : start + size].view(dtype).view(shape)
+def _bytes(shapes: Shapes) -> int:
+    return sum(_padded(torch.Size(shape).numel() * dtype.itemsize) for shape, dtype in shapes.values())
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _laid_out(memory: memoryview, shapes: Shapes) -> Tables:
+    """Tables one after another in memory."""
+    tables, start = {}, 0
+    for name, (shape, dtype) in shapes.items():
+        count = torch.Size(shape).numel()
+        if count:
+            tables[name] = torch.frombuffer(memory, dtype=dtype, count=count, offset=start).view(tuple(shape))
+        else:
+            tables[name] = torch.empty(tuple(shape), dtype=dtype)
+        start += _padded(count * dtype.itemsize)
+    return tables

@@ -11,12 +11,14 @@ and a generator over that can scale them or put the rows of two tables together.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from udjfl.errors import DivergedError
+from udjfl.threads import spread
 
 BLOCK = 65_536  # columns
 ROWS = 5  # with more, a block has fewer columns: it is to stay in the cache
@@ -42,8 +44,14 @@ def combination(weights: Tensor, table: Tensor, dtype: torch.dtype = torch.float
     """[D] sum_i weights_i table_i, accumulated in float64; for weights [M, N], M such sums [M, D] in one pass."""
     weights = weights.to(torch.float64)
     found = torch.empty(*weights.shape[:-1], table.shape[1], dtype=dtype)
-    for span, block in zip(spans(table.shape[1], len(table)), columns(table), strict=True):
-        found[..., span] = weights @ block
+
+    def piece(span: slice) -> Callable[[], None]:
+        def combine() -> None:
+            found[..., span] = weights @ table[:, span].to(torch.float64)
+
+        return combine
+
+    spread([piece(span) for span in spans(table.shape[1], len(table))])
     return found
 
 
@@ -102,7 +110,8 @@ def finite_rows(table: Tensor) -> Tensor:
     """[N] whether a row has neither NaN nor infinity; for a table of any dtype."""
     table = table.reshape(len(table), -1)
     # One pass without a copy: a sum is finite only if all its terms are. It may overflow without them, so then we look closer.
-    finite = torch.isfinite(table.sum(dim=1))
+    parts = torch.split(table, max(1, 4 * BLOCK * ROWS // max(1, table.shape[1])))
+    finite = torch.isfinite(torch.cat(spread([partial(torch.sum, part, dim=1) for part in parts])))
     for row in (~finite).nonzero().flatten().tolist():
         finite[row] = torch.isfinite(table[row]).all()
     return finite

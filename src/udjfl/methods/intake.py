@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.layout import joined, lie_in_a_row
+from udjfl.layout import table_of
 from udjfl.methods._blocks import finite_rows
 from udjfl.methods.reports import EXTRAS, NOT_FINITE, Reports, number_problem
 from udjfl.ordering import client_order
@@ -52,13 +52,14 @@ def collect(
     whatever else one sends is ignored; left out, all owe what any of them sent. `model` is the server's own.
     """
     place = {name: row for row, name in enumerate(all_ids)}
+    sent = sorted(sent, key=lambda report: client_order(report.id))
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
     expected = {name for report in sent for name in report.extras} if needs is None else set(needs)
-    finite = _finite_deltas(sent)
-    for number in sorted(range(len(sent)), key=lambda number: client_order(sent[number].id)):
-        report = sent[number]
-        error = _problem(report, place, usable, n_parameters, round, finite[number]) or _extra_problem(
+    table = table_of([report.delta for report in sent])
+    finite = finite_rows(table).tolist() if table is not None else [bool(finite_rows(r.delta[None])[0]) for r in sent]
+    for report, is_finite in zip(sent, finite, strict=True):
+        error = _problem(report, place, usable, n_parameters, round, is_finite) or _extra_problem(
             report, expected, usable, n_parameters, round
         )
         if error is None:
@@ -72,7 +73,7 @@ def collect(
     kept = list(usable.values())
     return Reports(
         ids=list(usable),
-        deltas=_table([r.delta for r in kept]),
+        deltas=table if table is not None and len(kept) == len(sent) else _table([r.delta for r in kept]),
         losses=torch.tensor([r.loss for r in kept], dtype=torch.float64),
         sizes=torch.tensor([r.size for r in kept], dtype=torch.float64),
         uncertainties=torch.tensor([r.uncertainty for r in kept], dtype=torch.float64),
@@ -87,17 +88,10 @@ def collect(
     ), excluded
 
 
-def _finite_deltas(sent: Sequence[ClientReport]) -> list[bool]:
-    """Whether each delta has neither NaN nor infinity; of deltas that are one table already, in one go."""
-    if len({report.delta.shape for report in sent}) == 1 and lie_in_a_row([report.delta for report in sent]):
-        flags: list[bool] = finite_rows(_table([report.delta for report in sent])).tolist()
-        return flags
-    return [bool(finite_rows(report.delta[None])[0]) for report in sent]
-
-
 def _table(rows: Sequence[Tensor]) -> Tensor:
     """The rows as one table; if they already lie one after another in memory, that memory and no copy of it."""
-    return joined([row.unsqueeze(0) for row in rows])
+    table = table_of(rows)
+    return torch.stack(list(rows)) if table is None else table
 
 
 def _problem(
