@@ -32,10 +32,12 @@ def measure(n: int, d: int) -> dict[str, Any]:
 def main() -> None:
     import torch
 
+    from udjfl.engine import one_thread
+
     n, d = int(sys.argv[1]), int(sys.argv[2])
-    torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(json.dumps(_all_methods(torch.randn(n, d))))
+    with one_thread():  # as in a simulation
+        print(json.dumps(_all_methods(torch.randn(n, d))))
 
 
 def _all_methods(deltas: Any) -> dict[str, dict[str, Any]]:

@@ -95,4 +95,4 @@ def wrong_work(suite: Mapping[str, Any], contender: str) -> list[str]:
     if check is None:
         return []
     reference = suite["contenders"].get(PLAIN, {}).get("check")
-    return out_of_line(check, Work(**suite["work"]).expected(suite["rounds"]), reference)
+    return out_of_line(check, Work(**suite["work"]).expected(suite["checked_rounds"]), reference)

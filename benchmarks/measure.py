@@ -35,7 +35,8 @@ def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
         for child in children.values():
             child.close()
     return {
-        "title": suite.title, "work": asdict(suite.work), "rounds": suite.rounds, "ours": suite.ours, "contenders": records,
+        "title": suite.title, "work": asdict(suite.work), "rounds": suite.rounds, "checked_rounds": suite.checked_rounds, "ours": suite.ours,
+        "contenders": records,
         "others": others.cores(),
     }  # fmt: skip
 
@@ -46,7 +47,7 @@ def _start(entry: Entry, suite: Suite, record: dict[str, Any], children: dict[st
         python = sys.executable if entry.peer is None else str(python_of(PEERS[entry.peer]))
         child = children[entry.title] = Child(python, entry.module, entry.variant, suite.work)
         record |= {"startup": child.startup, "setup": child.setup, "torch": child.torch}
-        record["check"] = child.ask("check", suite.rounds)
+        record["check"] = child.ask("check", suite.checked_rounds)
         record["memory"] = child.memory.stop()
         print(f"  {entry.title}: started in {child.startup:.1f} s", flush=True)
     except InstallError as error:

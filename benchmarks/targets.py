@@ -50,7 +50,7 @@ TARGETS = (
     Target("the round, against fluke", 2.5, "x", _faster("round", "fluke", STACKED)),
     Target("the round, against pfl-research", 3, "x", _faster("round", "pfl-research", STACKED)),
     Target("the round, against Flower simulation with federated evaluation", 5, "x",
-           _faster("round", "Flower simulation", STACKED)),
+           _faster("flower", "Flower simulation", STACKED)),
     Target("the round, against the DataLoader loop", 8, "x", _faster("round", "DataLoader + deepcopy loop", STACKED)),
     Target("the round, of the GEMM limit", 0.42, "%", _of_limit("round", STACKED)),
     Target("the grid together, against the plain loop one by one", 2.8, "x", _faster("grid", "plain loop", "udjfl together")),
