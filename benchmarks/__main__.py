@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aggregation, machine, suites, tables
+from benchmarks import aggregation, machine, profile, suites, tables
 from benchmarks.measure import run_suite
 from benchmarks.suites import Suite
 
@@ -51,6 +51,9 @@ def measured(results: dict[str, Any], chosen: Sequence[Suite], only: list[str]) 
             yield
     if results["kind"] == "full" or "startup" in only:
         results["startup"] = machine.light_start(results["repetitions"])
+        yield
+    if results["kind"] == "full" or "profile" in only:
+        results["profile"] = profile.measure(results["repetitions"])
         yield
     if results["kind"] == "full" or "aggregation" in only:
         results["aggregation"] = []

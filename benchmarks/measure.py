@@ -35,9 +35,8 @@ def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
         for child in children.values():
             child.close()
     return {
-        "title": suite.title, "work": asdict(suite.work), "rounds": suite.rounds, "checked_rounds": suite.checked_rounds, "ours": suite.ours,
-        "contenders": records,
-        "others": others.cores(),
+        "title": suite.title, "work": asdict(suite.work), "rounds": suite.rounds, "checked_rounds": suite.checked_rounds,
+        "ours": suite.ours, "contenders": records, "others": others.cores(),
     }  # fmt: skip
 
 

@@ -57,13 +57,13 @@ ROUND = Suite(
     "round",
     "The round: 5 clients x 4,800 examples",
     Work(),
-    10,
+    20,
     (GEMM, STACKED, SERIAL, PLAIN, LOADER, *PEERS),
     "udjfl stacked",
 )
 # Apart from the others: Ray, on which it runs, keeps a part of the machine busy even when nothing is asked of it.
-FLOWER_ROUND = Suite("flower", "The same round on Flower", Work(), 10, (STACKED, PLAIN, FLOWER), "udjfl stacked")
-QUICK = Suite("round", ROUND.title, Work(), 10, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
+FLOWER_ROUND = Suite("flower", "The same round on Flower", Work(), 20, (STACKED, PLAIN, FLOWER), "udjfl stacked")
+QUICK = Suite("round", ROUND.title, Work(), 20, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
 GRID = Suite(
     "grid",
     "A grid: 8 settings x 15 clients that share their data",
@@ -85,13 +85,13 @@ CNN = Suite(
     "cnn",
     "A CNN: 5 clients x 960 images of 28 x 28",
     Work(train=960, test=240, model="cnn"),
-    2,
+    5,
     (GEMM, AUTO, PLAIN, FLUKE),
     "udjfl",
 )
 MODULE = Suite(
-    "module", "Any module: GELU and dropout in the MLP", Work(model="gelu"), 3, (GEMM, SERIAL, PLAIN), "udjfl serial"
+    "module", "Any module: GELU and dropout in the MLP", Work(model="gelu"), 10, (GEMM, SERIAL, PLAIN), "udjfl serial"
 )
-BUSY = Suite("busy", "Beside one busy process", Work(), 10, (STACKED, SERIAL, PLAIN), "udjfl stacked", beside_busy=True)
+BUSY = Suite("busy", "Beside one busy process", Work(), 20, (STACKED, SERIAL), "udjfl stacked", beside_busy=True)
 
 FULL = (ROUND, FLOWER_ROUND, GRID, MANY, FEW, MORE, CNN, MODULE, BUSY)

@@ -26,7 +26,7 @@ def report(results: Results) -> str:
     """Everything, section by section."""
     parts = [_machine(results), _targets(results)]
     parts += [_suite(results, name) for name in results["suites"]]
-    parts += [_aggregation(results), _setups(results)]
+    parts += [_profile(results), _aggregation(results), _setups(results)]
     return "\n".join(part for part in parts if part)
 
 
@@ -134,6 +134,18 @@ def _work_done(suite: Mapping[str, Any], contender: str, record: Mapping[str, An
         return f"**failed**: {record['failed']}"
     wrong = figures.wrong_work(suite, contender)
     return f"**not in line**: {'; '.join(wrong)}" if wrong else "in line"
+
+
+def _profile(results: Results) -> str:
+    found = results.get("profile")
+    if not found:
+        return ""
+    head = "### Where the time of the round goes\n\n"
+    if "failed" in found:
+        return f"{head}Not measured: {found['failed']}\n"
+    clock = table(["on the clock", "ms per round"], [[name, f"{ms:.1f}"] for name, ms in found["clock"].items()])
+    rows = [[name, f"{ms:.1f}"] for name, ms in found["one core"].items()]
+    return f"{head}{clock}\n{table(['training of all clients on one core', 'ms'], rows)}"
 
 
 def _aggregation(results: Results) -> str:

@@ -41,7 +41,15 @@ def small_results():
         "flgo": {"failed": "not installed: no such version"},
     }
     machine = dict.fromkeys(("taken", "cpu", "cores", "memory_gb", "system", "python", "torch", "udjfl", "load_before"), "m")
-    suite = {"title": "T", "work": vars(work), "rounds": 1, "ours": "udjfl stacked", "contenders": contenders, "others": 0.0}
+    suite = {
+        "title": "T",
+        "work": vars(work),
+        "rounds": 1,
+        "checked_rounds": 1,
+        "ours": "udjfl stacked",
+        "contenders": contenders,
+        "others": 0.0,
+    }
     return {"kind": "full", "machine": {**machine, "peers": {"p": "p 1"}}, "repetitions": 3, "suites": {"round": suite}}
 
 

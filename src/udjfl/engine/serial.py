@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import Engine, LocalResult, LocalWork, Pooled, batch_order
+from udjfl.engine.base import EVALUATION_BATCH, Engine, LocalResult, LocalWork, Pooled, batch_order
 from udjfl.engine.workers import Tables
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
@@ -25,6 +25,7 @@ from udjfl.threads import spread
 
 # With less than this to do, in seconds, other processes are not asked.
 WORTH_SHARING = 0.01
+PLAIN_BATCH = 1024  # to evaluate at a time, where there are no convolutions
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ class SerialEngine(Engine):
         super().__init__(module, clients, device, workers)
         # Threads that evaluate at the same time need a network each.
         self.spare: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
-        self.seconds: float | None = None  # that a client took, the last time we looked
+        if not self._has_convolutions:
+            self.batch = max(self.batch, PLAIN_BATCH)
 
     def train(
         self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
@@ -82,14 +84,12 @@ class SerialEngine(Engine):
         shapes = {"deltas": table, "buffers": ((n, len(task.buffers)), torch.float64), "running": ((n,), torch.float64)}
         if task.work.first_step:
             shapes["firsts"] = table
-        # How long an unknown network takes is known only when it was tried.
-        if self.seconds is not None and self.seconds * n >= WORTH_SHARING:
+        examples = task.work.epochs * sum(self.sizes[row] for row in task.rows)
+        if self.workers > 1 and examples * self._seconds_an_example >= WORTH_SHARING:
             return self.crew.run(task, n, shapes)
         tables = {name: torch.empty(shape, dtype=dtype, device=self.device) for name, (shape, dtype) in shapes.items()}
-        begin = time.perf_counter()
         for number in range(n):
             self._do(task, number, tables)
-        self.seconds = (time.perf_counter() - begin) / n
         return tables
 
     def _do(self, task: _Task, number: int, tables: Tables) -> None:
@@ -158,10 +158,28 @@ class SerialEngine(Engine):
         self.spare.put(network)
 
     @functools.cached_property
+    def _seconds_an_example(self) -> float:
+        """How long an example takes in training, roughly: of an unknown network that is known only when it was tried."""
+        x = self.train_data[0].x[:EVALUATION_BATCH]
+        network = copy.deepcopy(self.module).train()
+        with torch.random.fork_rng(devices=[]):
+            try:
+                _gradient(network, x)  # the first time takes longer
+                begin = time.perf_counter()
+                _gradient(network, x)
+            except (RuntimeError, ValueError):  # a network that these examples do not suit; training will tell
+                return 0.0
+        return (time.perf_counter() - begin) / len(x)
+
+    @property
+    def _has_convolutions(self) -> bool:
+        return any(isinstance(part, nn.Conv2d) for part in self.module.modules())
+
+    @functools.cached_property
     def _layout(self) -> torch.memory_format:
         """How images lie in memory: with their channels last, which is fastest on a CPU, if the network bears it."""
         x = self.train_data[0].x[:2]
-        if self.device.type != "cpu" or x.ndim != 4 or not any(isinstance(part, nn.Conv2d) for part in self.module.modules()):
+        if self.device.type != "cpu" or x.ndim != 4 or not self._has_convolutions:
             return torch.preserve_format
         plain = copy.deepcopy(self.module).eval()
         other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
