@@ -17,7 +17,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     if any(part.shape[1:] != first.shape[1:] for part in parts) or not _in_a_row(parts):
         return torch.cat(list(parts))
     shape = (sum(len(part) for part in parts), *first.shape[1:])
-    return first.as_strided(shape, first.stride(), first.storage_offset())
+    return first.as_strided(shape, (first.shape[1:].numel(), *first.stride()[1:]), first.storage_offset())
 
 
 def table_of(rows: Sequence[Tensor]) -> Tensor | None:

@@ -71,7 +71,7 @@ def _one_round(players: Sequence[Player]) -> None:
         try:
             player.server, records[place] = player.loop.finish(player.server, half, results[place])
         except FAILURES as error:
-            player.failure = error
+            player.failure = error.with_traceback(None)  # which would keep the round's tables alive
     done = [place for place, (player, _) in enumerate(opened) if player.failure is None]
     seen = [place for place in done if opened[place][0].loop.is_evaluated(opened[place][0].server.round)]
     evaluated = evaluate([opened[place][0].loop for place in seen], [opened[place][0].server for place in seen])
@@ -87,7 +87,7 @@ def _begun(player: Player) -> Opened | None:
     try:
         return player.loop.begin(player.server)
     except FAILURES as error:
-        player.failure = error
+        player.failure = error.with_traceback(None)  # which would keep the round's tables alive
         return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import os
@@ -181,10 +182,11 @@ def run_together(
     is for all of them; with `first_is_reference` it is the result of the first.
     """
     _check_reference(reference, federation, seed)
-    with one_thread(), sharing(settings.workers or cores()):
+    with one_thread(), sharing(settings.workers or cores()), contextlib.ExitStack() as ending:
         plain = fitting_model(federation, settings, seed, model)
         beginnings = [_begun(federation, entry.method, settings, seed, model, plain) for entry in entries]
         engine = choose(plain, federation.clients, settings.engine, settings.device, settings.workers)
+        ending.callback(engine.crew.dismiss)
         if uncertainty is not None:
             check_complete(uncertainty, federation)
         players: list[Player | Failure] = []
@@ -204,6 +206,7 @@ def run_together(
             own = engine
             if module is not plain:
                 own = choose(module, federation.clients, settings.engine, settings.device, settings.workers)
+                ending.callback(own.crew.dismiss)
             loop = Loop(Asking(federation, entry.method, settings, seed, own, uncertainty))
             players.append(Player(loop, server, history, folder, entry.progress, notes))
         play([player for player in players if isinstance(player, Player)])

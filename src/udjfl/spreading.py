@@ -24,7 +24,7 @@ def why_not_apart(tasks: Sequence[Task[Any]]) -> str | None:
     try:
         for task in tasks:
             pickle.dumps(task)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except Exception as error:  # whatever an object's own way of being written comes to
         return str(error)
     return None
 
@@ -34,7 +34,7 @@ def in_processes(tasks: Sequence[Task[Done]], jobs: int, heard: Callable[[Any], 
 
     The first task that fails ends the others, and its error is raised here.
     """
-    context = multiprocessing.get_context("spawn")  # torch does not survive a fork
+    context = multiprocessing.get_context("spawn")  # the tasks use threads, which do not survive a fork
     messages = context.Queue()
     with ProcessPoolExecutor(jobs, mp_context=context, initializer=_remember, initargs=(messages,)) as pool:
         futures: list[Future[Done]] = [pool.submit(_run, task) for task in tasks]

@@ -42,6 +42,13 @@ def sharing(workers: int) -> Iterator[None]:
         _allowed = before
 
 
+def forget() -> None:
+    """In a forked process: the threads of its parent are not here."""
+    global _allowed
+    _allowed = 1
+    _pool.cache_clear()
+
+
 @functools.cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="udjfl")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import gc
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ import udjfl
 from udjfl.engine import Job, LocalResult, LocalWork, SerialEngine, StackedEngine, serial, stacked
 from udjfl.engine.workers import Crew, Tables
 from udjfl.errors import DataError
+from udjfl.layout import joined
 from udjfl.models import buffers_to_vector, cnn, mlp, to_vector
 from udjfl.threads import cores, sharing, spread
 
@@ -126,10 +129,12 @@ def _wait_until(happened: Callable[[], bool]) -> bool:
 
 
 @LINUX
-def test_processes_end_with_their_engine() -> None:
+def test_processes_end_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "WORTH_SHARING", 0)
+    monkeypatch.setattr(stacked, "CHUNK_FLOPS", 1)
     module = mlp((3,), 3, hidden=4)
     engine = StackedEngine(module, _clients([9, 9]), workers=2)
-    engine.crew.run(*_task(module))
+    engine.train(to_vector(module), buffers_to_vector(module), [0, 1], LocalWork(0.1, 0.9, 5, 1), ADDRESS)
     pids = [worker.process.pid for worker in engine.crew.others]
     assert len(pids) == 1
     del engine
@@ -137,10 +142,24 @@ def test_processes_end_with_their_engine() -> None:
     assert _wait_until(lambda: all(_is_gone(pid) for pid in pids))
 
 
-def _task(module: nn.Module) -> Any:
-    work = LocalWork(0.1, 0.9, 5, 1, "running")
-    grid = stacked._Grid(to_vector(module)[None], [work], [0, 1], ADDRESS, [[0], [1]])
-    return grid, 2, {"deltas": ((1, 2, len(to_vector(module))), torch.float32), "running": ((1, 2), torch.float64)}
+def _in_a_pool(n: int) -> list[float]:
+    return Squares(2).all(list(range(n)))[0].tolist()
+
+
+@LINUX
+def test_a_process_that_must_not_have_children_works_alone() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(_in_a_pool, (4,)) == [0, 1, 4, 9]
+
+
+@LINUX
+def test_where_no_process_can_be_had_we_work_alone(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse() -> int:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    assert _in_a_pool(4) == [0, 1, 4, 9]
+    assert "without other processes: no more processes" in caplog.text
 
 
 SCRIPT = """
@@ -214,7 +233,7 @@ def test_the_number_of_workers_changes_no_bit(
         torch.manual_seed(0)
         module = make()
     one, *others = (
-        _trained(kind, module, workers, rows, objective=objective, multipliers=multipliers) for workers in (1, 2, 4)
+        _trained(kind, module, workers, rows, objective=objective, multipliers=multipliers) for workers in (1, 2, 3, 4)
     )
     for other in others:
         _same(one, other)
@@ -225,6 +244,20 @@ def test_a_client_that_cannot_train_is_named_whoever_found_out(monkeypatch: pyte
     for workers in (1, 2):
         with pytest.raises(DataError, match="'client-5' cannot train this model"):
             _trained(SerialEngine, _draws(), workers, list(range(7)), batch_size=7)
+
+
+def test_a_client_is_pickled_without_the_data_of_the_others() -> None:
+    many = _clients([50] * 40, (64,))
+    assert len(pickle.dumps(many[0])) < 40_000
+    again = pickle.loads(pickle.dumps(many[3]))
+    assert torch.equal(again.train.x, many[3].train.x)
+
+
+def test_rows_that_do_not_follow_each_other_are_copied() -> None:
+    base = torch.arange(12.0).view(4, 3)
+    assert joined([base[:2], base[2:]]).data_ptr() == base.data_ptr()
+    assert joined([base[::2][:1], base[1:2]]).tolist() == base[:2].tolist()  # the stride of a single row says nothing
+    assert joined([base[2:], base[:2]]).tolist() == [*base[2:].tolist(), *base[:2].tolist()]
 
 
 def test_images_whose_channels_come_first_stay_so_where_a_network_needs_it() -> None:

@@ -39,6 +39,10 @@ class Examples:
     def __repr__(self) -> str:
         return f"Examples(x: {list(self.x.shape)}, y: {list(self.y.shape)})"
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A part of a federation is a view; pickled as it is, it would bring the memory of all clients along.
+        return Examples, (self.x.clone(), self.y.clone(), None if self.group is None else self.group.clone())
+
     def take(self, rows: IndexArray) -> Examples:
         """The examples at these positions, in this order."""
         picked = torch.from_numpy(np.asarray(rows, dtype=np.int64).copy())

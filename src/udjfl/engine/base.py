@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
 from udjfl.engine.memory import keep_freed_memory
-from udjfl.engine.workers import Crew, Tables
+from udjfl.engine.workers import Crew, Shapes, Tables, do_alone
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.seeds import torch_stream
 
@@ -93,7 +93,7 @@ class Engine(ABC):
         self.batch = EVALUATION_BATCH if self.device.type == "cpu" else GPU_EVALUATION_BATCH
         self.module = module.to(self.device)
         self.clients = tuple(clients)
-        self.train_data = [client.train.on(self.device) for client in clients]
+        self.train_data = Examples.laid_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
         self.crew = Crew(self._do, self.workers)
         weakref.finalize(self, self.crew.dismiss)
@@ -105,6 +105,10 @@ class Engine(ABC):
     def _do(self, task: Any, number: int, tables: Tables) -> None:
         """One piece of a task for the crew, for engines that hand it some."""
         raise NotImplementedError
+
+    def _alone(self, task: Any, pieces: int, shapes: Shapes) -> Tables:
+        """All pieces of a task, one after the other, in this process."""
+        return do_alone(self._do, task, pieces, shapes, self.device)
 
     @abstractmethod
     def train(
@@ -209,6 +213,23 @@ def batch_order(n_examples: int, epochs: int, address: tuple[int, str, int], cli
     generator = torch_stream(*address, client_id)
     orders = [torch.randperm(n_examples, generator=generator) for _ in range(epochs)]
     return torch.stack(orders) if epochs > 1 else orders[0][None]
+
+
+@contextlib.contextmanager
+def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    """Draws from the global generators begin at this seed, and leave no trace."""
+    if device.type != "cpu":
+        with torch.random.fork_rng(devices=[device]):
+            torch.manual_seed(seed)
+            yield
+        return
+    # Not by torch.manual_seed, which sets the generators of GPUs as well.
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        torch.default_generator.set_state(before)
 
 
 @contextlib.contextmanager

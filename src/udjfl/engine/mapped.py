@@ -14,7 +14,6 @@ seed as well, so the same seed gives the same numbers, but they are other draws,
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import itertools
@@ -29,7 +28,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order
+from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order, own_randomness
 from udjfl.engine.recurrent import written_out
 from udjfl.errors import DataError
 from udjfl.seeds import stream_seed
@@ -45,7 +44,7 @@ def why_not(module: nn.Module, x: Tensor) -> str | None:
     """Why clients cannot be mapped over this model, or None if they can. Two clients try it, on copies of x's first example."""
     network = copy.deepcopy(module).to(x.device).train()
     zeros = torch.zeros(2, 2, dtype=torch.int64, device=x.device)
-    with warnings.catch_warnings(record=True) as said, _own_randomness(0, x.device):
+    with warnings.catch_warnings(record=True) as said, own_randomness(0, x.device):
         warnings.simplefilter("always")
         try:
             parameters = {name: torch.stack([p.detach()] * 2).requires_grad_() for name, p in _trainable(network).items()}
@@ -141,7 +140,7 @@ class MappedEngine(Engine):
         total = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
         first: list[Tensor] = []
         plan = list(_together([len(self.train_data[row]) for row in rows], work.batch_size))
-        with _own_randomness(stream_seed(*address, "inside the model", *ids), self.device):
+        with own_randomness(stream_seed(*address, "inside the model", *ids), self.device):
             for epoch, (who, columns) in itertools.product(range(work.epochs), plan):
                 try:
                     total[who] += self._step(models, who, orders[epoch, who, columns], work)
@@ -239,7 +238,7 @@ def _bytes_kept(network: nn.Module, x: Tensor) -> int:
         return tensor
 
     network = copy.deepcopy(network)  # batch norm remembers what it sees
-    with _own_randomness(0, x.device), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with own_randomness(0, x.device), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         _ = network(x)  # held until we have counted: freed memory would be used, and counted, again
     return sum(kept.values())
 
@@ -247,11 +246,3 @@ def _bytes_kept(network: nn.Module, x: Tensor) -> int:
 def _without_rule(message: str) -> str | None:
     found = NO_RULE.search(message)
     return f"vmap has no rule for {found[1]}" if found else None
-
-
-@contextlib.contextmanager
-def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Draws from the global generators begin at this seed, and leave no trace."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

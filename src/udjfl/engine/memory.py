@@ -8,12 +8,13 @@ import sys
 
 # Of glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-KEPT_BYTES = 1 << 30
+# Older versions refuse more than the second.
+KEPT_BYTES = (1 << 30, 32 << 20)
 
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Ask the C library not to hand freed memory back to the system, up to a gigabyte at a time.
+    """Ask the C library not to hand freed memory back to the system, but for very large pieces.
 
     Each step of training frees what the next one allocates. By default large pieces go back to the system in between, and come
     back as pages to be cleared one by one at their first touch, for which all threads of a process wait for one another: that
@@ -23,6 +24,5 @@ def keep_freed_memory() -> None:
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+    if mallopt is not None and any(mallopt(M_MMAP_THRESHOLD, size) for size in KEPT_BYTES):
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES[0])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import EVALUATION_BATCH, Engine, LocalResult, LocalWork, Pooled, batch_order
+from udjfl.engine.base import EVALUATION_BATCH, Engine, LocalResult, LocalWork, Pooled, batch_order, own_randomness
 from udjfl.engine.workers import Tables
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
@@ -64,7 +64,7 @@ class SerialEngine(Engine):
         task = _Task(vector.to(self.device), buffers, list(rows), work, address)
         tables = self._trained(task)
         if work.loss_at == "running":
-            losses = tables["running"]
+            losses = tables["running"].cpu()
         elif work.loss_at == "final":
             each = zip(task.vectors - tables["deltas"], tables["buffers"], rows, strict=True)
             losses = torch.cat([self.received_losses(trained, own, [row]) for trained, own, row in each])
@@ -87,25 +87,22 @@ class SerialEngine(Engine):
         examples = task.work.epochs * sum(self.sizes[row] for row in task.rows)
         if self.workers > 1 and examples * self._seconds_an_example >= WORTH_SHARING:
             return self.crew.run(task, n, shapes)
-        tables = {name: torch.empty(shape, dtype=dtype, device=self.device) for name, (shape, dtype) in shapes.items()}
-        for number in range(n):
-            self._do(task, number, tables)
-        return tables
+        return self._alone(task, n, shapes)
 
     def _do(self, task: _Task, number: int, tables: Tables) -> None:
         """One client's training, in a network that nobody else is using."""
         row, own = task.rows[number], task.work.multipliers
-        work = replace(task.work, multipliers=None if own is None else own[number : number + 1])
+        pull = None if task.work.pull is None else task.work.pull.to(self.device)
+        work = replace(task.work, multipliers=None if own is None else own[number : number + 1].to(self.device), pull=pull)
         start = task.vectors if task.vectors.ndim == 1 else task.vectors[number]
         with self._network() as network:
             _load(network, start, task.buffers.to(self.device))
             # Whatever the network draws, as dropout does, comes from the global generator: each client has its own state of it.
-            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(stream_seed(*task.address, "inside the model", self.clients[row].id))
+            with own_randomness(stream_seed(*task.address, "inside the model", self.clients[row].id), self.device):
                 try:
                     running, first = self._descend(network, row, work, task.address)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
-                    raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from None
+                    raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from error
             torch.sub(start, to_vector(network), out=tables["deltas"][number])
             if first is not None:
                 torch.sub(start, first, out=tables["firsts"][number])
@@ -182,8 +179,8 @@ class SerialEngine(Engine):
         if self.device.type != "cpu" or x.ndim != 4 or not self._has_convolutions:
             return torch.preserve_format
         plain = copy.deepcopy(self.module).eval()
-        other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         try:
+            other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             with torch.random.fork_rng(devices=[]):
                 same = torch.allclose(_gradient(plain, x), _gradient(other, x), rtol=1e-3, atol=1e-5)
         except RuntimeError:  # a network that takes a `view` of images, say

@@ -2,7 +2,8 @@
 
 The mathematics is in `dense.py`. Here the work is cut into chunks of clients that fit the cache and are spread over the cores.
 Clients are taken in the order of how many steps they have, the longest first: those still at work are then always the first
-ones of a chunk, and nobody stands by. Which chunk a client is in depends on who takes part, never on the number of cores.
+ones of a chunk, and nobody stands by. Which chunk a client is in depends on who takes part and on how many settings there are,
+never on the number of cores.
 """
 
 from __future__ import annotations
@@ -86,15 +87,16 @@ class Batch:
 class _Plan:
     """The batches of clients with certain sizes, whatever the order of their examples.
 
-    order [steps, K, width]: which of all their examples, in the order that each client sees its own, client after client.
-    steps: how many clients are still at work, the width of their batch, and the examples' weights [k * S, B, 1].
+    order [steps, K, width]: which of all their examples, in the order that each client sees its own, client after client;
+    weights [steps, K * S, width, 1] of the examples; steps: how many clients are still at work, and the width of their batch.
     """
 
     order: Tensor
-    steps: list[tuple[int, int, Tensor]]
+    weights: Tensor
+    steps: list[tuple[int, int]]
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=64)
 def _plan(sizes: tuple[int, ...], batch_size: int, epochs: int, settings: int) -> _Plan:
     """For clients whose number of steps never rises. The same every round, so it is made once."""
     width = min(batch_size, max(sizes))
@@ -113,7 +115,7 @@ def _plan(sizes: tuple[int, ...], batch_size: int, epochs: int, settings: int) -
     order = torch.where(real, order, order[:, :, :1]).clamp_min(0)
     active = (counts > 0).sum(dim=1).tolist()
     widths = [math.ceil(count / ALIGNED) * ALIGNED for count in counts.amax(dim=1).tolist()]
-    return _Plan(order, [(k, b, weights[t, : k * settings, :b]) for t, (k, b) in enumerate(zip(active, widths, strict=True))])
+    return _Plan(order, weights, list(zip(active, widths, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -215,12 +217,8 @@ class StackedEngine(Engine):
         grid = _Grid(vectors, [job.work for job in jobs], rows, jobs[0].address, chunks)
         table = ((len(jobs), len(rows), vectors.shape[-1]), vectors.dtype)
         shapes = {"deltas": table, "running": (table[0][:2], torch.float64), **({"firsts": table} if grid.wants_first else {})}
-        if self._flops([self.sizes[row] for row in rows], work, len(jobs)) < WORTH_SHARING or self.device.type != "cpu":
-            tables = {name: torch.empty(shape, dtype=dtype, device=self.device) for name, (shape, dtype) in shapes.items()}
-            for number in range(len(chunks)):
-                self._do(grid, number, tables)
-        else:
-            tables = self.crew.run(grid, len(chunks), shapes)
+        worth_sharing = self._flops([self.sizes[row] for row in rows], work, len(jobs)) >= WORTH_SHARING
+        tables = self.crew.run(grid, len(chunks), shapes) if worth_sharing else self._alone(grid, len(chunks), shapes)
         running = tables["running"].cpu() / torch.tensor(steps)
         return self._results(jobs, tables["deltas"], tables.get("firsts"), running, steps)
 
@@ -296,9 +294,8 @@ class StackedEngine(Engine):
                 stack = Stack(self.layers, update.moving, batch.clients)
             if x is None or x.shape[:2] != (batch.clients, batch.labels.shape[1]):
                 x = self.x.new_empty(batch.clients, batch.labels.shape[1], self.x.shape[1])
-            torch.index_select(
-                self.x, 0, batch.places, out=x.view(len(batch.places), -1)
-            )  # where the last batch was: in the cache
+            # In the place of the last batch, which is in the cache.
+            torch.index_select(self.x, 0, batch.places, out=x.view(len(batch.places), -1))
             passed = stack.forward(x)
             log_p, slope = log_softmax_at(passed.logits, batch.labels)
             if wants_losses:
@@ -334,12 +331,12 @@ class StackedEngine(Engine):
             for row in rows
         ]
         index = torch.cat(orders)[plan.order].to(self.device)
-        labels = self.y[index].unsqueeze(3)
+        labels, weights = self.y[index].unsqueeze(3), plan.weights.to(self.device)
         if settings > 1:
             labels = labels.repeat_interleave(settings, dim=1)
         return [
-            Batch(k, index[t, :k, :b].reshape(-1), labels[t, : k * settings, :b], weights.to(self.device))
-            for t, (k, b, weights) in enumerate(plan.steps)
+            Batch(k, index[t, :k, :b].reshape(-1), labels[t, : k * settings, :b], weights[t, : k * settings, :b])
+            for t, (k, b) in enumerate(plan.steps)
         ]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - has none

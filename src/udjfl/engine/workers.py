@@ -9,27 +9,43 @@ an importable main module nor time to start. What it finds it writes into memory
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import multiprocessing
 import pickle
 import signal
 import sys
+import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from udjfl import threads
+
 Tables = dict[str, Tensor]
 # Does the piece of a task with this number, and writes what it finds into the tables.
 Doer = Callable[[Any, int, Tables], None]
 Shapes = Mapping[str, tuple[Sequence[int], torch.dtype]]
 ALIGNMENT = 64
-CANNOT_BE_SENT = (pickle.PicklingError, AttributeError, TypeError)
+# What became of a piece: an error, if one did.
+Outcome = Exception | None
+logger = logging.getLogger("udjfl")
+
+
+def _can_fork() -> bool:
+    """Not outside of Linux; nor from a process that must not have children; nor where a forked process could not compute
+    gradients: beside a GPU, torch's autograd has threads of its own, which a fork does not copy."""
+    return (
+        sys.platform.startswith("linux")
+        and not multiprocessing.current_process().daemon
+        and not torch.accelerator.is_available()
+    )
 
 
 class Crew:
@@ -42,7 +58,7 @@ class Crew:
 
     def __init__(self, do: Doer, workers: int) -> None:
         self.do = weakref.WeakMethod(do)
-        self.workers = workers if sys.platform.startswith("linux") else 1
+        self.workers = workers if _can_fork() else 1
         self.areas: list[_Area] = []
         self.others: list[_Worker] = []
         self.counter: Any = None
@@ -53,29 +69,46 @@ class Crew:
         assert do is not None, "its owner is at work"
         message = _message(task, pieces, shapes) if self.workers > 1 and pieces > 1 else None
         if message is None:
-            tables = {name: torch.empty(tuple(shape), dtype=dtype) for name, (shape, dtype) in shapes.items()}
-            for number in range(pieces):
-                do(task, number, tables)
-            return tables
-        area = self._hire(do, _bytes(shapes))
+            return do_alone(do, task, pieces, shapes)
+        try:
+            area = self._hire(do, _bytes(shapes), min(self.workers, pieces) - 1)
+        except OSError as error:  # no more processes, or no more memory, to be had
+            logger.warning("Training goes on without other processes: %s.", error)
+            self.dismiss()
+            self.workers = 1
+            return do_alone(do, task, pieces, shapes)
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)  # as the others have
+        try:
+            return self._share(do, task, message, pieces, shapes, area)
+        except (KeyboardInterrupt, SystemExit):
+            self.dismiss()  # they are still at it
+            raise
+        finally:
+            torch.set_num_threads(before)
+
+    def _share(self, do: Doer, task: object, message: bytes, pieces: int, shapes: Shapes, area: _Area) -> Tables:
         tables = _laid_out(area.lend(), shapes)
         self.counter.value = 0
         for worker in self.others:
             worker.ask(self.areas.index(area), message)
-        errors: dict[int, Exception] = {}
-        left = set(range(pieces))
-        for number, error in _work(do, task, pieces, tables, self.counter):
-            left.discard(number)
-            errors |= {number: error} if error else {}
+        done = dict(_work(do, task, pieces, tables, self.counter))
         for worker in self.others:
-            for number, error in worker.answer().items():
-                left.discard(number)
-                errors |= {number: error} if error else {}
+            done |= worker.answer()
+        if not self._is_whole():
+            logger.warning("A process forked for training died; its work is done again.")
+            self.dismiss()
+        errors = {number: error for number, error in done.items() if isinstance(error, Exception)}
         if errors:
             raise errors[min(errors)]
-        for number in sorted(left):  # those of a worker that died
-            do(task, number, tables)
+        for number in range(pieces):
+            if number not in done:  # of a worker that died
+                do(task, number, tables)
         return tables
+
+    def _is_whole(self) -> bool:
+        """Whether all other processes are alive."""
+        return all(worker.process.is_alive() for worker in self.others)
 
     def dismiss(self) -> None:
         """End the other processes. The next task forks new ones."""
@@ -83,10 +116,10 @@ class Crew:
             worker.stop()
         self.others = []
 
-    def _hire(self, do: Doer, room: int) -> _Area:
+    def _hire(self, do: Doer, room: int, count: int) -> _Area:
         """Have the other processes ready, and shared memory of this size that nobody looks at any more."""
         free = [area for area in self.areas if area.is_free and len(area.memory) >= room]
-        if not free or not all(worker.process.is_alive() for worker in self.others):
+        if not free or not self._is_whole() or len(self.others) < count:
             self.dismiss()
         if not free:  # they share what there is when they are forked
             self.areas = [area for area in self.areas if not area.is_free]
@@ -96,16 +129,24 @@ class Crew:
             context = multiprocessing.get_context("fork")
             self.counter = context.Value("q", 0)
             memories = [area.memory for area in self.areas]
-            self.others = [_Worker(context, do, self.counter, memories) for _ in range(self.workers - 1)]
+            self.others = [_Worker(context, do, self.counter, memories) for _ in range(count)]
         return free[0]
 
 
-@dataclass
+def do_alone(do: Doer, task: object, pieces: int, shapes: Shapes, device: torch.device | None = None) -> Tables:
+    """All pieces of a task, one after the other."""
+    tables = {name: torch.empty(tuple(shape), dtype=dtype, device=device) for name, (shape, dtype) in shapes.items()}
+    for number in range(pieces):
+        do(task, number, tables)
+    return tables
+
+
+@dataclass(eq=False)
 class _Area:
     """Memory shared with forked processes, lent for one task's tables until nobody refers to them any more."""
 
     memory: mmap.mmap
-    lent: weakref.ref[memoryview] | None = field(default=None)
+    lent: weakref.ref[memoryview] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -134,10 +175,10 @@ class _Worker:
             self.pipe.send(area)
             self.pipe.send_bytes(message)
 
-    def answer(self) -> dict[int, Exception | None]:
-        """The pieces it did, and what went wrong with them; nothing, if it died."""
+    def answer(self) -> dict[int, Outcome]:
+        """The pieces it did, and what became of them; nothing, if it died."""
         try:
-            done: dict[int, Exception | None] = pickle.loads(self.pipe.recv_bytes())
+            done: dict[int, Outcome] = pickle.loads(self.pipe.recv_bytes())
         except (EOFError, OSError):
             return {}
         return done
@@ -152,19 +193,27 @@ def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, memori
     """What a forked process does until its parent is gone."""
     parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by this
+    threads.forget()
     torch.set_num_threads(1)
     while True:
         try:
             area, message = pipe.recv(), pipe.recv_bytes()
         except (EOFError, OSError):
             return
-        task, pieces, shapes = pickle.loads(message)
-        tables = _laid_out(memoryview(memories[area]), shapes)
-        pipe.send_bytes(_pickled(dict(_work(do, task, pieces, tables, counter))))
+        try:
+            task, pieces, shapes = pickle.loads(message)
+        except Exception:  # what can be written but not read is left to the parent
+            done: dict[int, Outcome] = {}
+        else:
+            tables = _laid_out(memoryview(memories[area]), shapes)
+            done = {number: _traced(outcome) for number, outcome in _work(do, task, pieces, tables, counter)}
+        with contextlib.suppress(OSError):
+            pipe.send_bytes(_pickled(done))
 
 
-def _work(do: Doer, task: object, pieces: int, tables: Tables, counter: Any) -> Iterator[tuple[int, Exception | None]]:
-    """Do pieces that nobody else has begun, while there are any; their numbers, and what went wrong."""
+def _work(do: Doer, task: object, pieces: int, tables: Tables, counter: Any) -> Iterator[tuple[int, Outcome]]:
+    """Do pieces that nobody else has begun, while there are any; their numbers, and what became of them."""
     while (number := _next(counter)) < pieces:
         try:
             do(task, number, tables)
@@ -172,6 +221,13 @@ def _work(do: Doer, task: object, pieces: int, tables: Tables, counter: Any) -> 
             yield number, error
         else:
             yield number, None
+
+
+def _traced(outcome: Outcome) -> Outcome:
+    """An error with where it happened, which is not sent along."""
+    if isinstance(outcome, Exception):
+        outcome.add_note("In a process forked for training:\n" + "".join(traceback.format_tb(outcome.__traceback__)))
+    return outcome
 
 
 def _next(counter: Any) -> int:
@@ -185,16 +241,16 @@ def _message(task: object, pieces: int, shapes: Shapes) -> bytes | None:
     """A task to be sent; None if it cannot be."""
     try:
         return pickle.dumps((task, pieces, shapes), protocol=pickle.HIGHEST_PROTOCOL)
-    except CANNOT_BE_SENT:
+    except Exception:  # whatever an object's own way of being written comes to
         return None
 
 
-def _pickled(done: dict[int, Exception | None]) -> bytes:
+def _pickled(done: dict[int, Outcome]) -> bytes:
     try:
         message = pickle.dumps(done)
         pickle.loads(message)  # some errors can be written but not read
     except Exception:
-        return pickle.dumps({number: error and RuntimeError(repr(error)) for number, error in done.items()})
+        return pickle.dumps({n: RuntimeError(repr(o)) if isinstance(o, Exception) else o for n, o in done.items()})
     return message
 
 
