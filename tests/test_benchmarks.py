@@ -201,9 +201,17 @@ def test_tables_show_failures_and_unequal_work():
 def test_a_short_or_broken_run_says_so():
     text = tables.report(small_results())
     assert "**Fewer than 7 repetitions: not to be quoted.**" in text
-    assert "missing: grid; many;" in text
+    assert "missing: flower; grid; many;" in text
     assert "D = 5,000,000" in text
     assert "**" not in tables._shortcomings({"kind": "quick", "repetitions": 7, "suites": {}})
+
+
+def test_where_the_time_goes_is_shown_or_why_not():
+    found = {"clock": {"the round": 81.52}, "one core": {"matrix products": 44.4}}
+    text = tables.report({**small_results(), "profile": found})
+    assert "| the round | 81.5 |" in text
+    assert "| matrix products | 44.4 |" in text
+    assert "Not measured: no profiler" in tables.report({**small_results(), "profile": {"failed": "no profiler"}})
 
 
 def test_every_number_of_the_tables_comes_from_the_results():
