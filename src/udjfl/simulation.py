@@ -186,7 +186,7 @@ def run_together(
         plain = fitting_model(federation, settings, seed, model)
         beginnings = [_begun(federation, entry.method, settings, seed, model, plain) for entry in entries]
         engine = choose(plain, federation.clients, settings.engine, settings.device, settings.workers)
-        ending.callback(engine.crew.dismiss)
+        ending.callback(engine.close)
         if uncertainty is not None:
             check_complete(uncertainty, federation)
         players: list[Player | Failure] = []
@@ -206,7 +206,7 @@ def run_together(
             own = engine
             if module is not plain:
                 own = choose(module, federation.clients, settings.engine, settings.device, settings.workers)
-                ending.callback(own.crew.dismiss)
+                ending.callback(own.close)
             loop = Loop(Asking(federation, entry.method, settings, seed, own, uncertainty))
             players.append(Player(loop, server, history, folder, entry.progress, notes))
         play([player for player in players if isinstance(player, Player)])

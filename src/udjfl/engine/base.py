@@ -95,20 +95,13 @@ class Engine(ABC):
         self.clients = tuple(clients)
         self.train_data = Examples.laid_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
-        self.crew = Crew(self._do, self.workers)
-        weakref.finalize(self, self.crew.dismiss)
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to end
+        """End what was started for this engine; it may still be used, and starts it again."""
 
     @functools.cached_property
     def _all_train(self) -> Pooled:
         return Pooled(self.train_data)
-
-    def _do(self, task: Any, number: int, tables: Tables) -> None:
-        """One piece of a task for the crew, for engines that hand it some."""
-        raise NotImplementedError
-
-    def _alone(self, task: Any, pieces: int, shapes: Shapes) -> Tables:
-        """All pieces of a task, one after the other, in this process."""
-        return do_alone(self._do, task, pieces, shapes, self.device)
 
     @abstractmethod
     def train(
@@ -178,6 +171,28 @@ class Engine(ABC):
     def load(self, vector: Tensor, buffers: Tensor) -> None:
         from_vector(self.module, vector.to(self.device))
         buffers_from_vector(self.module, buffers.to(self.device))
+
+
+class CrewEngine(Engine):
+    """An engine that cuts training into pieces, and shares them out to a crew where that pays."""
+
+    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+        super().__init__(module, clients, device, workers)
+        self.crew = Crew(self._do, self.workers)
+        weakref.finalize(self, self.crew.dismiss)
+
+    @abstractmethod
+    def _do(self, task: Any, number: int, tables: Tables) -> None:
+        """One piece of a task, into the tables."""
+
+    def _done(self, task: Any, pieces: int, shapes: Shapes, share: bool) -> Tables:
+        """All pieces of a task, on this engine's device; on a GPU there is one worker."""
+        if share and self.workers > 1:
+            return self.crew.run(task, pieces, shapes)
+        return do_alone(self._do, task, pieces, shapes, self.device)
+
+    def close(self) -> None:
+        self.crew.dismiss()
 
 
 class Pooled:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import EVALUATION_BATCH, Engine, LocalResult, LocalWork, Pooled, batch_order, own_randomness
+from udjfl.engine.base import EVALUATION_BATCH, CrewEngine, LocalResult, LocalWork, Pooled, batch_order, own_randomness
 from udjfl.engine.workers import Tables
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
@@ -47,7 +47,7 @@ def _sent_task(vectors: np.ndarray, buffers: np.ndarray, *others: Any) -> _Task:
     return _Task(torch.from_numpy(vectors), torch.from_numpy(buffers), *others)
 
 
-class SerialEngine(Engine):
+class SerialEngine(CrewEngine):
     name = "serial"
 
     def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
@@ -85,9 +85,8 @@ class SerialEngine(Engine):
         if task.work.first_step:
             shapes["firsts"] = table
         examples = task.work.epochs * sum(self.sizes[row] for row in task.rows)
-        if self.workers > 1 and examples * self._seconds_an_example >= WORTH_SHARING:
-            return self.crew.run(task, n, shapes)
-        return self._alone(task, n, shapes)
+        worth_sharing = self.workers > 1 and examples * self._seconds_an_example >= WORTH_SHARING
+        return self._done(task, n, shapes, share=worth_sharing)
 
     def _do(self, task: _Task, number: int, tables: Tables) -> None:
         """One client's training, in a network that nobody else is using."""

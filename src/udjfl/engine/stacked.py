@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client
-from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
+from udjfl.engine.base import CrewEngine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
 from udjfl.engine.dense import Stack, Update, layers_of, log_softmax_at
 from udjfl.engine.workers import Tables
 from udjfl.masks import MaskedLinear
@@ -177,7 +177,7 @@ def _write_difference(start: Tensor, models: Sequence[Tensor], table: Tensor, ch
         table[:, chunk] = rows
 
 
-class StackedEngine(Engine):
+class StackedEngine(CrewEngine):
     name = "stacked"
 
     def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
@@ -218,7 +218,7 @@ class StackedEngine(Engine):
         table = ((len(jobs), len(rows), vectors.shape[-1]), vectors.dtype)
         shapes = {"deltas": table, "running": (table[0][:2], torch.float64), **({"firsts": table} if grid.wants_first else {})}
         worth_sharing = self._flops([self.sizes[row] for row in rows], work, len(jobs)) >= WORTH_SHARING
-        tables = self.crew.run(grid, len(chunks), shapes) if worth_sharing else self._alone(grid, len(chunks), shapes)
+        tables = self._done(grid, len(chunks), shapes, share=worth_sharing)
         running = tables["running"].cpu() / torch.tensor(steps)
         return self._results(jobs, tables["deltas"], tables.get("firsts"), running, steps)
 
