@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 import udjfl
-from udjfl.data import SOURCES, Examples, Pools
+from udjfl.data import SOURCES, Examples, Pools, Source
+from udjfl.data.source import Request
 
 
 def make_federation(n_clients: int = 3, n: int = 24, features: int = 4, classes: int = 3, seed: int = 0) -> udjfl.Federation:
@@ -34,14 +35,20 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_data_of_the_users() -> None:
+    """Tests bring their own data, whatever data the user of this machine works with."""
+    os.environ.pop("UDJFL_DATA", None)
+
+
 @pytest.fixture
 def federation() -> udjfl.Federation:
     return make_federation()
 
 
-def tiny_pools(seed: int, folder: Path | None = None) -> Pools:
+def tiny_pools(request: Request) -> Pools:
     """A data source in the shape of dirty-digits: 100 clean and 100 ambiguous examples, 30 for testing."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(request.seed)
 
     def part(size: int, noise: float) -> Examples:
         x = rng.normal(size=(size, 4)).astype(np.float32)
@@ -54,7 +61,7 @@ def tiny_pools(seed: int, folder: Path | None = None) -> Pools:
 @pytest.fixture
 def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
     """The name of a small data source, for tests of what the command line does with any source."""
-    monkeypatch.setitem(SOURCES, "tiny", tiny_pools)
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "for tests", "It is made up.", tiny_pools))
     return "tiny"
 
 

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import make_federation
+from conftest import make_federation, tiny_pools
 from rich.console import Console
 from rich.text import Text
+from typer.main import get_group
 
 import udjfl
 from udjfl import cli, commands, simulation
 from udjfl.comparison import chosen_methods
 from udjfl.config import CompareSettings, RunSettings, Settings
+from udjfl.data import SOURCES, Pools, Source
+from udjfl.data.source import Request
 from udjfl.methods import METHODS
 from udjfl.metrics import METRICS
 from udjfl.oneseed import folder_name
@@ -93,6 +96,9 @@ def test_help_lists_every_setting_with_its_default(
         assert flag in said.out, name
         if name != "params":
             default = ",".join(map(str, about.default)) if isinstance(about.default, list) else str(about.default)
+            if about.default is None:  # as the data have it: what that is, the description says
+                default = (about.description or "").partition("default: ")[2].replace(" ", "")
+                assert default, name
             assert f"default:{default}" in shown, name
             assert re.sub(r"\s+", "", about.description or "") in shown, name
     for flag in ("--config", "--out", "--json", "-p"):
@@ -123,7 +129,7 @@ def test_without_a_command_it_shows_help(udjfl_command: Command) -> None:
 
 
 def test_the_front_page_lists_every_command_in_one_line(udjfl_command: Command) -> None:
-    assert list(cli.COMMANDS) == [command.name for command in commands.app.registered_commands]
+    assert list(cli.COMMANDS) == list(get_group(commands.app).commands)
     shown = udjfl_command("--help").out
     assert all(re.search(rf"^  {name} +{re.escape(line)}$", shown, re.MULTILINE) for name, line in cli.COMMANDS.items())
 
@@ -329,6 +335,11 @@ def test_one_method(udjfl_command: Command) -> None:
         ("--data dirty-digit", "Did you mean 'dirty-digits'?"),
         ("--partition shrads", "Did you mean 'shards'?"),
         ("--partition dirichlet:-1", "alpha is -1.0: give a finite number above 0"),
+        ("--partition natural", "partition natural: nobody owns the examples of tiny"),
+        ("--partition shards:mix=3/1", "is for 1 clients, and clients is 5: make them agree"),
+        ("--data tiny:level=3", "level: no such setting"),
+        ("--data tiny:level", "write options as tiny:key=value"),
+        ("--data-root no/such/folder", "data_root: no/such/folder does not exist; name the folder that has the data"),
         ("--model mpl", "Did you mean 'mlp'?"),
         ("--model no.such:thing", "cannot import 'no.such:thing'"),
         ("--model cnn --data tiny", "cnn needs images"),
@@ -351,6 +362,26 @@ def test_one_mistake_is_one_line_with_advice(udjfl_command: Command, flags: str,
     data = "" if "--data" in flags else "--data tiny"
     (line,) = mistakes_of(udjfl_command("run", data, flags))
     assert says in line
+
+
+def test_the_data_root_reaches_the_source_and_is_kept_for_resuming(
+    udjfl_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots: list[Path | None] = []
+
+    def pools(request: Request) -> Pools:
+        roots.append(request.root)
+        return tiny_pools(request)
+
+    monkeypatch.setitem(SOURCES, "filed", Source("filed", "for tests", "It is made up.", pools))
+    (tmp_path / "files").mkdir()
+    once = udjfl_command(
+        "run", SMALL.replace("tiny", "filed"), "--json --data-root", tmp_path / "files", "--out", tmp_path / "run"
+    )
+    assert once.code == 0, once.err
+    again = udjfl_command("resume --json", tmp_path / "run")
+    assert json.loads(again.out) == json.loads(once.out)
+    assert roots == [tmp_path / "files"] * 2
 
 
 def test_every_mistake_at_once(udjfl_command: Command) -> None:

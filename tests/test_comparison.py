@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from conftest import client_arrays, federation_of, few_rounds, make_federation
+from conftest import client_arrays, federation_of, few_rounds, make_federation, rising
 
 import udjfl
 from udjfl.comparison import THEORY_METRIC, Comparison, chosen_methods, compare
 from udjfl.config import CompareSettings, TrainingSettings
-from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError
+from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError, StorageError
 from udjfl.methods import ALIASES, METHODS
 from udjfl.metrics import METRICS
 from udjfl.significance import paired, summarise
@@ -124,13 +124,13 @@ def test_methods_share_data_and_uncertainties_seed_by_seed() -> None:
 def test_the_named_data_are_loaded_as_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def load(name: str, **how: Any) -> udjfl.Federation:
-        asked.append((name, how))
+    def load(*how: Any) -> udjfl.Federation:
+        asked.append(how)
         return make_federation()
 
     monkeypatch.setattr("udjfl.oneseed.load", load)
-    compare(settings(data="dirty-digits", clients=3, partition="iid", seeds=[4, 2]))
-    assert asked == [("dirty-digits", {"clients": 3, "partition": "iid", "seed": seed}) for seed in (4, 2)]
+    compare(settings(data="signs:level=3", clients=3, partition="iid", seeds=[4, 2], data_root="here"))
+    assert asked == [("signs:level=3", 3, "iid", seed, "here") for seed in (4, 2)]
 
 
 def test_own_federation_and_own_methods(federation: udjfl.Federation) -> None:
@@ -295,6 +295,85 @@ def test_a_comparison_with_a_client_nobody_can_measure_can_be_resumed(tmp_path: 
     how = settings(uncertainty="ensemble", uncertainty_models=2, on_bad_report="exclude", batch_size=4)
     once = compare(how, federation=bad, out=tmp_path / "kept")
     assert plain(compare(how, federation=bad, out=tmp_path / "kept", resume=True)) == plain(once)
+
+
+def test_given_uncertainties_are_used_on_every_seed_and_nothing_is_measured(federation: udjfl.Federation) -> None:
+    given = rising(federation)
+    stages: list[str] = []
+    compared = compare(
+        settings(), federation=federation, uncertainty=given, progress=lambda method, seed, stage, *_: stages.append(stage)
+    )
+    assert set(stages) == {"training"}
+    for row in compared.rows:
+        assert {name: summary.values for name, summary in row.uncertainty.items()} == {i: (u, u) for i, u in given.items()}
+    for place, seed in enumerate((0, 3)):
+        alone = few_rounds(federation, "rawls", seed=seed, uncertainty=given)
+        for key in ("worst_accuracy", "pearson_r", "accuracy_most_uncertain"):
+            assert compared.rows[1].metrics[key].values[place] == alone.metrics[key]
+    # Turned round, another client is the most uncertain one, so that the numbers did matter.
+    turned = dict(zip(given, reversed(given.values()), strict=True))
+    other = compare(settings(), federation=federation, uncertainty=turned)
+    assert other.rows[1].metrics["accuracy_most_uncertain"] == other.rows[1].client_accuracy["client-1"]
+    assert compared.rows[1].metrics["accuracy_most_uncertain"] == compared.rows[1].client_accuracy["client-3"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_comparison_with_given_uncertainties_is_resumed_with_the_same_only(tmp_path: Path, jobs: int) -> None:
+    federation = make_federation()
+    given = rising(federation)
+    how = settings(methods=["rawls"], jobs=jobs)
+    once = compare(how, federation=federation, uncertainty=given, out=tmp_path / "kept")
+    again = compare(how, federation=federation, uncertainty=given, out=tmp_path / "kept", resume=True)
+    assert plain(again) == plain(once)
+    with pytest.raises(StorageError, match="was started with other uncertainties; resume it with the same"):
+        compare(how, federation=federation, uncertainty={**given, "client-2": 9.0}, out=tmp_path / "kept", resume=True)
+    assert json.loads((tmp_path / "kept" / "comparison.json").read_text()) == plain(once)
+
+
+def test_given_uncertainties_of_named_data_are_not_forgotten_on_resuming(tmp_path: Path, tiny_source: str) -> None:
+    how = settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])
+    compare(how, uncertainty={"client-1": 0.1, "client-2": 0.2}, out=tmp_path / "kept")
+    with pytest.raises(StorageError, match="was started with other data or methods"):
+        compare(how, out=tmp_path / "kept", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"client-1": 0.1, "client-3": 0.3}, "no value for client 'client-2'"),
+        ({"client-1": 0.1, "client-2": 0.0, "client-3": 0.3}, "'client-2'.* it must be above zero"),
+        ({"client-1": 0.1, "client-2": "much", "client-3": 0.3}, "give a number above zero"),
+    ],
+)
+def test_wrong_uncertainties_are_refused_before_anything_is_written(
+    tmp_path: Path, federation: udjfl.Federation, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises((SettingsError, ReportError), match=words):
+        compare(settings(), federation=federation, uncertainty=given, out=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_settings_of_named_data_are_kept_whatever_their_title(tiny_source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regenerated data are called so; they are the data that the settings name all the same."""
+    document = plain(compare(settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])))
+    assert document["settings"]["data"] == document["data"] == "tiny"
+    monkeypatch.setattr("udjfl.oneseed.load", lambda *_: udjfl.Federation("tiny (regenerated)", *parts_of(make_federation())))
+    document = plain(compare(settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])))
+    assert (document["data"], document["settings"]["data"]) == ("tiny (regenerated)", "tiny")
+
+
+def parts_of(federation: udjfl.Federation) -> tuple[Any, ...]:
+    return federation.clients, federation.test, federation.class_names
+
+
+def test_a_comparison_goes_on_where_the_data_have_moved_to(tmp_path: Path, tiny_source: str) -> None:
+    how = settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+    moved = [how.model_copy(update={"data_root": str(tmp_path / name)}) for name in ("before", "after")]
+    once = compare(moved[0], out=tmp_path / "kept")
+    again = compare(moved[1], out=tmp_path / "kept", resume=True)
+    assert plain(again)["methods"] == plain(once)["methods"]
 
 
 # How the work is spread

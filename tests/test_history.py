@@ -20,7 +20,8 @@ import torch
 
 import udjfl
 from udjfl.errors import CheckpointError, StorageError, UdjflError
-from udjfl.history import History, Record, RunFolder, packed, unpacked, write_whole
+from udjfl.files import write_whole
+from udjfl.history import History, Record, RunFolder, packed, unpacked
 from udjfl.oneseed import folder_name
 
 TINY = {"model": "logistic", "rounds": 4, "checkpoint_every": 2, "uncertainty_epochs": 1}

@@ -15,7 +15,10 @@ MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__
 LAYERS = (
     {"cli"},
     {"commands"},
+    {"data_commands", "reproduce_commands"},
+    {"flags"},
     {"report"},
+    {"reproduction"},
     {"comparison"},
     {"ranking"},
     {"oneseed"},
@@ -28,7 +31,7 @@ LAYERS = (
     {"methods", "engine", "history", "metrics"},
     {"masks"},
     {"models", "data", "justice"},
-    {"config", "seeds", "ordering", "layout", "threads", "spreading"},
+    {"config", "seeds", "ordering", "layout", "threads", "spreading", "files"},
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {

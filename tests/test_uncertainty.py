@@ -13,7 +13,7 @@ import udjfl
 from udjfl.config import TrainingSettings
 from udjfl.engine import SerialEngine, choose, one_thread
 from udjfl.models import build
-from udjfl.uncertainty import Uncertainty, decompose, entropy, measure
+from udjfl.uncertainty import Uncertainty, decompose, entropies, entropy, measure, train_alone
 
 KINDS = ["entropy", "confidence", "ensemble"]
 
@@ -163,6 +163,48 @@ def test_its_own_settings_reach_the_training() -> None:
     trained = measured(two_points(LABELS), uncertainty_epochs=50, uncertainty_lr=0.1, lr=1e-9, local_epochs=1).values
     assert untrained["clean"] == pytest.approx(untrained["coin"], rel=1e-6)  # one model, the same two points
     assert trained["clean"] < 0.5 * untrained["clean"]
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_the_models_that_clients_trained_alone_have_the_measured_entropies(optimiser: str) -> None:
+    made = two_points(LABELS)
+    settings = TrainingSettings(hidden=8, uncertainty_epochs=4, uncertainty_optimiser=optimiser)  # type: ignore[arg-type]
+    engine = choose(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
+    with one_thread():
+        trained = train_alone(made, engine, settings, seed=0)
+        found = entropies(made, engine, trained)
+        assert found == measure(made, engine, settings, seed=0).values
+        assert list(found) == ["clean", "coin", "quarter"]
+        # By hand, from what the client's own model says of its own examples.
+        for row, (vector, buffers) in enumerate(trained):
+            by_hand = entropy(engine.probabilities(vector, buffers, row)).mean()
+            assert found[made.ids[row]] == pytest.approx(float(by_hand))
+    assert len({vector.numpy().tobytes() for vector, _ in trained}) == 3  # each trained on data of its own
+
+
+def test_members_of_an_ensemble_are_numbered() -> None:
+    made = two_points(LABELS)
+    settings = TrainingSettings(hidden=8, uncertainty_epochs=1)
+    engine = choose(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
+    with one_thread():
+        first, again, second = (train_alone(made, engine, settings, 0, number=number)[0][0] for number in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+def test_the_optimiser_reaches_the_training() -> None:
+    by_sgd, by_adam = (
+        measured(two_points(LABELS), uncertainty_epochs=3, uncertainty_optimiser=name).values for name in ("sgd", "adam")
+    )
+    assert by_sgd != by_adam
+    assert all(value > 0 for value in by_adam.values())
+
+
+def test_entropies_of_a_model_that_diverged_are_told_as_they_are() -> None:
+    made = two_points({"coin": LABELS["coin"]})
+    engine = choose(build("logistic", (2,), 3, 0), made.clients, "serial")
+    with one_thread():
+        assert math.isnan(entropies(made, engine, [(torch.full((9,), math.nan), torch.empty(0))])["coin"])
 
 
 def test_progress_counts_models(federation: udjfl.Federation) -> None:

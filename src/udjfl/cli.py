@@ -13,6 +13,9 @@ from typer.main import get_group
 from udjfl.errors import UdjflError
 
 INTERRUPTED = 130  # what typer exits with on Ctrl-C
+GOES_ON = "a run with --out goes on with `udjfl resume FOLDER`"
+GOES_ON_AGAIN = "with --out it goes on where it was with the same command"
+DOWNLOAD_GOES_ON = "a download goes on where it was with the same command"
 
 # Each command in one line, in the order of the help page.
 COMMANDS = {
@@ -20,6 +23,8 @@ COMMANDS = {
     "compare": "Train several methods and compare them.",
     "resume": "Go on with a run that was stopped.",
     "methods": "List the methods there are.",
+    "data": "List data sources, look at one, get its files ready.",
+    "reproduce": "Make the paper's tables again, beside its own numbers.",
 }
 
 
@@ -80,7 +85,9 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == INTERRUPTED:
-            print("udjfl: stopped; a run with --out goes on with `udjfl resume FOLDER`", file=sys.stderr)
+            preparing, reproducing = sys.argv[1:3] == ["data", "prepare"], sys.argv[1:2] == ["reproduce"]
+            again = GOES_ON_AGAIN if reproducing else DOWNLOAD_GOES_ON if preparing else GOES_ON
+            print(f"udjfl: stopped; {again}", file=sys.stderr)
         raise
     except UdjflError as error:
         for line in str(error).splitlines():

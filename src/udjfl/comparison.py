@@ -14,15 +14,17 @@ from typing import Any
 from udjfl.config import CompareSettings, DataSettings, training_part
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.history import RunFolder
-from udjfl.keeping import versions
+from udjfl.keeping import check_complete, versions
 from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, parameter_names, parse_method
 from udjfl.metrics import METRICS
 from udjfl.oneseed import GivenFederation, SeedTask, check_methods, federation_of
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
 from udjfl.result import Result
 from udjfl.significance import Paired, Summary, paired, summarise
+from udjfl.simulation import given_uncertainties
 from udjfl.spreading import in_processes, why_not_apart
 from udjfl.threads import cores
+from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
 # Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
@@ -50,12 +52,13 @@ class MethodSummary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Methods side by side; the reference, FedAvg, is the first row."""
+    """Methods side by side; the reference, FedAvg, is the first row. `own_data`: not those that the settings name."""
 
     data: str
     seeds: tuple[int, ...]
     settings: CompareSettings
     rows: tuple[MethodSummary, ...]
+    own_data: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for `--json`."""
@@ -63,9 +66,7 @@ class Comparison:
             "data": self.data,
             "seeds": list(self.seeds),
             # With data of one's own, the settings that name data say nothing.
-            "settings": self.settings.model_dump(
-                exclude=None if self.data == self.settings.data else {*DataSettings.model_fields}
-            ),
+            "settings": self.settings.model_dump(exclude={*DataSettings.model_fields} if self.own_data else None),
             "versions": versions(),
             "reference": self.rows[0].method.label,
             "methods": [_row_as_dict(row, self.seeds) for row in self.rows],
@@ -147,6 +148,7 @@ def compare(
     *,
     federation: GivenFederation = None,
     methods: Sequence[Method] | None = None,
+    uncertainty: Mapping[str, float] | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     progress: CompareProgress | None = None,
@@ -154,36 +156,40 @@ def compare(
     """Run every method on every seed's federation and compare.
 
     The federation of a seed is loaded as the settings say. For your own data give `federation`: one federation, so that only
-    the training is seeded, or a function from the seed to one. `methods` replaces those named in the settings. `out` keeps
-    every run in a folder of its own; with `resume=True` finished runs found there are not run again. A method whose training
-    fails on a seed, or that is not defined for the federation, has no values there and the reason in `failed`; if the reference
-    itself fails, so does the comparison. Methods of one seed train side by side; seeds are spread over `settings.jobs`
-    processes. Neither changes a number. (From a script, more than one job needs the usual `if __name__ == "__main__":`.)
+    the training is seeded, or a function from the seed to one. `methods` replaces those named in the settings, `uncertainty`
+    (a number by client id) what would be measured. `out` keeps every run in a folder of its own; with `resume=True` finished
+    runs found there are not run again. A method whose training fails on a seed, or that is not defined for the federation, has
+    no values there and the reason in `failed`; if the reference itself fails, so does the comparison. Methods of one seed train
+    side by side; seeds are spread over `settings.jobs` processes. Neither changes a number. (From a script, more than one job
+    needs the usual `if __name__ == "__main__":`.)
     """
     chosen = chosen_methods(settings) if methods is None else with_reference(methods)
     jobs = min(settings.jobs or cores(), len(settings.seeds))
     training = training_part(settings)
     training = training.model_copy(update={"workers": training.workers or max(1, cores() // jobs)})
+    known = None if uncertainty is None else Uncertainty("given", given_uncertainties(uncertainty))
     first = federation_of(federation, settings, settings.seeds[0])
+    if known is not None:
+        check_complete(known, first)
     check_methods(first, tuple(chosen), training, settings.seeds[0])  # a mistake shows before anything is written
     root = None
     if out is not None:
         about = {
             "comparison": settings.model_dump(),
             "methods": [{"method": method.name, "params": method.params} for method in chosen],
-            "from_python": methods is not None or federation is not None,
+            "from_python": methods is not None or federation is not None or uncertainty is not None,
         }
         root = _comparison_folder(out, about, resume)
     # The first federation is at hand already; another process makes its own, which is less work than to send it there.
     given = [first if place == 0 and jobs == 1 else federation for place in range(len(settings.seeds))]
     tasks = [
-        SeedTask(source, settings, training, tuple(chosen), seed, first.ids, root / f"seed-{seed}" if root else None)
+        SeedTask(source, settings, training, tuple(chosen), seed, first.ids, root / f"seed-{seed}" if root else None, known)
         for source, seed in zip(given, settings.seeds, strict=True)
     ]
     by_seed = dict(zip(settings.seeds, _done(tasks, jobs, _told(progress, chosen)), strict=True))
     results = [{seed: by_seed[seed][place] for seed in settings.seeds} for place in range(len(chosen))]
     rows = tuple(_summarised(m, of_method, _succeeded(results[0])) for m, of_method in zip(chosen, results, strict=True))
-    comparison = Comparison(first.name, tuple(settings.seeds), settings, rows)
+    comparison = Comparison(first.name, tuple(settings.seeds), settings, rows, own_data=federation is not None)
     if root:
         RunFolder(root).write_json("comparison.json", comparison.as_dict())
     return comparison
@@ -231,8 +237,11 @@ def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], re
 
 
 def _that_matters(about: Any) -> Any:
-    """What was chosen, without what changes no number: how many cores and processes do the work."""
-    return {k: v for k, v in about.items() if k not in ("jobs", "workers")} if isinstance(about, dict) else about
+    """What was chosen, without what changes no number: how many cores and processes do the work, and where the data are.
+
+    That they are the same data is checked run by run, by their fingerprint.
+    """
+    return {k: v for k, v in about.items() if k not in ("jobs", "workers", "data_root")} if isinstance(about, dict) else about
 
 
 def _known(value: float) -> float | None:

@@ -22,9 +22,19 @@ class Settings(BaseModel):
 class DataSettings(Settings):
     """Which federation."""
 
-    data: Annotated[str, Field(description="name of the data")] = "dirty-digits"
-    clients: Annotated[int, Field(ge=1, description="number of clients")] = 5
-    partition: Annotated[str, Field(description="shards, iid, dirichlet[:alpha] or quantity[:alpha]")] = "shards"
+    data: Annotated[str, Field(description="name of the data (`udjfl data list`), options after colons: signs:level=3")] = (
+        "dirty-digits"
+    )
+    data_root: Annotated[
+        str | None, Field(description="folder with the data, for those that need files; default: UDJFL_DATA, then the cache")
+    ] = None
+    clients: Annotated[int | None, Field(ge=1, description="number of clients; default: as the data have it, mostly 5")] = None
+    partition: Annotated[
+        str | None,
+        Field(
+            description="shards, iid, dirichlet[:alpha], quantity[:alpha] or natural; default: the data's own, mostly shards"
+        ),
+    ] = None
 
 
 class TrainingSettings(Settings):
@@ -55,6 +65,9 @@ class TrainingSettings(Settings):
     ] = "entropy"
     uncertainty_epochs: Annotated[int, Field(ge=1, description="epochs a client trains alone for it")] = 30
     uncertainty_lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of that training")] = 0.1
+    uncertainty_optimiser: Annotated[
+        Literal["sgd", "adam"], Field(description="optimiser of that training; adam is the authors' code's")
+    ] = "sgd"
     uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
     eval_every: Annotated[int, Field(ge=1, description="rounds between evaluations (the last is always one)")] = 1
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
@@ -77,28 +90,15 @@ class RunSettings(DataSettings, TrainingSettings):
     seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 0
 
 
-class CompareSettings(DataSettings, TrainingSettings):
-    """Several methods on the same federations."""
+class SeedSettings(Settings):
+    """Which seeds, and how they are shared out."""
 
-    methods: Annotated[list[str], Field(min_length=1, description="methods, separated by commas, or all")] = [
-        "fedavg",
-        "rawls",
-        "egalitarian",
-        "utilitarian",
-        "desert",
-    ]
-    params: Annotated[dict[str, Any], Field(description="parameters for each method that has them")] = {}
     seeds: Annotated[
         list[Annotated[int, Field(ge=0)]],
         Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7 (one alone: 7,)"),
     ] = [0, 1, 2, 3, 4]
 
     jobs: Annotated[int, Field(ge=0, description="processes that share the seeds (0: one for each core)")] = 1
-
-    @field_validator("methods", mode="before")
-    @classmethod
-    def _methods_from_text(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -119,6 +119,44 @@ class CompareSettings(DataSettings, TrainingSettings):
         if len(set(value)) != len(value):
             raise ValueError("give each seed once; a seed counted twice makes intervals too narrow")
         return value
+
+
+class CompareSettings(DataSettings, TrainingSettings, SeedSettings):
+    """Several methods on the same federations."""
+
+    methods: Annotated[list[str], Field(min_length=1, description="methods, separated by commas, or all")] = [
+        "fedavg",
+        "rawls",
+        "egalitarian",
+        "utilitarian",
+        "desert",
+    ]
+    params: Annotated[dict[str, Any], Field(description="parameters for each method that has them")] = {}
+
+    @field_validator("methods", mode="before")
+    @classmethod
+    def _methods_from_text(cls, value: Any) -> Any:
+        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+class ReproduceSettings(SeedSettings):
+    """One table of the paper."""
+
+    data: Annotated[str, Field(description="dirty-mnist, cure-tsr, signs, dirty-digits or heart; options after colons")] = (
+        "dirty-mnist"
+    )
+    data_root: Annotated[
+        str | None, Field(description="folder with the data, for those that need files; default: UDJFL_DATA, then the cache")
+    ] = None
+    profile: Annotated[
+        Literal["paper", "authors"],
+        Field(description="as the paper says, or as its authors' code does where it can be run"),
+    ] = "paper"
+    rounds: Annotated[int, Field(ge=1, description="rounds of federated training")] = 500
+    epochs: Annotated[int, Field(ge=1, description="epochs each client trains alone")] = 500
+    model: Annotated[str, Field(description="mlp, cnn, logistic, or your own as package.module:function")] = "mlp"
+    device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
+    workers: Annotated[int, Field(ge=0, description="cores to use (0: all); the numbers do not depend on it")] = 0
 
 
 def training_part(settings: TrainingSettings) -> TrainingSettings:

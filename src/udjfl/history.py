@@ -17,12 +17,10 @@ written after the last checkpoint are cut off on resume and made again, so none 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,6 +31,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from udjfl.errors import CheckpointError, StorageError
+from udjfl.files import explained, write_whole
 
 
 class Record(NamedTuple):
@@ -90,7 +89,7 @@ class RunFolder:
             raise StorageError(
                 f"{folder.path} already holds a run; continue it with `udjfl resume {folder.path}`, or choose another folder"
             )
-        with _explained(folder.path):
+        with explained(folder.path):
             signs = ("records.jsonl", "checkpoint.safetensors", "uncertainty.json", "model.safetensors", "result.json")
             left = [name for name in signs if (folder.path / name).exists()]
             if left:
@@ -112,7 +111,7 @@ class RunFolder:
 
     @property
     def holds_a_run(self) -> bool:
-        with _explained(self.path):
+        with explained(self.path):
             return (self.path / "settings.json").exists()
 
     @property
@@ -143,12 +142,12 @@ class RunFolder:
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records to the end of the file; `save_checkpoint` makes them last."""
-        with _explained(self.records_path), self.records_path.open("ab") as file:
+        with explained(self.records_path), self.records_path.open("ab") as file:
             file.write(b"".join(record.line() for record in records))
 
     def save_checkpoint(self, round: int, tensors: Mapping[str, Tensor]) -> None:
         """Sync the records, then replace the checkpoint. Killed in between, the older checkpoint still fits."""
-        with _explained(self.records_path), self.records_path.open("ab") as file:
+        with explained(self.records_path), self.records_path.open("ab") as file:
             os.fsync(file.fileno())
             length = file.tell()
         write_whole(self.checkpoint_path, packed(tensors, {"round": round, "records_length": length}))
@@ -160,7 +159,7 @@ class RunFolder:
             tensors, about = unpacked(self.checkpoint_path)
             checkpoint = Checkpoint(int(about["round"]), tensors, int(about["records_length"]))
         keep = checkpoint.records_length if checkpoint else 0
-        with _explained(self.records_path), self.records_path.open("ab") as file:
+        with explained(self.records_path), self.records_path.open("ab") as file:
             if file.tell() < keep:
                 raise CheckpointError(
                     f"{self.records_path} is shorter than when {self.checkpoint_path.name} was written; "
@@ -170,7 +169,7 @@ class RunFolder:
         return checkpoint, History(list(self.read_records()))
 
     def read_records(self) -> Iterator[Record]:
-        with _explained(self.records_path), self.records_path.open("rb") as file:
+        with explained(self.records_path), self.records_path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 try:
                     yield Record(**json.loads(line))
@@ -216,49 +215,3 @@ def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b"")
     return digest.hexdigest()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file, or leave it as it was."""
-    beside = path.with_name(path.name + ".part")
-    with _explained(path):
-        try:
-            with beside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-        except OSError:
-            beside.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    """Make a rename last through a power cut, where the system allows it."""
-    if os.name == "posix":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn the system's word into one that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        advice = {
-            errno.ENOSPC: "the disk is full; free some space, then `udjfl resume`: what is there is intact",
-            errno.EDQUOT: "the quota is used up; free some space, then `udjfl resume`: what is there is intact",
-            errno.EROFS: "the file system is read-only; choose another folder with --out",
-            errno.EACCES: "permission denied; choose another folder with --out",
-            errno.EPERM: "permission denied; choose another folder with --out",
-            errno.ENOENT: "there can be no such folder; choose another folder with --out",
-            errno.ENOTDIR: "a file is in the way; choose another folder with --out",
-            errno.EEXIST: "a file is in the way; choose another folder with --out",
-            errno.ENAMETOOLONG: "the name is too long; choose another folder with --out",
-        }.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"cannot write {path}: {advice}") from error

@@ -108,7 +108,8 @@ def run_folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bo
     if old["federation"].get("fingerprint") != plain["federation"]["fingerprint"]:
         raise DataError(f"{folder.path} was made with other data; resume it with the federation it was started on")
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != plain[key]]
-    changed += [key for key, value in plain["training"].items() if key != "workers" and old["training"].get(key) != value]
+    before = {**TrainingSettings().model_dump(), **old["training"]}  # a setting that came later was as it is by default
+    changed += [key for key, value in plain["training"].items() if key != "workers" and before[key] != value]
     if changed:
         raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
     if folder.read_json("versions.json") != versions():

@@ -16,6 +16,7 @@ from udjfl.methods import Method
 from udjfl.playing import Progress
 from udjfl.result import Result
 from udjfl.simulation import Entry, beginning, fitting_model, run_together
+from udjfl.uncertainty import Uncertainty
 
 # One federation for all seeds, or a function from the seed to one; None: as the settings say.
 GivenFederation = Federation | Callable[[int], Federation] | None
@@ -32,6 +33,7 @@ class SeedTask:
     seed: int
     ids: tuple[str, ...]
     folder: Path | None
+    uncertainty: Uncertainty | None = None
 
     def __call__(self, tell: Callable[[Any], None]) -> list[Result | str]:
         """A result for each method, or what went wrong. `tell` gets (place of the method, seed, stage, done, total)."""
@@ -40,8 +42,9 @@ class SeedTask:
             raise DataError(f"the federation of seed {self.seed} has other clients than that of seed {self.settings.seeds[0]}")
         entries = [self._entry(place, method, tell) for place, method in enumerate(self.methods)]
         results = run_together(
-            federation, entries, self.training, self.seed, resume=self.folder is not None, first_is_reference=True
-        )
+            federation, entries, self.training, self.seed,
+            uncertainty=self.uncertainty, resume=self.folder is not None, first_is_reference=True,
+        )  # fmt: skip
         if not isinstance(results[0], Result):
             raise results[0]
         told: list[Result | str] = []
@@ -62,7 +65,7 @@ class SeedTask:
 def federation_of(given: GivenFederation, settings: CompareSettings, seed: int) -> Federation:
     """The federation of a seed."""
     if given is None:
-        return load(settings.data, clients=settings.clients, partition=settings.partition, seed=seed)
+        return load(settings.data, settings.clients, settings.partition, seed, settings.data_root)
     return given if isinstance(given, Federation) else given(seed)
 
 

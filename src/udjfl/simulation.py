@@ -18,7 +18,8 @@ from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
 from udjfl.engine import check_device, choose, one_thread
 from udjfl.errors import NotDefinedError, ReportError, SettingsError
-from udjfl.history import History, packed, write_whole
+from udjfl.files import write_whole
+from udjfl.history import History, packed
 from udjfl.keeping import check_complete, check_same_uncertainty, known_uncertainty, run_description, run_folder
 from udjfl.methods import Method, Setup, parse_method
 from udjfl.methods.reports import number_problem
@@ -64,6 +65,7 @@ def simulate(
     uncertainty: Literal["entropy", "confidence", "ensemble"] | Mapping[str, float] = "entropy",
     uncertainty_epochs: int = 30,
     uncertainty_lr: float = 0.1,
+    uncertainty_optimiser: Literal["sgd", "adam"] = "sgd",
     uncertainty_models: int = 5,
     eval_every: int = 1,
     checkpoint_every: int = 10,

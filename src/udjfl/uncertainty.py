@@ -13,7 +13,7 @@ those same data (Carey & Wu, FAccT 2025, section "Uncertainty Quantification").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,28 +77,48 @@ def measure(
     progress: Callable[[int, int], None] | None = None,
 ) -> Uncertainty:
     """Train every client alone and measure what its model is unsure of. `progress(done, total)` counts models per client."""
-    work = LocalWork(settings.uncertainty_lr, settings.momentum, settings.batch_size, settings.uncertainty_epochs)
     n_models = settings.uncertainty_models if settings.uncertainty == "ensemble" else 1
     rows = range(len(federation.clients))
     predictions: list[list[Tensor]] = [[] for _ in rows]
     for number in range(n_models):
-        module = build(
-            model or settings.model,
-            federation.input_shape,
-            federation.n_classes,
-            seed,
-            hidden=settings.hidden,
-            weight_norm=settings.weight_norm,
-            purpose=f"alone {number}",
-        )
-        start = to_vector(module)
-        result = engine.train(start, buffers_to_vector(module), rows, work, (seed, "alone", number))
-        for row in rows:
-            trained = start.to(result.deltas.device) - result.deltas[row]
-            predictions[row].append(engine.probabilities(trained, result.buffers[row], row))
+        for row, (vector, buffers) in enumerate(train_alone(federation, engine, settings, seed, model, number)):
+            predictions[row].append(engine.probabilities(vector, buffers, row))
         if progress:
             progress(number + 1, n_models)
-    measured = _summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions])
+    return _checked(_summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions]), settings)
+
+
+def train_alone(
+    federation: Federation,
+    engine: Engine,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None = None,
+    number: int = 0,
+) -> list[tuple[Tensor, Tensor]]:
+    """For each client the numbers and buffers of a model that it trained on its own data only; `number` of an ensemble."""
+    work = LocalWork(
+        settings.uncertainty_lr, settings.momentum, settings.batch_size, settings.uncertainty_epochs,
+        optimiser=settings.uncertainty_optimiser,
+    )  # fmt: skip
+    module = build(
+        model or settings.model, federation.input_shape, federation.n_classes, seed,
+        hidden=settings.hidden, weight_norm=settings.weight_norm, purpose=f"alone {number}",
+    )  # fmt: skip
+    start = to_vector(module)
+    rows = range(len(federation.clients))
+    result = engine.train(start, buffers_to_vector(module), rows, work, (seed, "alone", number))
+    return [(start.to(result.deltas.device) - result.deltas[row], result.buffers[row]) for row in rows]
+
+
+def entropies(federation: Federation, engine: Engine, trained: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """The mean softmax entropy over each client's train part, at its own model."""
+    each = [engine.probabilities(vector, buffers, row)[None] for row, (vector, buffers) in enumerate(trained)]
+    return _summarised("entropy", federation.ids, each).values
+
+
+def _checked(measured: Uncertainty, settings: TrainingSettings) -> Uncertainty:
+    """Refuse what could not be measured, unless such clients are to be left out."""
     unknown = [name for name, value in measured.values.items() if not math.isfinite(value)]
     if unknown and settings.on_bad_report == "fail":
         problem = "could not be measured: training alone diverged; check its data, or try a smaller uncertainty_lr"

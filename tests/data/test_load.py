@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 import torch
+from pydantic import Field
 
 from udjfl import data
-from udjfl.data import SOURCES, Examples, Partition, Pools, digits, federate, load
+from udjfl.config import Settings
+from udjfl.data import SOURCES, Examples, Federation, Partition, Pools, Source, digits, federate, load
+from udjfl.data.source import Request
 from udjfl.errors import DataError, SettingsError
 
 SEEDS = (0, 1, 7)
+
+
+@pytest.fixture(autouse=True)
+def _no_data_of_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("UDJFL_DATA", raising=False)
+    monkeypatch.setenv("UDJFL_CACHE", str(tmp_path / "cache"))
+
+
+def digit_pools(seed: int) -> Pools:
+    return digits.pools(Request(seed, None, Path("nowhere")))
 
 
 def rows(examples: Examples) -> set[bytes]:
@@ -40,18 +57,70 @@ def small_pools(copies: int = 1, ambiguous: bool = True, test: bool = True) -> P
     )
 
 
-def test_a_source_is_one_function_and_one_line(monkeypatch):
-    asked = []
+class SmallOptions(Settings):
+    level: Annotated[int, Field(ge=1, le=5)] = 1
+    kind: Literal["plain", "odd"] = "plain"
 
-    def pools(seed, folder):
-        asked.append((seed, folder))
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What the source "small" is asked for."""
+    requests: list[Request] = []
+
+    def pools(request: Request) -> Pools:
+        requests.append(request)
         return small_pools()
 
-    monkeypatch.setitem(SOURCES, "small", pools)
-    made = load("small", clients=2, seed=3, folder="somewhere")
+    monkeypatch.setitem(SOURCES, "small", Source("small", "for tests", "It is made up.", pools, SmallOptions, clients=2))
+    return requests
+
+
+def test_a_source_is_one_value_and_one_line(asked, tmp_path):
+    made = load("small", seed=3, root=tmp_path)
     assert made.name == "small"
     assert made.class_names == ("a", "b", "c", "d")
-    assert [(seed, str(folder)) for seed, folder in asked] == [(3, "somewhere")]
+    assert made.ids == ("client-1", "client-2")  # as the source has it
+    assert asked == [Request(3, tmp_path, tmp_path / "cache", SmallOptions())]
+
+
+def test_options_in_the_name_reach_the_source(asked):
+    load("small:level=3:kind=odd")
+    assert asked[0].options == SmallOptions(level=3, kind="odd")
+    assert asked[0].root is None
+
+
+def test_the_users_own_data_are_where_the_variable_says(asked, monkeypatch, tmp_path):
+    monkeypatch.setenv("UDJFL_DATA", str(tmp_path))
+    assert load("small").origin == {"data": "small", "clients": 2, "partition": "shards", "seed": 0}
+    assert asked[0].root == tmp_path
+
+
+def test_what_is_left_out_is_the_sources_own_and_what_is_given_wins(monkeypatch):
+    source = Source("small", "for tests", "", lambda _: small_pools(), clients=4, partition="iid")
+    monkeypatch.setitem(SOURCES, "small", source)
+    assert load("small").sizes == (40,) * 4  # 200 / 4, a fifth held out
+    assert load("small", clients=2).sizes == (80, 80)
+    # 19/1 and 1/19 shards of 1: 19 + 1 examples.
+    assert load("small", clients=2, partition="shards:1").sizes == (16, 16)
+
+
+def test_the_origin_loads_the_same_federation_again(asked, tmp_path):
+    made = load("small:level=2", clients=3, partition="dirichlet:0.3", seed=5, root=tmp_path)
+    expected = {"data": "small:level=2", "clients": 3, "partition": "dirichlet:0.3", "seed": 5, "data_root": str(tmp_path)}
+    assert made.origin == expected
+    name, root, rest = expected.pop("data"), expected.pop("data_root"), expected
+    again = load(name, root=root, **rest)
+    assert again.fingerprint == made.fingerprint
+    assert asked[0] == asked[1]
+
+
+def test_data_may_have_another_title_than_their_source(monkeypatch):
+    pools = replace(small_pools(), title="small (regenerated)")
+    monkeypatch.setitem(SOURCES, "small", Source("small", "for tests", "", lambda _: pools))
+    made = load("small", clients=2)
+    assert made.name == "small (regenerated)"
+    assert made.origin is not None
+    assert made.origin["data"] == "small"
 
 
 def test_shares_and_sizes_of_a_cut_by_hand():
@@ -100,6 +169,156 @@ def test_without_a_test_set_of_its_own_the_clients_clean_test_parts_are_it():
     assert len(made.test) > 0
 
 
+# Natural clients -----------------------------------------------------------------------------------------------------
+
+
+def hospitals(*owners: str, tabular: bool = False) -> Pools:
+    """One clean example for each owner named, with its number as its feature, and no test set of its own."""
+    n = len(owners)
+    x = torch.arange(float(n)).reshape(n, 1)
+    nothing = np.empty(0, dtype=np.int64)
+    return Pools(
+        Examples(x, torch.arange(n) % 2), None, None, ("a", "b"), np.arange(n), nothing, owners=owners, tabular=tabular
+    )
+
+
+def test_natural_clients_have_their_own_names_and_data():
+    owners = ("Lund", "Basel", "Lund", "Basel", "Lund", "Oslo", "Oslo", "Lund", "Lund", "Oslo")
+    made = federate("hospitals", hospitals(*owners), 3, Partition("natural"), seed=0)
+    assert made.ids == ("Basel", "Lund", "Oslo")
+    for client in made.clients:
+        held = Examples.joined([client.train, client.test]).x[:, 0].int().tolist()
+        assert sorted(held) == [place for place, owner in enumerate(owners) if owner == client.id]
+        assert len(client.test) == 1
+        assert client.ambiguous_share is None
+    assert sorted(made.test.x[:, 0].tolist()) == sorted(float(client.test.x[0, 0]) for client in made.clients)
+
+
+def test_natural_clients_are_those_of_the_source_by_default(monkeypatch):
+    source = Source("hospitals", "", "", lambda _: hospitals(*"aabbcc"), clients=3, partition="natural")
+    monkeypatch.setitem(SOURCES, "hospitals", source)
+    made = load("hospitals")
+    assert made.ids == ("a", "b", "c")
+    assert made.origin == {"data": "hospitals", "clients": 3, "partition": "natural", "seed": 0}
+    # Cut anew, nobody is in a hospital.
+    assert load("hospitals", clients=2, partition="iid").ids == ("client-1", "client-2")
+    with pytest.raises(DataError, match="clients is 2, but hospitals has 3 by nature: leave the number out, or cut it anew"):
+        load("hospitals", clients=2)
+
+
+def test_natural_clients_need_owners():
+    with pytest.raises(DataError, match="partition natural: nobody owns the examples of dirty-digits; use shards, iid"):
+        load("dirty-digits", partition="natural")
+    with pytest.raises(DataError, match="hospitals: 3 owners for 4 examples"):
+        federate("hospitals", replace(hospitals(*"aabb"), owners=("a", "a", "b")), 2, Partition("natural"), seed=0)
+
+
+def test_each_client_is_fitted_by_its_own_train_part_alone():
+    # The mean of the train part is taken off both parts: a train part then has mean 0, a test part has not.
+    calls = []
+
+    def fitted(train: Examples, test: Examples) -> tuple[Examples, Examples]:
+        calls.append((train, test))
+        mean = train.x.mean()
+        return replace(train, x=train.x - mean), replace(test, x=test.x - mean)
+
+    pools = hospitals(*["a"] * 10, *["b"] * 5)
+    plain = federate("hospitals", pools, 2, Partition("natural"), seed=0)
+    made = federate("hospitals", replace(pools, fitted=fitted, tabular=True), 2, Partition("natural"), seed=0)
+    assert len(calls) == 2
+    for client, before, (train, test) in zip(made.clients, plain.clients, calls, strict=True):
+        assert torch.equal(train.x, before.train.x)
+        assert torch.equal(test.x, before.test.x)
+        assert torch.equal(client.train.x, train.x - train.x.mean())
+        assert torch.equal(client.test.x, test.x - train.x.mean())
+    # The global test set is made of what the clients are tested on, as they see it.
+    assert torch.equal(made.test.x, torch.cat([client.test.x for client in made.clients]))
+
+
+def test_equal_rows_are_allowed_in_tabular_data_only():
+    same = replace(hospitals(*"aaaaabbbbb"), clean=Examples(torch.ones(10, 1), torch.arange(10) % 2))
+    with pytest.raises(DataError, match="are also test examples"):
+        federate("hospitals", same, 2, Partition("natural"), seed=0)
+    assert federate("hospitals", replace(same, tabular=True), 2, Partition("natural"), seed=0).allow_duplicates
+
+
+# Tuning --------------------------------------------------------------------------------------------------------------
+
+
+def rows_held_out(made: Federation) -> set[bytes]:
+    return rows(made.test).union(*(rows(client.test) for client in made.clients))
+
+
+def everything(made: Federation) -> Iterator[Examples]:
+    yield made.test
+    for client in made.clients:
+        yield from (client.train, client.test)
+
+
+def multiset(*parts: Examples) -> list[tuple[float, int]]:
+    return sorted((float(x), int(y)) for part in parts for x, y in zip(part.x.flatten(), part.y, strict=True))
+
+
+@pytest.mark.parametrize("partition", ["shards", "iid", "dirichlet:0.5", "quantity:0.8", "shards:mix=5/2+2/5+1/1"])
+@pytest.mark.parametrize("test", [True, False])
+@pytest.mark.parametrize("copies", [1, 5])
+def test_parameters_are_chosen_without_anything_that_is_tested_on(partition: str, test: bool, copies: int):
+    for seed in SEEDS:
+        how = ("small", small_pools(copies=copies, test=test), 3, Partition.parse(partition), seed)
+        usual, tuning = federate(*how), federate(*how, tuning=True)
+        held_out = rows_held_out(usual)
+        assert len(held_out) > 3
+        for part in everything(tuning):
+            assert rows(part).isdisjoint(held_out)
+        for client, own in zip(usual.clients, tuning.clients, strict=True):
+            assert own.id == client.id
+            assert multiset(own.train, own.test) == multiset(client.train)
+        # Copies of an image are on one side here, too, in the whole federation.
+        trained_on = set().union(*(rows(client.train) for client in tuning.clients))
+        assert trained_on.isdisjoint(rows_held_out(tuning))
+        clean = [client.test.x[client.test.x[:, 0] < 1000] for client in tuning.clients]
+        assert torch.equal(tuning.test.x, torch.cat(clean))
+
+
+def test_a_fifth_of_the_train_part_is_held_out_for_tuning():
+    tuning = federate("small", small_pools(), 2, Partition("shards"), seed=0, tuning=True)
+    assert tuning.sizes == (64, 64)  # 100 examples, 80 of them for training, a fifth of which is 16
+    assert [len(client.test) for client in tuning.clients] == [16, 16]
+    for client in tuning.clients:
+        assert client.ambiguous_share == int((client.train.x >= 1000).sum()) / 64
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tuning_on_dirty_digits(seed: int):
+    usual, tuning = load("dirty-digits", seed=seed), load("dirty-digits", seed=seed, tuning=True)
+    held_out = rows_held_out(usual)
+    assert len(held_out) == 300 + 5 * 80
+    for part in everything(tuning):
+        assert rows(part).isdisjoint(held_out)
+    for client, own in zip(usual.clients, tuning.clients, strict=True):
+        assert rows(own.train) | rows(own.test) == rows(client.train)
+    assert tuning.sizes == (256,) * 5
+    # A run could not be resumed from these settings: they name the usual federation.
+    assert usual.origin is not None
+    assert tuning.origin is None
+    assert load("dirty-digits", seed=seed, tuning=True).fingerprint == tuning.fingerprint
+
+
+def test_tuning_fits_by_the_smaller_train_part():
+    seen = []
+
+    def fitted(train: Examples, test: Examples) -> tuple[Examples, Examples]:
+        seen.append((multiset(train), multiset(test)))
+        return train, test
+
+    pools = replace(hospitals(*["a"] * 20, *["b"] * 20), fitted=fitted)
+    usual = federate("hospitals", replace(pools, fitted=None), 2, Partition("natural"), seed=0)
+    federate("hospitals", pools, 2, Partition("natural"), seed=0, tuning=True)
+    assert [(len(train), len(test)) for train, test in seen] == [(13, 3)] * 2  # 20, less 4, less round(3.2)
+    for client, (train, test) in zip(usual.clients, seen, strict=True):
+        assert sorted(train + test) == multiset(client.train)
+
+
 # Wrong arguments -----------------------------------------------------------------------------------------------------
 
 
@@ -113,15 +332,38 @@ def test_every_wrong_argument_is_listed():
     assert "Did you mean 'dirichlet'?" in partition
 
 
-@pytest.mark.parametrize("clients", [-1, 2.0, True, "5", None])
+@pytest.mark.parametrize("clients", [-1, 2.0, True, "5"])
 def test_clients_must_be_a_whole_number(clients):
     with pytest.raises(SettingsError, match="clients is"):
         load("dirty-digits", clients=clients)
 
 
-def test_dirty_digits_read_no_folder():
-    with pytest.raises(SettingsError, match="folder: dirty-digits comes with the package"):
-        load("dirty-digits", folder="somewhere")
+def test_wrong_options_and_a_missing_folder_are_listed_with_the_rest(asked, tmp_path):
+    missing = tmp_path / "missing"
+    with pytest.raises(SettingsError) as caught:
+        load("small:levle=3:level=9:kind=od", clients=0, partition="shards:mix=1", seed=True, root=missing)
+    found = "\n".join(caught.value.mistakes)
+    assert len(caught.value.mistakes) == 7
+    assert "levle: no such setting. Did you mean 'level'? Known: kind, level." in found
+    assert "level: input should be less than or equal to 5, got '9'" in found
+    assert "kind: unknown value 'od'. Did you mean 'odd'?" in found
+    assert "clients is 0" in found
+    assert "seed is True" in found
+    assert f"data_root: {missing} does not exist; name the folder that has the data" in found
+    assert "write mix as" in found
+    assert asked == []  # nothing is loaded before everything is right
+
+
+def test_a_variable_that_names_a_missing_folder(asked, monkeypatch, tmp_path):
+    monkeypatch.setenv("UDJFL_DATA", str(tmp_path / "missing"))
+    with pytest.raises(SettingsError, match=r"UDJFL_DATA: .*missing does not exist"):
+        load("small")
+    assert load("small", root=tmp_path).name == "small"  # what is given wins
+
+
+def test_options_of_a_source_without_any():
+    with pytest.raises(SettingsError, match="level: no such setting"):
+        load("dirty-digits:level=1")
 
 
 def test_a_damaged_installation_says_so(monkeypatch):
@@ -155,14 +397,14 @@ def test_the_papers_federation_from_dirty_digits(seed: int):
     assert [len(client.test) for client in made.clients] == [80] * 5
     shares = [client.ambiguous_share for client in made.clients]
     assert all(one < other for one, other in pairwise(shares))
-    clean = rows(digits.pools(seed).clean)
+    clean = rows(digit_pools(seed).clean)
     counts = [len((rows(client.train) | rows(client.test)) & clean) for client in made.clients]
     assert counts == [19 * 20, 15 * 20, 10 * 20, 5 * 20, 1 * 20]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_clean_test_set_has_every_digit_by_its_share(seed: int):
-    pools = digits.pools(seed)
+    pools = digit_pools(seed)
     assert len(pools.clean) == 1000
     assert pools.test is not None
     counts = torch.bincount(pools.test.y, minlength=10) + 0.0
@@ -171,7 +413,7 @@ def test_the_clean_test_set_has_every_digit_by_its_share(seed: int):
 
 
 def test_the_seed_chooses_the_clean_test_set():
-    one, again, other = (digits.pools(seed).test for seed in (0, 0, 1))
+    one, again, other = (digit_pools(seed).test for seed in (0, 0, 1))
     assert rows(one) == rows(again) != rows(other)
 
 
@@ -183,7 +425,7 @@ def test_no_parent_of_a_mixture_is_a_clean_example(seed: int):
     assert len(parents) >= 2 * len(stored["images"])  # every mixture has two parents or more
     assert set(parents.tolist()) <= set(stored["sources"].tolist())
     assert len(stored["sources"]) == 497
-    pools = digits.pools(seed)
+    pools = digit_pools(seed)
     assert set(pools.clean_groups.tolist()).isdisjoint(stored["sources"].tolist())
     # By content, too, so that a wrong number in `groups` could not hide one; pixels are exact in sixteenths.
     assert pools.test is not None
@@ -205,7 +447,7 @@ def test_no_image_is_used_twice_or_on_both_sides(partition: str):
 
 def test_each_ambiguous_image_has_one_of_its_ten_labels_and_the_seed_chooses():
     stored = digits._stored()
-    drawn = [digits.pools(seed).ambiguous for seed in (0, 0, 1)]
+    drawn = [digit_pools(seed).ambiguous for seed in (0, 0, 1)]
     for part in drawn:
         assert part is not None
         assert len(part) == len(stored["images"])
@@ -218,7 +460,7 @@ def test_features_are_standardised_by_the_sources():
     # A black pixel is -mean/std, a full one (1 - mean)/std, with the mean and deviation of the sources' pixels.
     images, _ = digits._handwritten()
     pixels = images[digits._stored()["sources"]] / 16
-    pools = digits.pools(0)
+    pools = digit_pools(0)
     assert float(pools.clean.x.min()) == pytest.approx(-pixels.mean() / pixels.std())
     assert float(pools.clean.x.max()) == pytest.approx((1 - pixels.mean()) / pixels.std())
     assert abs(float(pools.clean.x.mean())) < 0.05  # other digits, so close to 0 and 1, not equal

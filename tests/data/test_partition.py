@@ -19,6 +19,11 @@ def pool(clean: int, ambiguous: int, classes: int = 10) -> tuple[np.ndarray, np.
     return labels, np.arange(clean + ambiguous) >= clean
 
 
+def papers_mix(clients: int, per_client: int = 20) -> list[tuple[int, int]]:
+    """How many clean and ambiguous shards each client has, unless the partition says otherwise."""
+    return [(clean, per_client - clean) for clean in clean_shards(clients, per_client)]
+
+
 # Partition as text ---------------------------------------------------------------------------------------------------
 
 
@@ -39,6 +44,9 @@ def pool(clean: int, ambiguous: int, classes: int = 10) -> tuple[np.ndarray, np.
         ("dirichlet:0.3", Partition("dirichlet", alpha=0.3)),
         ("dirichlet(0.3)", Partition("dirichlet", alpha=0.3)),
         ("dirichlet: alpha=3e-1", Partition("dirichlet", alpha=0.3)),
+        ("natural", Partition("natural")),
+        ("shards:mix=19/1+1/19", Partition("shards", mix=((19, 1), (1, 19)))),
+        ("shards(size=7, mix = 3/0 + 0/2)", Partition("shards", shard_size=7, mix=((3, 0), (0, 2)))),
     ],
 )
 def test_parsing(text: str, expected: Partition):
@@ -64,6 +72,19 @@ def test_parsing(text: str, expected: Partition):
         ("shards:0", "shard_size is 0: give a whole number of at least 1"),
         ("shards:1.5", "'1.5' is not a whole number"),
         ("shards:per-client=1", "shards_per_client is 1: give a whole number of at least 2"),
+        ("natural:2", "natural takes no number"),
+        ("iid:mix=1/1", "iid takes no number"),
+        ("dirichlet:mix=1/1", "option 'mix' is unknown"),
+        ("shards:mix=", "write mix as clean/ambiguous shards of each client, as in 'shards:mix=19/1+1/19'"),
+        ("shards:mix=19", "write mix as"),
+        ("shards:mix=19/1+", "write mix as"),
+        ("shards:mix=19/-1", "write mix as"),
+        ("shards:mix=1.5/1", "write mix as"),
+        ("shards:mix=19/1/1", "write mix as"),
+        ("shards:mix=19/1,1/19", "'1/19' is not a whole number"),  # a comma begins the next option
+        ("shards:mix=19/1,mix=1/19", "mix is given twice"),
+        ("shards:mix=1/1+0/0", "give each client clean and ambiguous shards, at least one in all"),
+        ("shards:mix=3/1,per-client=4", "per-client and mix both say how many shards a client has"),
     ],
 )
 def test_what_cannot_be_parsed(text: str, words: str):
@@ -87,9 +108,12 @@ def test_shards_come_in_whole_numbers():
         Partition("shards", shard_size=1.5)  # type: ignore[arg-type]
 
 
+MIXES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)).filter(any), min_size=1, max_size=8).map(tuple)
+
+
 @given(
     st.one_of(
-        st.just(Partition("iid")),
+        st.sampled_from([Partition("iid"), Partition("natural")]),
         st.builds(
             Partition,
             st.sampled_from(["dirichlet", "quantity"]),
@@ -101,6 +125,7 @@ def test_shards_come_in_whole_numbers():
             shard_size=st.none() | st.integers(1, 10**6),
             shards_per_client=st.none() | st.integers(2, 10**6),
         ),
+        st.builds(Partition, st.just("shards"), shard_size=st.none() | st.integers(1, 10**6), mix=MIXES),
     )
 )
 def test_text_round_trips(partition: Partition):
@@ -109,6 +134,7 @@ def test_text_round_trips(partition: Partition):
 
 def test_the_shortest_texts():
     assert [str(Partition(kind)) for kind in ("shards", "iid", "dirichlet")] == ["shards", "iid", "dirichlet:0.5"]
+    assert str(Partition("shards", shard_size=7, mix=((19, 1), (1, 19)))) == "shards:size=7,mix=19/1+1/19"
     assert str(Partition("quantity", alpha=float(np.float64(0.3)))) == "quantity:0.3"
     assert str(Partition("quantity", alpha=np.float64(0.3))) == "quantity:0.3"
 
@@ -205,7 +231,7 @@ def test_clean_shards_fall_from_nearly_all_to_one(clients: int, per_client: int)
 def test_the_papers_counts_are_exact():
     # 50 clean and 50 ambiguous shards; 1,000 // 50 = 20 and 1,049 // 50 = 20 examples a shard.
     labels, vague = pool(1000, 1049)
-    holdings = shards(labels, vague, 5, numpy_stream(0, "t"))
+    holdings = shards(labels, vague, papers_mix(5), numpy_stream(0, "t"))
     assert [len(rows) for rows in holdings] == [400] * 5
     assert [int((~vague[rows]).sum()) for rows in holdings] == [19 * 20, 15 * 20, 10 * 20, 5 * 20, 1 * 20]
 
@@ -215,7 +241,7 @@ def test_a_shard_is_a_run_of_sorted_labels():
     # Sorted by label, each run of 2 has one label only, so every client has an even number of each label.
     labels, vague = pool(40, 40, classes=4)
     for seed in range(5):
-        for rows in shards(labels, vague, 2, numpy_stream(seed, "t")):
+        for rows in shards(labels, vague, papers_mix(2), numpy_stream(seed, "t")):
             for part in (rows[~vague[rows]], rows[vague[rows]]):
                 assert all(count % 2 == 0 for count in np.bincount(labels[part], minlength=4))
 
@@ -223,7 +249,7 @@ def test_a_shard_is_a_run_of_sorted_labels():
 def test_shards_are_dealt_at_random():
     # Client 2 has one clean shard of 20. Dealt in label order it would always be the last one, of label 3.
     labels, vague = pool(40, 40, classes=4)
-    dealt = [shards(labels, vague, 2, numpy_stream(seed, "t"))[1] for seed in range(10)]
+    dealt = [shards(labels, vague, papers_mix(2), numpy_stream(seed, "t"))[1] for seed in range(10)]
     assert len({int(labels[rows[~vague[rows]]][0]) for rows in dealt}) > 1
 
 
@@ -231,7 +257,7 @@ def test_what_the_shards_do_not_need_is_left_out_at_random_not_from_the_end():
     # 1 client, 10 + 10 shards of 1: it takes 10 of 100 clean examples. The pool itself is in label order, ten of each, so
     # taking the first ten, before or after sorting, would leave label 0 only.
     labels, vague = np.tile(np.repeat(np.arange(10), 10), 2), np.arange(200) >= 100
-    (rows,) = shards(labels, vague, 1, numpy_stream(0, "t"), shard_size=1)
+    (rows,) = shards(labels, vague, papers_mix(1), numpy_stream(0, "t"), shard_size=1)
     assert len(rows) == 20
     for part in (rows[~vague[rows]], rows[vague[rows]]):
         assert len(set(labels[part])) > 4
@@ -239,7 +265,7 @@ def test_what_the_shards_do_not_need_is_left_out_at_random_not_from_the_end():
 
 def test_shards_of_a_given_size_and_number():
     labels, vague = pool(100, 100)
-    holdings = shards(labels, vague, 2, numpy_stream(0, "t"), shard_size=3, shards_per_client=4)
+    holdings = shards(labels, vague, papers_mix(2, per_client=4), numpy_stream(0, "t"), shard_size=3)
     assert [len(rows) for rows in holdings] == [12, 12]  # 4 shards of 3
     assert [int((~vague[rows]).sum()) for rows in holdings] == [9, 3]  # 3/1 and 1/3 shards
 
@@ -258,7 +284,113 @@ def test_shards_of_a_given_size_and_number():
 def test_shards_that_do_not_fit(clean: int, ambiguous: int, clients: int, size: int | None, words: str):
     labels, vague = pool(clean, ambiguous)
     with pytest.raises(DataError, match=words):
-        shards(labels, vague, clients, numpy_stream(0, "t"), shard_size=size)
+        shards(labels, vague, papers_mix(clients), numpy_stream(0, "t"), shard_size=size)
+
+
+def test_a_mix_by_hand():
+    # Three clients with 2/0, 1/1 and 0/3 shards: 3 clean and 4 ambiguous. 10 clean and 8 ambiguous examples leave room for
+    # shards of 10 // 3 = 3 and 8 // 4 = 2, so of 2: the clients have 4, 4 and 6 examples.
+    labels, vague = pool(10, 8, classes=2)
+    holdings = cut(Partition.parse("shards:mix=2/0+1/1+0/3"), labels, vague, 3, numpy_stream(0, "t"))
+    assert [(int((~vague[rows]).sum()), int(vague[rows].sum())) for rows in holdings] == [(4, 0), (2, 2), (0, 6)]
+    assert len(np.unique(np.concatenate(holdings))) == 14
+
+
+def test_a_mix_of_clean_shards_alone_needs_no_ambiguous_data():
+    labels, vague = pool(12, 0, classes=3)
+    holdings = cut(Partition.parse("shards:mix=1/0+2/0"), labels, vague, 2, numpy_stream(0, "t"))
+    assert [len(rows) for rows in holdings] == [4, 8]  # 12 // 3 = 4 a shard
+
+
+def test_the_papers_numbers_written_as_a_mix_are_the_papers_federation():
+    labels, vague = pool(1000, 1049)
+    for text in ("shards", "shards:mix=19/1+15/5+10/10+5/15+1/19"):
+        holdings = cut(Partition.parse(text), labels, vague, 5, numpy_stream(0, "t"))
+        expected = shards(labels, vague, papers_mix(5), numpy_stream(0, "t"))
+        assert all(np.array_equal(one, other) for one, other in zip(holdings, expected, strict=True))
+
+
+def test_a_mix_for_another_number_of_clients():
+    labels, vague = pool(1000, 1000)
+    with pytest.raises(DataError, match=r"partition shards:mix=3/1\+1/3 is for 2 clients, and clients is 5: make them agree"):
+        cut(Partition.parse("shards:mix=3/1+1/3"), labels, vague, 5, numpy_stream(0, "t"))
+
+
+def test_a_mix_that_does_not_fit_says_how_many_shards_there_are():
+    labels, vague = pool(10, 10)
+    with pytest.raises(
+        DataError, match="2 clients with 4 to 9 shards of 3 need 30 clean and 9 ambiguous examples; there are 10"
+    ):
+        cut(Partition.parse("shards:size=3,mix=3/1+7/2"), labels, vague, 2, numpy_stream(0, "t"))
+
+
+# Groups within shards ------------------------------------------------------------------------------------------------
+
+
+def tracks(per_label: int, length: int, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels, groups and which are ambiguous: tracks of `length` frames of one label, as many clean as ambiguous ones."""
+    groups = np.repeat(np.arange(2 * classes * per_label), length)
+    labels = groups // per_label % classes
+    return labels, groups, groups >= classes * per_label
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tracks_stay_whole_where_their_length_divides_a_shard(seed: int):
+    # 4 labels x 10 clean and 10 ambiguous tracks of 30 frames: 1,200 of each kind, for 2 clients with 19/1 and 1/19 shards of
+    # 60. A label's 300 frames are 5 shards, so no shard has two labels, and every shard has two whole tracks.
+    labels, groups, vague = tracks(per_label=10, length=30, classes=4)
+    order = np.random.default_rng(seed).permutation(len(labels))  # frames of a track need not come one after the other
+    labels, groups, vague = labels[order], groups[order], vague[order]
+    holdings = cut(Partition.parse("shards:60"), labels, vague, 2, numpy_stream(seed, "t"), groups)
+    assert [len(rows) for rows in holdings] == [1200, 1200]
+    assert set(groups[holdings[0]]).isdisjoint(groups[holdings[1]])
+    # 40 tracks each, of which a fifth is 8, exactly 240 frames.
+    parts = split_train_test(holdings, groups, numpy_stream(seed, "split"))
+    assert [(len(train), len(test)) for train, test in parts] == [(960, 240)] * 2
+    for train, test in parts:
+        assert set(groups[train]).isdisjoint(groups[test])
+
+
+def test_without_groups_the_same_tracks_are_torn_apart():
+    labels, groups, vague = tracks(per_label=10, length=30, classes=4)
+    holdings = cut(Partition.parse("shards:60"), labels, vague, 2, numpy_stream(0, "t"))
+    assert set(groups[holdings[0]]) & set(groups[holdings[1]])
+
+
+def test_tracks_beyond_what_the_shards_need_are_left_out_whole():
+    # 2 clients with 3/1 and 1/3 shards of 60 take 240 clean frames, 8 of the 40 clean tracks. They cannot all be of one
+    # label in every draw, as taking the first of the pool would have it.
+    labels, groups, vague = tracks(per_label=10, length=30, classes=4)
+    seen = set()
+    for seed in range(5):
+        holdings = cut(Partition.parse("shards:size=60,per-client=4"), labels, vague, 2, numpy_stream(seed, "t"), groups)
+        clean = np.concatenate([rows[~vague[rows]] for rows in holdings])
+        assert np.bincount(groups[clean])[np.unique(groups[clean])].tolist() == [30] * 8
+        seen |= set(labels[clean].tolist())
+    assert seen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_tracks_of_another_length_are_the_first_to_be_left_out(seed: int):
+    # As above, and four clean tracks of 20 frames besides, one of each label, in front of the others. 1,200 of the 1,280
+    # clean frames are needed, which the tracks of 30 give; with any of the others among them, shards would tear tracks.
+    labels, groups, vague = tracks(per_label=10, length=30, classes=4)
+    short = np.repeat(np.arange(4), 20)
+    labels, groups = np.concatenate([short, labels]), np.concatenate([1000 + short, groups])
+    vague = np.concatenate([np.zeros(80, dtype=np.bool_), vague])
+    one, other = cut(Partition.parse("shards:60"), labels, vague, 2, numpy_stream(seed, "t"), groups)
+    assert (len(one), len(other)) == (1200, 1200)
+    assert max(groups[np.concatenate([one, other])]) < 1000
+    assert set(groups[one]).isdisjoint(groups[other])
+
+
+@given(st.integers(0, 99), st.integers(1, 6))
+def test_groups_of_one_leave_the_draw_as_it_was(seed: int, clients: int):
+    labels, vague = pool(130, 150)
+    numbers = numpy_stream(seed, "numbers").permutation(280)
+    plain = cut(Partition("shards"), labels, vague, clients, numpy_stream(seed, "t"))
+    grouped = cut(Partition("shards"), labels, vague, clients, numpy_stream(seed, "t"), numbers)
+    assert all(np.array_equal(one, other) for one, other in zip(plain, grouped, strict=True))
 
 
 # Skew ----------------------------------------------------------------------------------------------------------------

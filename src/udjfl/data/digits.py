@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ import torch
 
 from udjfl.data.federation import Examples, Pools
 from udjfl.data.partition import Labels
+from udjfl.data.source import Request, Source
 from udjfl.data.split import stratified_sample
-from udjfl.errors import DataError, SettingsError
+from udjfl.errors import DataError
 from udjfl.seeds import numpy_stream
 
 STORED = "dirty_digits.npz"
@@ -27,16 +27,14 @@ TEST_SIZE = 300
 BRIGHTEST = 16  # scikit-learn's digits have whole-number pixels from 0 to 16
 
 
-def pools(seed: int, folder: Path | None = None) -> Pools:
+def pools(request: Request) -> Pools:
     """1,000 clean digits, the ambiguous ones with one of their ten labels each, and 300 other clean digits for testing.
 
     The 497 sources of the mixtures, being in nobody's data themselves, are the server's validation set.
     The seed decides which digits are held out for testing and which label each ambiguous image gets. Features are
     [1, 8, 8] images, standardised by the mean and standard deviation of all pixels of the sources.
     """
-    if folder is not None:
-        raise SettingsError("folder: dirty-digits comes with the package and reads no folder, leave it out")
-    stored = _stored()
+    seed, stored = request.seed, _stored()
     images, labels = _handwritten()
     sources = stored["sources"].astype(np.int64)
     mean, std = (images[sources] / BRIGHTEST).mean(), (images[sources] / BRIGHTEST).std()
@@ -77,3 +75,19 @@ def _handwritten() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
 
     digits = load_digits()
     return digits.images, digits.target
+
+
+def to_pixels(features: torch.Tensor) -> torch.Tensor:
+    """Brightness from 0 to 1, as in the files."""
+    images, _ = _handwritten()
+    sources = images[_stored()["sources"].astype(np.int64)] / BRIGHTEST
+    return (features * float(sources.std()) + float(sources.mean())).clamp(0, 1)
+
+
+SOURCE = Source(
+    name="dirty-digits",
+    line="8x8 handwritten digits and ambiguous ones made from them",
+    how_to_get="It comes with the package.",
+    pools=pools,
+    to_pixels=to_pixels,
+)

@@ -6,7 +6,7 @@ A `Federation` is checked once, when it is made; everything after it may rely on
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -91,7 +91,11 @@ class Pools:
     Examples with the same number in `clean_groups` or `ambiguous_groups` (copies of one image, frames of one track)
     stay on one side of the train/test split; the numbers mean the same in both arrays. `ambiguous` is None when the
     source has no such examples. `test` is None when the global test set is to be made of the clients' clean test parts.
-    `validation` is for the server's own use, where there are examples to spare.
+    `validation` is for the server's own use, where there are examples to spare. `owners` names, for each clean example, the
+    client that has it by nature, for the partition `natural`. `fitted(train, test)` makes a client's parts ready (missing
+    values filled, features scaled) with what its train part alone says. `whole_groups`: shards are to be made of whole groups
+    (a track's frames are all alike), not of examples drawn one by one. `title` is what to call the data, if not as the source;
+    `tabular` data may have equal rows.
     """
 
     clean: Examples
@@ -101,6 +105,11 @@ class Pools:
     clean_groups: IndexArray
     ambiguous_groups: IndexArray
     validation: Examples | None = None
+    owners: Sequence[str] | None = None
+    fitted: Callable[[Examples, Examples], tuple[Examples, Examples]] | None = None
+    whole_groups: bool = False
+    title: str | None = None
+    tabular: bool = False
 
 
 @dataclass(frozen=True, eq=False)

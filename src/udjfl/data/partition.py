@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import TypeAlias, TypeVar
@@ -33,10 +33,11 @@ HIGHEST_ALPHA = 1e12
 ALIASES = {"paper": "shards", "quantity-skew": "quantity"}
 # What may follow the name, as in "dirichlet:0.3" or "shards:size=60,per-client=10"; a bare number is the first one.
 OPTIONS: dict[str, dict[str, str]] = {
-    "shards": {"size": "shard_size", "per-client": "shards_per_client"},
+    "shards": {"size": "shard_size", "per-client": "shards_per_client", "mix": "mix"},
     "dirichlet": {"alpha": "alpha"},
     "quantity": {"alpha": "alpha"},
     "iid": {},
+    "natural": {},
 }
 
 
@@ -45,22 +46,27 @@ class Partition:
     """How to cut the data, and its numbers. Numbers left as None take the default of the kind, if it uses them.
 
     shards      the paper's federation: `shards_per_client` (20) label-sorted shards of `shard_size` examples (None: as
-                many as fit), from the cleanest client to the most ambiguous one
+                many as fit), from the cleanest client to the most ambiguous one; or, with `mix`, as many clean and ambiguous
+                shards for each client as it says: ((19, 1), (15, 5), ...)
     dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`), 0.5 unless given
     quantity    client sizes ~ Dirichlet(`alpha`), 1.0 unless given; labels as in the pool
     iid         equal sizes, labels as in the pool
+    natural     whoever has the data has them: for sources whose examples come from different places
     """
 
     kind: str
     alpha: float | None = None
     shard_size: int | None = None
     shards_per_client: int | None = None
+    mix: tuple[tuple[int, int], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIONS:
             raise SettingsError(f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}")
         used = set(OPTIONS[self.kind].values())
-        defaults = {"alpha": 1.0 if self.kind == "quantity" else 0.5, "shards_per_client": SHARDS_PER_CLIENT}
+        defaults: dict[str, float] = {"alpha": 1.0 if self.kind == "quantity" else 0.5}
+        if self.mix is None:
+            defaults["shards_per_client"] = SHARDS_PER_CLIENT
         for field, default in defaults.items():
             if field in used and getattr(self, field) is None:
                 object.__setattr__(self, field, default)
@@ -74,12 +80,19 @@ class Partition:
             number = getattr(self, name)
             if number is not None and not (isinstance(number, int) and number >= least):
                 mistakes.append(f"partition {name} is {number}: give a whole number of at least {least}")
+        if self.mix is not None and self.shards_per_client is not None:
+            mistakes.append("partition per-client and mix both say how many shards a client has: leave one out")
+        if self.mix is not None and not (self.mix and all(min(pair) >= 0 and sum(pair) >= 1 for pair in self.mix)):
+            mistakes.append(f"partition mix is {self.mix}: give each client clean and ambiguous shards, at least one in all")
         if mistakes:
             raise SettingsError(mistakes)
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """A partition from text: "shards", "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10"."""
+        """A partition from text: "shards", "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10".
+
+        "shards:mix=3/1+3/1" has two clients, each with three clean shards and an ambiguous one.
+        """
         found = re.fullmatch(r"([^:(]*)(?::(.*)|\((.*)\))?", text.strip().lower())
         if found is None:
             raise SettingsError(f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or 'dirichlet(0.3)'")
@@ -94,13 +107,15 @@ class Partition:
             alpha=_read(text, float, given.get("alpha")),
             shard_size=_read(text, int, given.get("shard_size")),
             shards_per_client=_read(text, int, given.get("shards_per_client")),
+            mix=_read_mix(text, given.get("mix")),
         )
 
     def __str__(self) -> str:
         if self.alpha is not None:
             return f"{self.kind}:{self.alpha!r}"
         per_client = None if self.shards_per_client == SHARDS_PER_CLIENT else self.shards_per_client
-        numbers = {"size": self.shard_size, "per-client": per_client}
+        mix = None if self.mix is None else "+".join(f"{clean}/{vague}" for clean, vague in self.mix)
+        numbers = {"size": self.shard_size, "per-client": per_client, "mix": mix}
         options = ",".join(f"{name}={number}" for name, number in numbers.items() if number is not None)
         return f"{self.kind}:{options}" if options else self.kind
 
@@ -130,13 +145,37 @@ def _read(text: str, number: Callable[[str], Number], value: str | None) -> Numb
         raise SettingsError(f"partition {text!r}: {value!r} is not {kind}; write for example 'dirichlet:0.3'") from None
 
 
+def _read_mix(text: str, value: str | None) -> tuple[tuple[int, int], ...] | None:
+    if value is None:
+        return None
+    found = [re.fullmatch(r"\s*(\d+)/(\d+)\s*", pair) for pair in value.split("+")]
+    if any(pair is None for pair in found):
+        raise SettingsError(
+            f"partition {text!r}: write mix as clean/ambiguous shards of each client, as in 'shards:mix=19/1+1/19'"
+        )
+    return tuple((int(pair[1]), int(pair[2])) for pair in found if pair)
+
+
 def cut(
-    partition: Partition, labels: Labels, ambiguous: Mask, clients: int, generator: np.random.Generator
+    partition: Partition,
+    labels: Labels,
+    ambiguous: Mask,
+    clients: int,
+    generator: np.random.Generator,
+    groups: IndexArray | None = None,
 ) -> list[IndexArray]:
-    """The positions that each client gets. `ambiguous` marks the ambiguous examples; only shards tell them apart."""
+    """The positions that each client gets. `ambiguous` marks the ambiguous examples; only shards tell them apart.
+
+    `groups` numbers examples that are to stay together, such as the frames of a track, as far as shards can.
+    """
     if partition.kind == "shards":
-        per_client = partition.shards_per_client or SHARDS_PER_CLIENT
-        return shards(labels, ambiguous, clients, generator, partition.shard_size, per_client)
+        mix = partition.mix
+        if mix is None:
+            per_client = partition.shards_per_client or SHARDS_PER_CLIENT
+            mix = tuple((clean, per_client - clean) for clean in clean_shards(clients, per_client))
+        elif len(mix) != clients:
+            raise DataError(f"partition {partition} is for {len(mix)} clients, and clients is {clients}: make them agree")
+        return shards(labels, ambiguous, mix, generator, partition.shard_size, groups)
     if partition.alpha is None:
         return iid(labels, clients, generator)
     by_alpha = dirichlet if partition.kind == "dirichlet" else quantity
@@ -162,36 +201,49 @@ def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> li
 def shards(
     labels: Labels,
     ambiguous: Mask,
-    clients: int,
+    mix: Sequence[tuple[int, int]],
     generator: np.random.Generator,
     shard_size: int | None = None,
-    shards_per_client: int = SHARDS_PER_CLIENT,
+    groups: IndexArray | None = None,
 ) -> list[IndexArray]:
     """The paper's federation: clean and ambiguous data apart, sorted by label, cut into shards, dealt at random.
 
-    See `clean_shards` for who gets how many of each. Data beyond what the shards need are left out at random, before
-    the sorting, so that the shards still cover all labels. `shard_size=None` takes the largest that fits.
+    `mix` has the number of clean and of ambiguous shards of each client (`clean_shards` has the paper's). Data beyond what
+    the shards need are left out at random, before the sorting, so that the shards still cover all labels; of one label, those
+    of a group stay together. `shard_size=None` takes the largest that fits.
     """
-    clean_counts = clean_shards(clients, shards_per_client)
-    counts = [clean_counts, [shards_per_client - clean for clean in clean_counts]]
+    counts = [[clean for clean, _ in mix], [vague for _, vague in mix]]
     pools = [np.flatnonzero(~ambiguous), np.flatnonzero(ambiguous)]
-    fits = min(len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True))
+    fits = min(len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True) if sum(count))
     size = max(fits, 1) if shard_size is None else shard_size
     if size > fits:
         needed = [size * sum(count) for count in counts]
         smaller = f"a shard size of at most {fits}, " if fits else ""
         raise DataError(
-            f"{clients} clients with {shards_per_client} shards of {size} need {needed[0]} clean and {needed[1]} "
+            f"{len(mix)} clients with {_how_many(mix)} shards of {size} need {needed[0]} clean and {needed[1]} "
             f"ambiguous examples; there are {len(pools[0])} and {len(pools[1])}. "
             f"Use {smaller}fewer clients, or another partition (iid, dirichlet, quantity)"
         )
     hands = []
     for pool, count in zip(pools, counts, strict=True):
-        chosen = generator.permutation(pool)[: size * sum(count)]
+        shuffled = generator.permutation(pool)
+        chosen = (shuffled if groups is None else _gathered(shuffled, groups))[: size * sum(count)]
         in_label_order = chosen[np.argsort(labels[chosen], kind="stable")]
         dealt = generator.permutation(in_label_order.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
     return [np.concatenate([clean.ravel(), vague.ravel()]) for clean, vague in zip(*hands, strict=True)]
+
+
+def _how_many(mix: Sequence[tuple[int, int]]) -> str:
+    numbers = sorted({sum(pair) for pair in mix})
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _gathered(rows: IndexArray, groups: IndexArray) -> IndexArray:
+    """The same rows, each group's together. Groups of the usual size come first: shards of whole ones are then alike."""
+    _, first, group_of, sizes = np.unique(groups[rows], return_index=True, return_inverse=True, return_counts=True)
+    unusual = sizes != np.bincount(sizes).argmax() if len(sizes) else sizes
+    return rows[np.lexsort((first[group_of], unusual[group_of]))]
 
 
 def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IndexArray]:

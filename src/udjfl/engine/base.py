@@ -21,6 +21,7 @@ from udjfl.models import buffers_from_vector, from_vector
 from udjfl.seeds import torch_stream
 
 LossAt = Literal["received", "running", "final"]
+Optimiser = Literal["sgd", "adam"]
 # With more examples at a time, what a convolution makes of them falls out of a core's cache.
 EVALUATION_BATCH, GPU_EVALUATION_BATCH = 128, 8192
 
@@ -32,12 +33,14 @@ Objective = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 @dataclass(frozen=True)
 class LocalWork:
-    """How a client trains: SGD with momentum that starts afresh, over its own examples in a random order.
+    """How a client trains: an optimiser that starts afresh, over its own examples in a random order.
 
+    momentum     of SGD; Adam has none to choose
     objective    what is minimised on a batch, in place of its mean loss
     multipliers  [N] for the objective, a number for each client asked
     pull         [D] mixed into every gradient, by pull_share
     first_step   also return where the first optimiser step led
+    optimiser    SGD with momentum, as methods ask for; or Adam as torch has it by default, for clients that train alone
     """
 
     lr: float
@@ -50,6 +53,7 @@ class LocalWork:
     pull: Tensor | None = None
     pull_share: float = 0.0
     first_step: bool = False
+    optimiser: Optimiser = "sgd"
 
 
 @dataclass(frozen=True)

@@ -231,11 +231,15 @@ class Update:
             velocity = self.products[place, rows] = self.velocities[place].view(-1, rows, right.shape[2])
         velocity.baddbmm_(left, right, beta=0 if self.at_start else self.momentum, alpha=1 - self.share)
 
+    def mix(self, pull: Sequence[Tensor]) -> None:
+        """Add the pull's share."""
+        for velocity, own in zip(self.velocities, pull, strict=True):
+            velocity.add_(own, alpha=self.share)
+
     def apply(self) -> None:
         """One step."""
         if self.pull is not None:
-            for velocity, pull in zip(self.velocities, self.pull, strict=True):
-                velocity.add_(pull, alpha=self.share)
+            self.mix(self.pull)
         before = self.start if self.at_start else self.moving
         if len(set(self.lrs)) > 1:
             for old, velocity, new in zip(before, self.velocities, self.moving, strict=True):

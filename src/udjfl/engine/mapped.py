@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from udjfl.data.federation import Client, Examples
+from udjfl.engine.adam import Moments
 from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order, own_randomness
 from udjfl.engine.recurrent import written_out
 from udjfl.errors import DataError
@@ -64,18 +65,25 @@ def why_not(module: nn.Module, x: Tensor) -> str | None:
 
 @dataclass(frozen=True)
 class _Models:
-    """The models of K clients while they train: every tensor has the clients as its first axis. Pulls are one for all."""
+    """The models of K clients while they train: every tensor has the clients as its first axis. Pulls are one for all.
+
+    Velocities are what SGD remembers, and there are none if `moments` are there, which are Adam's.
+    """
 
     parameters: Named
     velocities: Named
     buffers: Named
     pulls: Named | None
+    moments: Moments | None
 
     def move(self, who: slice, gradients: Named, work: LocalWork) -> None:
-        """One step of SGD with momentum of some clients."""
+        """One step of some clients."""
         values = list(gradients.values())
         if self.pulls is not None:
             values = [g.mul(1 - work.pull_share).add_(self.pulls[name], alpha=work.pull_share) for name, g in gradients.items()]
+        if self.moments is not None:
+            self.moments.move(who, self.parameters, dict(zip(gradients, values, strict=True)), work.lr)
+            return
         velocities = [self.velocities[name][who] for name in gradients]
         torch._foreach_mul_(velocities, work.momentum)
         torch._foreach_add_(velocities, values)
@@ -124,11 +132,13 @@ class MappedEngine(Engine):
         """Models as clients receive them: [K, D] their numbers, and the buffers, which are one vector for all."""
         like = _trainable(self.network)
         parameters = _tensors(vectors, like)
+        with_adam = work.optimiser == "adam"
         return _Models(
             parameters,
-            {name: torch.zeros_like(p) for name, p in parameters.items()},
+            {} if with_adam else {name: torch.zeros_like(p) for name, p in parameters.items()},
             _tensors(buffers.expand(len(vectors), -1), dict(self.network.named_buffers())),
             None if work.pull is None or not work.pull_share else _tensors(work.pull.to(self.device)[None], like),
+            Moments.of(parameters) if with_adam else None,
         )
 
     def _descend(
@@ -177,10 +187,11 @@ class MappedEngine(Engine):
         return orders.to(self.device)
 
     def _chunk_size(self, largest: int, work: LocalWork) -> int:
-        """How many clients train at a time: each has parameters, velocities, gradients, a batch, and what lies between."""
+        """How many clients train at a time: each has parameters, the optimiser's, gradients, a batch, and what lies between."""
         numbers = sum(p.nbytes for p in _trainable(self.network).values())
         an_example = self.examples.x[0].nbytes + 2 * self._bytes_an_example
-        each = 4 * numbers + min(work.batch_size, largest) * an_example + 8 * work.epochs * largest
+        kept = 4 if work.optimiser == "sgd" else 6
+        each = kept * numbers + min(work.batch_size, largest) * an_example + 8 * work.epochs * largest
         return max(1, CHUNK_BYTES // each)
 
     @functools.cached_property

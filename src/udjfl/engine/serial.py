@@ -111,9 +111,9 @@ class SerialEngine(CrewEngine):
     def _descend(
         self, network: nn.Module, row: int, work: LocalWork, address: tuple[int, str, int]
     ) -> tuple[Tensor, Tensor | None]:
-        """SGD on one client: the mean of the batches' losses, and where the first step led, if that is wanted."""
+        """Train one client: the mean of the batches' losses, and where the first step led, if that is wanted."""
         data = self.train_data[row]
-        optimiser = torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
+        optimiser = _optimiser(network, work)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         taken = 0
         first = None
@@ -190,6 +190,12 @@ class SerialEngine(CrewEngine):
 def _load(network: nn.Module, vector: Tensor, buffers: Tensor) -> None:
     from_vector(network, vector)
     buffers_from_vector(network, buffers)
+
+
+def _optimiser(network: nn.Module, work: LocalWork) -> torch.optim.Optimizer:
+    if work.optimiser == "adam":
+        return torch.optim.Adam(trainable(network), lr=work.lr)
+    return torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
 
 
 def _gradient(network: nn.Module, x: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client
+from udjfl.engine.adam import AdamUpdate
 from udjfl.engine.base import CrewEngine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
 from udjfl.engine.dense import Stack, Update, layers_of, log_softmax_at
 from udjfl.engine.workers import Tables
@@ -259,7 +260,8 @@ class StackedEngine(CrewEngine):
         numbers = sum(shape.numel() for shape in self.shapes)
         features = self.x.shape[1]
         batch = min(work.batch_size, max(sizes))
-        bytes_each = 4 * (3 * settings * numbers + batch * (features + 4 * settings * self._widest()))
+        kept = 3 if work.optimiser == "sgd" else 5
+        bytes_each = 4 * (kept * settings * numbers + batch * (features + 4 * settings * self._widest()))
         room = CHUNK_BYTES if self.device.type == "cpu" else GPU_CHUNK_BYTES
         fits = max(1, room // bytes_each)
         if self.device.type != "cpu":
@@ -276,7 +278,7 @@ class StackedEngine(CrewEngine):
         return max(shape[0] for shape in self.shapes)
 
     def _descend(self, start: Tensor, grid: _Grid, chunk: list[int]) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
-        """SGD with momentum on a chunk of clients: the models it led to, those the first step led to, and losses [S, K]."""
+        """Train a chunk of clients: the models it led to, those the first step led to, and losses [S, K]."""
         work, settings, rows = grid.works[0], len(grid.works), [grid.rows[place] for place in chunk]
         batches = self._batches(rows, work, grid.address, settings)
         pull = None if work.pull is None else self._split(work.pull.to(start)[None, None])
@@ -284,7 +286,10 @@ class StackedEngine(CrewEngine):
         goals = all_goals if any(all_goals) else None
         wants_losses = any(own.loss_at == "running" for own in grid.works)
         beginning = self._split(start)
-        update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
+        if work.optimiser == "adam":
+            update: Update = AdamUpdate(beginning, len(rows), work.lr, pull, work.pull_share)
+        else:
+            update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
         stack, first = Stack(self.layers, beginning, len(rows)), None
         seen: list[Tensor] = []
         x: Tensor | None = None
@@ -370,7 +375,7 @@ def _sums(log_p: list[Tensor], batches: list[Batch], models: int) -> Tensor:
 
 
 def _kind(job: Job, place: int) -> object:
-    """What jobs must have in common to share their passes over the data; a job with a pull goes alone."""
+    """What jobs must have in common to share their passes over the data; a job with a pull, or with Adam, goes alone."""
     work = job.work
-    alone = place if work.pull is not None else None
+    alone = place if work.pull is not None or work.optimiser != "sgd" else None
     return (tuple(job.rows), job.address, job.vector.shape, work.batch_size, work.epochs, work.momentum, alone)

@@ -1,0 +1,141 @@
+"""What each choice of the authors' code does, one at a time: the measurements behind experiments/DEVIATIONS.md.
+
+    cd experiments
+    python measure_deviations.py dirty-digits --seeds 20 --rounds 100 --csv results/deviations-dirty-digits.csv
+    python measure_deviations.py dirty-mnist --seeds 5 --rounds 100 --csv results/deviations-dirty-mnist.csv
+    python measure_deviations.py table --csv results/deviations-dirty-digits.csv
+
+FedAvg and the four theories are trained as profile `paper` has it, and again with one thing changed. A line of the CSV is the
+mean change of a metric over seeds, its 95% interval, and p of the paired t-test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import udjfl
+from udjfl.comparison import Comparison
+from udjfl.config import CompareSettings, ReproduceSettings
+from udjfl.metrics import METRICS
+from udjfl.reproduction.profiles import PROFILES, training_settings
+from udjfl.reproduction.running import SHARD_SIZE
+from udjfl.significance import paired
+
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
+SHOWN = ("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain", "std", "psi", "pearson_r")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that the authors' code, or the paper's letter, does in another way than profile `paper`."""
+
+    name: str
+    training: dict[str, Any] = field(default_factory=dict)
+    step: str = "safe"
+    beta: float | None = None  # of desert
+    data: str = ""
+    pasted: bool = False
+    only: str | None = None  # the data it can be measured on
+
+
+CHANGES = (
+    Change("momentum 0.9", training={"momentum": 0.9}),
+    Change("loss while training", training={"loss_at": "running"}),
+    Change("Adam alone", training={"uncertainty_optimiser": "adam", "uncertainty_lr": 0.001}),
+    Change("step as printed", step="paper"),
+    Change("step of the code", step="authors"),
+    Change("calibrated step", step="calibrated"),
+    Change("calibrated step, momentum 0.9", training={"momentum": 0.9}, step="calibrated"),
+    Change("one beta of 1 for desert", beta=1.0),
+    Change("split by pairs", data=":split=pairs", only="dirty-mnist"),
+    Change("uncertainties pasted in", pasted=True, only="dirty-mnist"),
+)
+
+
+def methods(step: str, beta: float | None) -> list[udjfl.Method]:
+    """FedAvg and the four theories; at exponent 1 the authors' step divides by zero, and every other is the plain average."""
+    made: list[udjfl.Method] = [udjfl.FedAvg()]
+    for theory in THEORIES:
+        plain = step == "authors" and theory in ("egalitarian", "utilitarian")
+        own = {"beta": beta} if theory == "desert" and beta is not None else {}
+        made.append(udjfl.method(theory, step="safe" if plain else step, **own))
+    return made
+
+
+def trained(settings: ReproduceSettings, change: Change) -> Comparison:
+    name = settings.data
+    about = {"data": name + change.data, "partition": f"shards:size={SHARD_SIZE[name]}"}
+    shared = {"seeds": settings.seeds, "jobs": settings.jobs}
+    training = training_settings(settings, **change.training).model_dump()
+    pasted = PROFILES["authors"].uncertainties[name] if change.pasted else None
+    given = None if pasted is None else {f"client-{number}": value for number, value in enumerate(pasted, start=1)}
+    print(f"{change.name} ...", file=sys.stderr, flush=True)
+    return udjfl.compare(
+        CompareSettings(**about, **shared, **training), methods=methods(change.step, change.beta), uncertainty=given
+    )
+
+
+def write(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
+    titles = ["fedavg", *THEORIES]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["change", "method", "metric", "before", "after", "difference", "low", "high", "p", "seeds", "failed"])
+        for name, comparison in changed.items():
+            for title, before, after in zip(titles, base.rows, comparison.rows, strict=True):
+                for metric in METRICS:
+                    old, new = before.metrics[metric.key], after.metrics[metric.key]
+                    test = paired(new.values, old.values)
+                    numbers = [old.mean, new.mean, test.difference, *(test.ci95 or (None, None)), test.p]
+                    shown = ["" if number is None else f"{number:.6g}" for number in numbers]
+                    out.writerow([name, title, metric.key, *shown, test.n, len(after.failed)])
+
+
+def markdown(path: Path) -> str:
+    """The CSV as a Markdown table: mean changes, bold where p < 0.05."""
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = {(row["change"], row["method"], row["metric"]): row for row in rows}
+    titles = {metric.key: metric.title for metric in METRICS}
+    lines = ["| change | method | " + " | ".join(titles[key] for key in SHOWN) + " |", "|---|---" + "|--:" * len(SHOWN) + "|"]
+    for change, method in dict.fromkeys((row["change"], row["method"]) for row in rows):
+        cells = [_cell(found[change, method, key]) for key in SHOWN]
+        if any(cell not in ("0", "–") for cell in cells):
+            lines.append(f"| {change} | {method} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: dict[str, str]) -> str:
+    if not row["difference"]:
+        return "–"
+    change = float(row["difference"])
+    if change == 0:
+        return "0"
+    shown = f"{change:+.2f}"
+    return f"**{shown}**" if row["p"] and float(row["p"]) < 0.05 else shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", choices=["dirty-digits", "dirty-mnist", "table"])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--epochs", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=1, help="processes; each takes whole seeds")
+    parser.add_argument("--csv", type=Path, required=True)
+    given = parser.parse_args()
+    if given.data == "table":
+        print(markdown(given.csv), end="")
+        return
+    settings = ReproduceSettings(data=given.data, seeds=given.seeds, rounds=given.rounds, epochs=given.epochs, jobs=given.jobs)
+    base = trained(settings, Change("profile paper"))
+    wanted = [change for change in CHANGES if change.only in (None, given.data)]
+    write(given.csv, base, {change.name: trained(settings, change) for change in wanted})
+
+
+if __name__ == "__main__":
+    main()
