@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test check format docs digits bench bench-quick clean
+.PHONY: demo test test-flower flower-demo check format docs digits bench bench-quick clean
 
 demo: $(VENV)/.core
 	$(BIN)/udjfl compare --data dirty-digits --seeds 5
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not processes"
+
+test-flower: $(VENV)/.flower
+	$(BIN)/python -m pytest tests/flower
+
+flower-demo: $(VENV)/.flower
+	$(BIN)/python scripts/flower_demo.py
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,6 +51,10 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.core
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.flower: $(VENV)/.dev
+	$(PIP) --editable '.[dev,flower]'
 	@touch $@
 
 clean:

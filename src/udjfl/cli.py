@@ -22,6 +22,7 @@ COMMANDS = {
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
     "resume": "Go on with a run that was stopped.",
+    "report": "Show finished runs again.",
     "methods": "List the methods there are.",
     "data": "List data sources, look at one, get its files ready.",
     "reproduce": "Make the paper's tables again, beside its own numbers.",

@@ -81,6 +81,24 @@ def resume_command(
         _run(checked(RunSettings, {**kept, "params": about["params"]}), folder, resume=True, as_json=json)
 
 
+@app.command("report")
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs, or folders that have some below them.")],
+    json: AsJson = False,
+) -> None:
+    """Show finished runs again: one by itself; several side by side, if FedAvg is among them. Also runs on Flower."""
+    from udjfl.report.kept import compared_runs, runs_below
+    from udjfl.report.terminal import comparison_view, result_view
+    from udjfl.result import summary
+
+    runs = runs_below(folders)
+    if len(runs) == 1:
+        show(result_view(runs[0]), summary(runs[0]), json)
+    else:
+        comparison = compared_runs(runs)
+        show(comparison_view(comparison), comparison.as_dict(), json)
+
+
 @app.command("methods")
 def methods_command(
     name: Annotated[str | None, typer.Argument(help="Show one method with its parameters.")] = None, json: AsJson = False

@@ -19,7 +19,7 @@ from udjfl.methods import ALIASES, METHODS, FedAvg, Method, fixed_parameters, pa
 from udjfl.metrics import METRICS
 from udjfl.oneseed import GivenFederation, SeedTask, check_methods, federation_of
 from udjfl.ranking import THEORY_METRIC, metric_of, ranked
-from udjfl.result import Result
+from udjfl.result import Outcome, Result
 from udjfl.significance import Paired, Summary, paired, summarise
 from udjfl.simulation import given_uncertainties
 from udjfl.spreading import in_processes, why_not_apart
@@ -188,7 +188,7 @@ def compare(
     ]
     by_seed = dict(zip(settings.seeds, _done(tasks, jobs, _told(progress, chosen)), strict=True))
     results = [{seed: by_seed[seed][place] for seed in settings.seeds} for place in range(len(chosen))]
-    rows = tuple(_summarised(m, of_method, _succeeded(results[0])) for m, of_method in zip(chosen, results, strict=True))
+    rows = tuple(summarised(m, of_method, _succeeded(results[0])) for m, of_method in zip(chosen, results, strict=True))
     comparison = Comparison(first.name, tuple(settings.seeds), settings, rows, own_data=federation is not None)
     if root:
         RunFolder(root).write_json("comparison.json", comparison.as_dict())
@@ -248,10 +248,11 @@ def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _summarised(method: Method, by_seed: Mapping[int, Result | str], references: Mapping[int, Result]) -> MethodSummary:
-    results = _succeeded(by_seed)
+def summarised(method: Method, by_seed: Mapping[int, Outcome | str], references: Mapping[int, Outcome]) -> MethodSummary:
+    """One method over seeds, beside the reference on the same seeds. A text in place of an outcome says what went wrong."""
+    results = {seed: result for seed, result in by_seed.items() if not isinstance(result, str)}
 
-    def values(of: Mapping[int, Result], key: str) -> list[float | None]:
+    def values(of: Mapping[int, Outcome], key: str) -> list[float | None]:
         # The reference has no psi of its own, as psi is measured from it: zero by definition, if there are two clients.
         default = 0.0 if key == "psi" and len(ids) > 1 else None
         return [of[seed].metrics.get(key, default) if seed in of else None for seed in by_seed]

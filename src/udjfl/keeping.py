@@ -1,12 +1,13 @@
-"""What a run keeps in its folder, and finds there when it is resumed: what was chosen, and the clients' uncertainties."""
+"""What a run keeps in its folder, and finds there when it is resumed: what was chosen, the clients' uncertainties, the end."""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from udjfl.config import TrainingSettings
 from udjfl.data import Federation
 from udjfl.engine import Engine
 from udjfl.errors import DataError, SettingsError, StorageError
-from udjfl.history import RunFolder
+from udjfl.files import write_whole
+from udjfl.history import History, RunFolder, packed
 from udjfl.methods import Method
-from udjfl.models import ModelChoice
+from udjfl.models import ModelChoice, buffers_from_vector, from_vector
 from udjfl.playing import Progress
+from udjfl.result import Result, final_metrics, summary
+from udjfl.rounds import Evaluated, Server
 from udjfl.uncertainty import Uncertainty, measure
 
 logger = logging.getLogger("udjfl")
@@ -121,3 +125,48 @@ def versions() -> dict[str, str]:
     """What made the numbers."""
     packages = {name: version(name) for name in ("udjfl", "torch", "numpy", "scipy", "scikit-learn")}
     return {"python": platform.python_version(), **packages}
+
+
+def finished(
+    method: Method,
+    seed: int,
+    module: nn.Module,
+    server: Server,
+    evaluated: Evaluated,
+    ids: Sequence[str],
+    uncertainty: Uncertainty,
+    history: History,
+    folder: RunFolder | None,
+    notes: list[str],
+    before: Mapping[str, float] | None = None,
+    why_no_global: str | None = None,
+) -> Result:
+    """The result of a run whose last round is over, written into its folder. `before` are the reference's accuracies.
+
+    `module` lends its shape, and is the result's model. A client that could not be evaluated counts in no metric.
+    `why_no_global` says why there is no global accuracy, if not for want of a model for everybody.
+    """
+    served = method.served(server.state, server.vector)
+    if method.n_models == 1:
+        from_vector(module, server.vector)
+        buffers_from_vector(module, server.buffers)
+    pairs = zip(ids, evaluated.accuracies[:-1], strict=True)
+    accuracy = {name: value for name, value in pairs if value is not None}
+    known = {name: uncertainty.values.get(name, math.nan) for name in ids}
+    values, why = final_metrics(
+        evaluated.accuracies[-1], list(accuracy.values()), [known[name] for name in accuracy],
+        [before[name] for name in accuracy] if before else None,
+    )  # fmt: skip
+    if why_no_global and "global_accuracy" in why:
+        why = {**why, "global_accuracy": why_no_global}
+    result = Result(
+        method, seed, module, values, why, evaluated.accuracies[-1], accuracy, known, uncertainty.epistemic, history, folder,
+        notes, served,
+    )  # fmt: skip
+    if folder and not (folder.finished and before is None):  # a finished run may hold a psi that we cannot make again
+        if method.global_model:
+            write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
+        if served is not None:
+            write_whole(folder.served_path, packed({"models": served.models, "shares": served.shares}, {"round": server.round}))
+        folder.write_json("result.json", summary(result))
+    return result

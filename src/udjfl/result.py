@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -26,7 +27,7 @@ class Result:
     metrics           the names of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None where undefined, with the
                       reason in `undefined`; `psi` only where a reference was given
     client_accuracy   percent, on each client's own test data
-    uncertainty       each client's uncertainty, as the method saw it
+    uncertainty       each client's uncertainty, as the method saw it; NaN where it was not told
     epistemic         each client's epistemic uncertainty, where an ensemble measured it
     history           every record of every round
     notes             what a reader has to know about the method on this federation
@@ -49,17 +50,38 @@ class Result:
 
     def model_for(self, client: str) -> nn.Module:
         """The model that a client uses in the end. For most methods everybody's is `model`."""
-        if client not in self.client_accuracy:
-            raise SettingsError(f"client: there is no {client!r}.{did_you_mean(str(client), self.client_accuracy)}")
+        if client not in self.uncertainty:
+            raise SettingsError(f"client: there is no {client!r}.{did_you_mean(str(client), self.uncertainty)}")
         if self.served is None:
             return self.model
-        shares = self.served.shares[list(self.client_accuracy).index(client)]
+        shares = self.served.shares[list(self.uncertainty).index(client)]
         members = []
         for vector, share in zip(self.served.models, shares.tolist(), strict=True):
             if share > 0:
                 members.append(copy.deepcopy(self.model))
                 from_vector(members[-1], vector)
         return members[0] if len(members) == 1 else Mixture(members, shares[shares > 0])
+
+
+class Outcome(Protocol):
+    """What tables show of a finished run: a `Result`, or what its folder says of it."""
+
+    @property
+    def method(self) -> Method: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def metrics(self) -> Mapping[str, float | None]: ...
+    @property
+    def undefined(self) -> Mapping[str, str]: ...
+    @property
+    def client_accuracy(self) -> Mapping[str, float]: ...
+    @property
+    def uncertainty(self) -> Mapping[str, float]: ...
+    @property
+    def epistemic(self) -> Mapping[str, float] | None: ...
+    @property
+    def notes(self) -> Sequence[str]: ...
 
 
 def final_metrics(
@@ -87,7 +109,7 @@ def _why(key: str, global_accuracy: float | None, ranked: Any) -> str:
     return (metrics.undefined_reason(key, global_accuracy, *ranked) if ranked else None) or "No client has an uncertainty."
 
 
-def summary(result: Result) -> dict[str, Any]:
+def summary(result: Outcome) -> dict[str, Any]:
     """A result as plain values, for files and for `--json`."""
     return {
         "method": result.method.name,

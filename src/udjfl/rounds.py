@@ -1,19 +1,25 @@
-"""One round of one method, in two halves: what to ask clients, and what to make of their answers. And evaluation."""
+"""The rounds of one method: where it begins, what to ask clients, what to make of their answers. And evaluation.
+
+`Steps` is what holds wherever the clients are; `Loop` plays rounds with clients in this process.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from udjfl.asking import Asking, Question
-from udjfl.engine import Job, LocalResult, Pooled
-from udjfl.errors import DivergedError, SettingsError
+from udjfl.asking import Answers, Asking, Question, Roster
+from udjfl.config import TrainingSettings
+from udjfl.engine import Job, LocalResult, Pooled, check_device
+from udjfl.errors import DivergedError, NotDefinedError, SettingsError
 from udjfl.history import Record
-from udjfl.methods import Reports, Served, State
+from udjfl.methods import Method, Reports, Served, Setup, State
+from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
+from udjfl.seeds import torch_stream
 
 logger = logging.getLogger("udjfl")
 
@@ -35,6 +41,55 @@ class Server:
     def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> Server:
         state = {name.removeprefix("state."): t for name, t in tensors.items() if name.startswith("state.")}
         return Server(round, tensors["vector"], tensors["buffers"], state)
+
+
+Beginning = tuple[nn.Module, Server, list[str]]
+
+
+def beginning(
+    roster: Roster, method: Method, settings: TrainingSettings, seed: int, model: ModelChoice | None, plain: nn.Module
+) -> Beginning:
+    """The network that this method trains, the server before round 1, and what the method has to say about it all."""
+    module = adapted(method, plain, seed)
+    starts = [to_vector(module)]
+    for number in range(1, method.n_models):
+        another = fitting_model(roster, settings, seed, model, f"model {number}")
+        starts.append(to_vector(method.adapt(another, torch_stream(seed, "adapt", method.name, number))))
+    setup = Setup(
+        ids=roster.ids,
+        sizes=torch.tensor(roster.sizes, dtype=torch.float64),
+        model=torch.cat(starts),
+        layers=tuple(p.numel() for p in trainable(module)),
+        participation=settings.participation,
+        drop_out=settings.drop_out,
+        has_groups=roster.has_groups,
+        has_validation=roster.has_validation,
+    )
+    server = Server(0, setup.model, buffers_to_vector(module), method.init(setup))
+    if len(server.buffers) and method.served(server.state, server.vector) is not None:
+        raise NotDefinedError(
+            f"model: has buffers (such as batch norm's), and {method.title} trains several models, which cannot share them; "
+            "use a model without"
+        )
+    return module, server, method.notes(setup)
+
+
+def adapted(method: Method, plain: nn.Module, seed: int) -> nn.Module:
+    """The network that a method trains in place of this one."""
+    return method.adapt(plain, torch_stream(seed, "adapt", method.name))
+
+
+def fitting_model(
+    roster: Roster, settings: TrainingSettings, seed: int, model: ModelChoice | None = None, purpose: str = "model"
+) -> nn.Module:
+    """The initial model of a run, known to fit the data and the device; another one for another purpose."""
+    check_device(settings.device)
+    module = build(
+        model or settings.model, roster.input_shape, roster.n_classes, seed,
+        hidden=settings.hidden, weight_norm=settings.weight_norm, purpose=purpose,
+    )  # fmt: skip
+    check_fit(module, roster.sample, roster.n_classes)
+    return module
 
 
 @dataclass(frozen=True)
@@ -60,43 +115,23 @@ class Evaluated:
     accuracies: Sequence[float | None]
 
 
-class Loop:
-    """The rounds of one method. Holds what stays the same from round to round."""
+class Steps:
+    """What a server does with a round's answers, and what it writes down."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
-        self.method, self.settings, self.seed = asking.method, asking.settings, asking.seed
-        self.federation, self.engine, self.uncertainty = asking.federation, asking.engine, asking.uncertainty
-        federation, engine = self.federation, self.engine
-        self.client_tests = [client.test.on(engine.device) for client in federation.clients]
-        self.global_test = Pooled([federation.test.on(engine.device)])
-        self.tests = Pooled([*self.client_tests, federation.test.on(engine.device)])
+    def __init__(self, method: Method, settings: TrainingSettings) -> None:
+        self.method, self.settings = method, settings
         self.floor_said = False
 
-    def begin(self, server: Server) -> Opened:
-        """The first half of a round: who is asked, and what."""
-        t = server.round + 1
-        asked, answering = self.asking.participants(t, server.state)
-        answers = set(answering)
-        records = [Record(t, self.federation.ids[row], "absent", 1.0) for row in asked if row not in answers]
-        if not answering:
-            return Opened(records, None)
-        return Opened(records, self.asking.question(t, server.vector, server.buffers, server.state, answering))
-
-    def finish(self, server: Server, opened: Opened, results: Sequence[LocalResult]) -> tuple[Server, list[Record]]:
-        """The second half: collect, aggregate, step. Returns the next server and what to record."""
-        t, records = server.round + 1, opened.records
-        vector, buffers, state = server.vector, server.buffers, server.state
-        if opened.question is not None:
-            answers = self.asking.answers(opened.question, results)
-            buffers, state = answers.buffers, answers.state
-            records += [Record(t, client, "excluded", reason) for client, reason in answers.excluded.items()]
-            if answers.reports is not None:
-                state, step, diagnostics = self.method.aggregate(state, answers.reports)
-                self._check_step(step, vector, t)
-                vector = vector - step.to(vector)
-                records += self._records(t, answers.reports, step, diagnostics)
-        return Server(t, vector, buffers, state), records
+    def stepped(self, server: Server, answers: Answers) -> tuple[Server, list[Record]]:
+        """Aggregate and step. Returns the next server and what to record."""
+        t, vector, state = server.round + 1, server.vector, answers.state
+        records = [Record(t, client, "excluded", reason) for client, reason in answers.excluded.items()]
+        if answers.reports is not None:
+            state, step, diagnostics = self.method.aggregate(state, answers.reports)
+            self._check_step(step, vector, t)
+            vector = vector - step.to(vector)
+            records += self._records(t, answers.reports, step, diagnostics)
+        return Server(t, vector, answers.buffers, state), records
 
     def is_evaluated(self, t: int) -> bool:
         """Whether the model is evaluated after this round."""
@@ -114,7 +149,8 @@ class Loop:
             )
 
     def _records(self, t: int, reports: Reports, step: Tensor, diagnostics: Mapping[str, Tensor]) -> list[Record]:
-        records = [Record(t, c, "train_loss", v) for c, v in zip(reports.ids, reports.losses.tolist(), strict=True)]
+        losses = zip(reports.ids, reports.losses.tolist(), strict=True)
+        records = [Record(t, c, "train_loss", v) for c, v in losses if v == v]  # NaN: clients were not asked for it
         for name, values in diagnostics.items():
             if name == "floored":
                 self._say_floored([c for c, v in zip(reports.ids, values.tolist(), strict=True) if v])
@@ -133,13 +169,48 @@ class Loop:
                 "so that one client does not get everything.", self.method.label, ", ".join(clients),
             )  # fmt: skip
 
+
+def evaluation_records(t: int, ids: Sequence[str], evaluated: Evaluated) -> list[Record]:
+    """What to record of an evaluation of these clients and, last, of everybody."""
+    who = [*ids, None]
+    return [
+        Record(t, client, metric, _plain(value))
+        for metric, values in (("test_accuracy", evaluated.accuracies), ("test_loss", evaluated.losses))
+        for client, value in zip(who, values, strict=True)
+    ]
+
+
+class Loop(Steps):
+    """The rounds of one method with clients that are here. Holds what stays the same from round to round."""
+
+    def __init__(self, asking: Asking) -> None:
+        super().__init__(asking.method, asking.settings)
+        self.asking, self.seed = asking, asking.seed
+        self.federation, self.engine, self.uncertainty = asking.federation, asking.engine, asking.uncertainty
+        federation, engine = self.federation, self.engine
+        self.client_tests = [client.test.on(engine.device) for client in federation.clients]
+        self.global_test = Pooled([federation.test.on(engine.device)])
+        self.tests = Pooled([*self.client_tests, federation.test.on(engine.device)])
+
+    def begin(self, server: Server) -> Opened:
+        """The first half of a round: who is asked, and what."""
+        t = server.round + 1
+        asked, answering = self.asking.participants(t, server.state)
+        answers = set(answering)
+        records = [Record(t, self.federation.ids[row], "absent", 1.0) for row in asked if row not in answers]
+        if not answering:
+            return Opened(records, None)
+        return Opened(records, self.asking.question(t, server.vector, server.buffers, server.state, answering))
+
+    def finish(self, server: Server, opened: Opened, results: Sequence[LocalResult]) -> tuple[Server, list[Record]]:
+        """The second half: collect, aggregate, step. Returns the next server and what to record."""
+        if opened.question is None:
+            return replace(server, round=server.round + 1), opened.records
+        after, records = self.stepped(server, self.asking.answers(opened.question, results))
+        return after, opened.records + records
+
     def evaluation_records(self, t: int, evaluated: Evaluated) -> list[Record]:
-        who = [*self.federation.ids, None]
-        return [
-            Record(t, client, metric, _plain(value))
-            for metric, values in (("test_accuracy", evaluated.accuracies), ("test_loss", evaluated.losses))
-            for client, value in zip(who, values, strict=True)
-        ]
+        return evaluation_records(t, self.federation.ids, evaluated)
 
     def evaluate_served(self, server: Server, served: Served) -> Evaluated:
         """Each client with the model it is served."""

@@ -10,34 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from torch import nn
 
-from udjfl.asking import Asking
+from udjfl import rounds as rounds_of
+from udjfl.asking import Asking, Roster
 from udjfl.config import TrainingSettings, checked
 from udjfl.data import Federation
-from udjfl.engine import check_device, choose, one_thread
+from udjfl.engine import choose, one_thread
 from udjfl.errors import NotDefinedError, ReportError, SettingsError
-from udjfl.files import write_whole
-from udjfl.history import History, packed
-from udjfl.keeping import check_complete, check_same_uncertainty, known_uncertainty, run_description, run_folder
-from udjfl.methods import Method, Setup, parse_method
+from udjfl.history import History
+from udjfl.keeping import check_complete, check_same_uncertainty, finished, known_uncertainty, run_description, run_folder
+from udjfl.methods import Method, parse_method
 from udjfl.methods.reports import number_problem
-from udjfl.models import (
-    ModelChoice,
-    buffers_from_vector,
-    buffers_to_vector,
-    build,
-    check_fit,
-    describe,
-    from_vector,
-    to_vector,
-    trainable,
-)
+from udjfl.models import ModelChoice, describe
 from udjfl.playing import Failure, Player, Progress, play
-from udjfl.result import Result, final_metrics, summary
-from udjfl.rounds import Loop, Server, evaluate
-from udjfl.seeds import torch_stream
+from udjfl.result import Result
+from udjfl.rounds import Beginning, Loop, Server, evaluate
 from udjfl.threads import cores, sharing
 from udjfl.uncertainty import Uncertainty
 
@@ -236,9 +224,6 @@ def _check_reference(reference: Result | None, federation: Federation, seed: int
         raise SettingsError(f"reference: has seed {reference.seed}, this run has seed {seed}; use FedAvg with the same seed")
 
 
-Beginning = tuple[nn.Module, Server, list[str]]
-
-
 def _begun(
     federation: Federation,
     method: Method,
@@ -262,70 +247,20 @@ def beginning(
     plain: nn.Module,
 ) -> Beginning:
     """The network that this method trains, the server before round 1, and what the method has to say about it all."""
-    module = method.adapt(plain, torch_stream(seed, "adapt", method.name))
-    starts = [to_vector(module)]
-    for number in range(1, method.n_models):
-        another = fitting_model(federation, settings, seed, model, f"model {number}")
-        starts.append(to_vector(method.adapt(another, torch_stream(seed, "adapt", method.name, number))))
-    setup = Setup(
-        ids=federation.ids,
-        sizes=torch.tensor(federation.sizes, dtype=torch.float64),
-        model=torch.cat(starts),
-        layers=tuple(p.numel() for p in trainable(module)),
-        participation=settings.participation,
-        drop_out=settings.drop_out,
-        has_groups=federation.has_groups,
-        has_validation=federation.validation is not None,
-    )
-    server = Server(0, setup.model, buffers_to_vector(module), method.init(setup))
-    if len(server.buffers) and method.served(server.state, server.vector) is not None:
-        raise NotDefinedError(
-            f"model: has buffers (such as batch norm's), and {method.title} trains several models, which cannot share them; "
-            "use a model without"
-        )
-    return module, server, method.notes(setup)
+    return rounds_of.beginning(Roster.of(federation), method, settings, seed, model, plain)
 
 
-def fitting_model(
-    federation: Federation,
-    settings: TrainingSettings,
-    seed: int,
-    model: ModelChoice | None = None,
-    purpose: str = "model",
-) -> nn.Module:
-    """The initial model of a run, known to fit the data and the device; another one for another purpose."""
-    check_device(settings.device)
-    module = build(
-        model or settings.model, federation.input_shape, federation.n_classes, seed,
-        hidden=settings.hidden, weight_norm=settings.weight_norm, purpose=purpose,
-    )  # fmt: skip
-    check_fit(module, federation.test.x[:2], federation.n_classes)
-    return module
+def fitting_model(federation: Federation, settings: TrainingSettings, seed: int, model: ModelChoice | None = None) -> nn.Module:
+    """The initial model of a run, known to fit the data and the device."""
+    return rounds_of.fitting_model(Roster.of(federation), settings, seed, model)
 
 
 def _finished(player: Player, reference: Result | None) -> Result:
-    loop, server, history, folder = player.loop, player.server, player.history, player.folder
+    loop, server = player.loop, player.server
     evaluated = player.evaluated or evaluate([loop], [server])[0]
-    served = loop.method.served(server.state, server.vector)
     module = copy.deepcopy(loop.engine.module).cpu()  # the engine's own serves other methods too
-    if loop.method.n_models == 1:
-        from_vector(module, server.vector)
-        buffers_from_vector(module, server.buffers)
-    ids = loop.federation.ids
-    global_accuracy = evaluated.accuracies[-1]
-    accuracies = [value for value in evaluated.accuracies[:-1] if value is not None]
-    client_accuracy = dict(zip(ids, accuracies, strict=True))
-    before = [reference.client_accuracy[name] for name in ids] if reference else None
-    values, why = final_metrics(global_accuracy, accuracies, [loop.uncertainty.values[name] for name in ids], before)
-    result = Result(
-        loop.method, loop.seed, module, values, why, global_accuracy, client_accuracy,
-        {name: loop.uncertainty.values[name] for name in ids},
-        loop.uncertainty.epistemic, history, folder, player.notes, served,
+    before = reference.client_accuracy if reference else None
+    return finished(
+        loop.method, loop.seed, module, server, evaluated, loop.federation.ids, loop.uncertainty, player.history,
+        player.folder, player.notes, before,
     )  # fmt: skip
-    if folder and not (folder.finished and reference is None):  # a finished run may hold a psi that we cannot make again
-        if loop.method.global_model:
-            write_whole(folder.model_path, packed(module.state_dict(), {"round": server.round}))
-        if served is not None:
-            write_whole(folder.served_path, packed({"models": served.models, "shares": served.shares}, {"round": server.round}))
-        folder.write_json("result.json", summary(result))
-    return result

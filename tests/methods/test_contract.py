@@ -268,8 +268,8 @@ def test_what_is_not_declared_may_be_left_out(values):
         reports = build_reports(rule, values)
         if refuses(case, reports):
             continue
-        # Sizes are known of every client (see `Method.needs`); all else that a client sends has to be declared.
-        undeclared = {name: None for name in SENT if name != "sizes" and name not in rule.needs}
+        # Left out, a column is NaN (steps: 1); a method that read it would step elsewhere.
+        undeclared = {name: None for name in SENT if name not in rule.asked}
         step, _ = run(case, reports)
         step_without, _ = run(case, build_reports(rule, values, **undeclared))
         assert torch.equal(step, step_without), case
@@ -278,7 +278,7 @@ def test_what_is_not_declared_may_be_left_out(values):
 @every_case
 def test_what_is_declared_cannot_be_left_out_unnoticed(case):
     rule = case.build()
-    for name in sorted(rule.needs.intersection(("losses", "sizes", "uncertainties"))):
+    for name in sorted(rule.asked.intersection(("losses", "sizes", "uncertainties"))):
         with pytest.raises(ReportError, match=f"{name} was left out"):
             run(case, build_reports(rule, random_values(3, 2), **{name: None}))
     whole = build_reports(rule, random_values(3, 2))

@@ -57,7 +57,7 @@ class AdaFedAdam(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Run Adam on the server, counting clients more whose loss has fallen little since their first round."
     cost: ClassVar[str] = "a forward and a backward pass over the client's data; server: 2 D of memory"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "gradient_norms"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes", "gradient_norms"})
 
     alpha: Annotated[float, Field(ge=0, description="power of the loss in a client's weight; 0: by size alone")] = 1.0
     weights: Annotated[

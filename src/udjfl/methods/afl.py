@@ -25,6 +25,7 @@ by its sum. If that sum is zero (all weight is on clients that are away), they c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -46,7 +47,8 @@ class AFL(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Shift weight, round after round, to the clients with the largest losses."
     cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("start", "size")}
 
     lr_lambda: Annotated[
         float,

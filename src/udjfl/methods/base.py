@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import pydantic.dataclasses
@@ -86,6 +86,21 @@ class Served:
     shares: Tensor
 
 
+class Additive(Protocol):
+    """A method's step made of sums over clients: with secure aggregation a server that learns those learns no client's terms.
+
+    common          numbers that every client has to be told beforehand, the same for all; each is a sum or a largest value
+    client_terms    what one client (a `Reports` of one) adds to the sums
+    step_from_sums  the step [D], which is that of `aggregate` to rounding
+    """
+
+    def common(self, reports: Reports) -> dict[str, float]: ...
+
+    def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]: ...
+
+    def step_from_sums(self, sums: Mapping[str, Tensor], lr: float, momentum: float) -> Tensor: ...
+
+
 MethodType = TypeVar("MethodType")
 
 
@@ -122,6 +137,8 @@ def _check_declarations(kind: type) -> None:
                 raise SettingsError(
                     f"{name}: {attribute} has {asked!r}, which clients do not know.{did_you_mean(asked, known)}"
                 )
+    for asked in sorted(set(getattr(kind, "needs_if", ())) - set(getattr(kind, "needs", ()))):
+        raise SettingsError(f"{name}: needs_if has {asked!r}, which is not in needs; name it there too")
     theories = getattr(kind, "theories", ())
     if "theories" in vars(kind).get("__annotations__", {}):
         raise SettingsError(f"{name}: write theories = (...) without a type, or it becomes a parameter")
@@ -139,9 +156,10 @@ class Method(ABC):
     grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
     idea           what it does, in one sentence
     cost           what it takes beyond FedAvg, for K clients that report of N, and D numbers in the model
-    needs          what it reads of `Reports` beside deltas and sizes: all that its clients have to send. The simulator fills in
+    needs          what it reads of `Reports` beside deltas: all that its clients have to send. The simulator fills in sizes,
                    steps, uncertainties and a loss for every method; the loss of the received model, and what is in `EXTRAS`,
-                   are computed only if they are declared here
+                   are computed only if they are declared here. Across machines nothing else leaves a client
+    needs_if       what of `needs` is read only where a parameter has a certain value: {"sizes": ("weights", "size")}
     needs_groups   the same, but only where the federation has a sensitive attribute
     probes         what of `EXTRAS`, and losses, it must know before clients train, for `plan`
     global_model   whether there is one model for everybody, so that "global accuracy" means something
@@ -158,9 +176,21 @@ class Method(ABC):
     idea: ClassVar[str] = ""
     cost: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {}
     needs_groups: ClassVar[frozenset[str]] = frozenset()
     probes: ClassVar[frozenset[str]] = frozenset()
     global_model: ClassVar[bool] = True
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """What of `needs` clients have to send with these parameters."""
+        idle = {name for name, (parameter, value) in self.needs_if.items() if getattr(self, parameter) != value}
+        return self.needs - idle
+
+    @property
+    def additive(self) -> Additive | None:
+        """The same step from sums over clients, where the method has that form."""
+        return None
 
     @property
     def n_models(self) -> int:
@@ -248,6 +278,7 @@ class Method(ABC):
 __all__ = [
     "EXTRAS",
     "THEORIES",
+    "Additive",
     "Diagnostics",
     "Grade",
     "Method",

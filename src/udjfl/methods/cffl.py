@@ -60,7 +60,7 @@ class CFFL(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Give each client as much of the common update as the quality of its own contributions has earned."
     cost: ClassVar[str] = "server: the accuracy of K models on its own data, and N D of memory, rewritten each round"
-    needs: ClassVar[frozenset[str]] = frozenset({"validation_accuracies"})
+    needs: ClassVar[frozenset[str]] = frozenset({"sizes", "validation_accuracies"})
 
     alpha: Annotated[
         float,

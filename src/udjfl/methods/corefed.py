@@ -23,6 +23,7 @@ Partial participation: the sums are over the clients that report, K of them. The
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -41,7 +42,8 @@ class CoreFed(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Divide each client's update by its utility M - loss, so that no group would rather leave."
     cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     M: Annotated[
         float, Field(gt=0, le=1e6, description="utility is M minus the loss (the value is ours; not run in the UDJ-FL paper)")

@@ -9,6 +9,7 @@ Data. AISTATS 2017.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -27,6 +28,8 @@ class FedAvg(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Average the clients' models, each counting by its number of examples."
     cost: ClassVar[str] = "none; the others are compared with it"
+    needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
 

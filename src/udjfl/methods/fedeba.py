@@ -23,6 +23,7 @@ the step are over those that then report. The UDJ-FL paper did not run FedEBA+.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -45,7 +46,8 @@ class FedEBA(Method):
     cost: ClassVar[str] = (
         "a second exchange in each round (loss and gradient come first), and the model after one step sent as well"
     )
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "first_deltas"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes", "first_deltas"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("prior", "size")}
     probes: ClassVar[frozenset[str]] = frozenset({"losses", "gradients"})
 
     tau: Annotated[float, Field(gt=0, description="temperature: small, the worst client alone; large, the prior")] = 0.1

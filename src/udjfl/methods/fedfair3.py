@@ -49,7 +49,7 @@ class FedFair3(Method):
     grade: ClassVar[Grade] = "recalled"
     idea: ClassVar[str] = "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
     cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"squared_losses"})
+    needs: ClassVar[frozenset[str]] = frozenset({"sizes", "squared_losses"})
 
     cap: Annotated[int, Field(ge=1, description="by how many rounds clients may differ in how often they took part")] = 2
     penalty: Annotated[float, Field(ge=0, description="power of T/t for clients slower than T (recalled: Oort's 2)")] = 2.0

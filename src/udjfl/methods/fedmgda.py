@@ -23,6 +23,7 @@ participation l0 and the weights are over the clients that report.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -44,6 +45,8 @@ class FedMGDA(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Give every client's direction the same length, and step along the mixture that suits them all."
     cost: ClassVar[str] = "server: K² D, and a quadratic programme over K clients"
+    needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("l0", "size")}
 
     epsilon: Annotated[
         float,

@@ -22,16 +22,21 @@ NEVER_NEGATIVE = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_e
 
 @dataclass(frozen=True)
 class ClientReport:
-    """What one client sent in one round."""
+    """What one client sent in one round; None where it was not asked for that."""
 
     id: str
     delta: Tensor
-    loss: float
-    size: float
-    uncertainty: float
-    steps: float = 1.0
+    loss: float | None
+    size: float | None
+    uncertainty: float | None
+    steps: float | None = 1.0
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     buffers: Tensor = field(default_factory=lambda: torch.zeros(0))
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """The single numbers, by their names in `Reports`."""
+        return {"losses": self.loss, "sizes": self.size, "uncertainties": self.uncertainty, "steps": self.steps}
 
 
 def collect(
@@ -44,23 +49,30 @@ def collect(
     policy: BadReportPolicy = "fail",
     needs: Collection[str] | None = None,
     model: Tensor | None = None,
+    owed: Collection[str] | None = None,
+    max_update_norm: float | None = None,
 ) -> tuple[Reports | None, dict[str, str]]:
     """The usable reports as one, and for each client left out the reason. None if nothing usable came.
 
     With policy 'fail' the first unusable report raises `ReportError`; with 'exclude' the round goes on without it. A client
     that reports twice keeps its place with its first usable report. `needs` names the extras that every client owes, and
-    whatever else one sends is ignored; left out, all owe what any of them sent. `model` is the server's own.
+    whatever else one sends is ignored; left out, all owe what any of them sent. `owed` is the same for losses, sizes,
+    uncertainties and steps; what nobody owes is left out of the result. `model` is the server's own. A delta longer than
+    `max_update_norm` is unusable.
     """
     place = {name: row for row, name in enumerate(all_ids)}
     sent = sorted(sent, key=lambda report: client_order(report.id))
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
     expected = {name for report in sent for name in report.extras} if needs is None else set(needs)
+    columns = {name for r in sent for name, value in r.numbers.items() if value is not None} if owed is None else set(owed)
     table = table_of([report.delta for report in sent])
     finite = finite_rows(table).tolist() if table is not None else [bool(finite_rows(r.delta[None])[0]) for r in sent]
     for report, is_finite in zip(sent, finite, strict=True):
-        error = _problem(report, place, usable, n_parameters, round, is_finite) or _extra_problem(
-            report, expected, usable, n_parameters, round
+        error = (
+            _problem(report, place, usable, n_parameters, round)
+            or _number_problem(report, columns, is_finite, max_update_norm, round)
+            or _extra_problem(report, expected, usable, n_parameters, round)
         )
         if error is None:
             usable[report.id] = report
@@ -71,20 +83,18 @@ def collect(
     if not usable:
         return None, excluded
     kept = list(usable.values())
+    numbers = {name: torch.tensor([r.numbers[name] for r in kept], dtype=torch.float64) for name in columns}
     return Reports(
         ids=list(usable),
         deltas=table if table is not None and len(kept) == len(sent) else _table([r.delta for r in kept]),
-        losses=torch.tensor([r.loss for r in kept], dtype=torch.float64),
-        sizes=torch.tensor([r.size for r in kept], dtype=torch.float64),
-        uncertainties=torch.tensor([r.uncertainty for r in kept], dtype=torch.float64),
         lr=lr,
         momentum=momentum,
-        steps=torch.tensor([r.steps for r in kept], dtype=torch.float64),
         positions=torch.tensor([place[name] for name in usable]),
         model=model,
         round=round,
         extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in sorted(expected)},
         deltas_are_finite=True,
+        **numbers,
     ), excluded
 
 
@@ -100,7 +110,6 @@ def _problem(
     usable: Mapping[str, ClientReport],
     n_parameters: int,
     round: int,
-    delta_is_finite: bool,
 ) -> ReportError | None:
     if report.id not in place:
         return ReportError(report.id, "id", "does not belong to this federation", round)
@@ -111,14 +120,23 @@ def _problem(
         return ReportError(report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round)
     if report.buffers.numel() and not torch.isfinite(report.buffers).all():
         return ReportError(report.id, "buffers", "has values that are NaN or infinite; check the client's data", round)
-    numbers = {
-        "losses": report.loss,
-        "sizes": report.size,
-        "uncertainties": report.uncertainty,
-        "steps": report.steps,
-    }
-    problem = number_problem(numbers) if delta_is_finite else NOT_FINITE
-    return ReportError(report.id, *problem, round) if problem else None
+    return None
+
+
+def _number_problem(
+    report: ClientReport, owed: Collection[str], delta_is_finite: bool, max_update_norm: float | None, round: int
+) -> ReportError | None:
+    if not delta_is_finite:
+        return ReportError(report.id, *NOT_FINITE, round)
+    for name in sorted(owed):
+        if report.numbers[name] is None:
+            return ReportError(report.id, name, "is missing; the method needs it of every client", round)
+    problem = number_problem({name: value for name, value in report.numbers.items() if name in owed and value is not None})
+    if problem:
+        return ReportError(report.id, *problem, round)
+    if max_update_norm is not None and (length := float(report.delta.to(torch.float64).norm())) > max_update_norm:
+        return ReportError(report.id, "deltas", f"has length {length:.4g}, above max_update_norm, {max_update_norm:g}", round)
+    return None
 
 
 def _extra_problem(

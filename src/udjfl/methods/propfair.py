@@ -21,6 +21,7 @@ Partial participation: the step is over the clients that report. There is no sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -40,6 +41,8 @@ class PropFair(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Train each client on minus the logarithm of its utility, so that the worse off learn faster."
     cost: ClassVar[str] = "none"
+    needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     M: Annotated[
         float,

@@ -31,6 +31,7 @@ Partial participation: the sums are over the clients that report. There is no st
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -52,7 +53,8 @@ class QFFL(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Weigh each client by a power of its loss; the power sets how much the worst-off count."
     cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes", "steps"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size"), "steps": ("lipschitz", "calibrated")}
 
     q: Annotated[
         float,

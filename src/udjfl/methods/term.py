@@ -23,6 +23,7 @@ Partial participation: the sums are over the clients that report, K of them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -41,7 +42,8 @@ class TERM(Method):
     grade: ClassVar[Grade] = "verified"
     idea: ClassVar[str] = "Weigh each client by the exponential of its loss, so that large losses stand out."
     cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     t: Annotated[
         float,

@@ -36,6 +36,7 @@ As beta grows the objective tends to the largest H_i; the uncertainties drop out
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import torch
@@ -43,7 +44,7 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods._blocks import dots, squared_norms
+from udjfl.methods._blocks import combination, dots, squared_norms
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
 
 Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
@@ -71,6 +72,7 @@ class UDJ(Method):
     idea: ClassVar[str] = "Weigh each client's loss by a power of its uncertainty and a power of the loss itself."
     cost: ClassVar[str] = "a forward pass over the client's data; once, training alone to measure its uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps", "uncertainties"})
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"steps": ("step", "calibrated")}
 
     theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
     beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
@@ -208,6 +210,10 @@ class UDJ(Method):
         below = reports.uncertainties < floored(reports.uncertainties)
         return state, step, diagnostics(reports.deltas, step, c, factors, k, below & uses_inverse)
 
+    @property
+    def additive(self) -> UDJSums:
+        return UDJSums(self)
+
     def _curvature(self, p: Tensor, H: Tensor, reports: Reports) -> Tensor:
         """k_i as this rule has it: (p-1) |D|^2 / (L H), where |D|^2 / L = L |theta - theta_i|^2."""
         if self.step == "normalised":
@@ -215,6 +221,60 @@ class UDJ(Method):
         L = calibrated(reports) if self.step == "calibrated" else 1 / reports.lr
         k = (p - 1) * L * squared_norms(reports.deltas) / H
         return k if self.step in ("paper", "authors") else k.abs()
+
+
+class UDJSums:
+    """UDJ-FL from sums over clients: numerator and denominator of the step are sums of terms that each client knows by itself.
+
+    The normalisation of u cancels, so it is left out. What has to be told to clients, over all of them that report, is
+        largest_uncertainty     for the floor, which is used where 1/u enters (gamma < 0, or desert's own beta)
+        inverse_uncertainties   sum_j 1/u_j, for desert's own beta: a sum itself; once, if all report in every round
+        log_scale               any number: it cancels too, but near the largest log c_i it keeps powers from overflowing
+    L comes in only when the sums are there: calibrated's mean number of steps is sum_i steps_i / sum_i 1.
+    """
+
+    def __init__(self, rule: UDJ) -> None:
+        self.rule = rule
+
+    def common(self, reports: Reports) -> dict[str, float]:
+        u = reports.uncertainties
+        told = {"largest_uncertainty": float(u.max()), "inverse_uncertainties": float((1 / floored(u)).sum())}
+        return {**told, "log_scale": float(self._log_c(reports, told)[0].max())}
+
+    def _log_c(self, reports: Reports, common: Mapping[str, float]) -> tuple[Tensor, Tensor, Tensor]:
+        """log c_i, p_i and H_i."""
+        rule = self.rule
+        at_least = reports.uncertainties.clamp_min(UNCERTAINTY_FLOOR * common["largest_uncertainty"])
+        own_beta = 1 / (at_least * common["inverse_uncertainties"])
+        p = rule._exponent(own_beta) if rule.beta is None else rule.exponents(reports)
+        gamma = rule.gamma or 0.0
+        H = reports.losses.clamp_min(SMALLEST_LOSS)
+        u = at_least if gamma < 0 else reports.uncertainties
+        return p.abs().log() + gamma * u.log() + (p - 1) * H.log(), p, H
+
+    def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]:
+        report.require("losses", "uncertainties")
+        log_c, p, H = self._log_c(report, common)
+        c, step = (log_c - common["log_scale"]).exp(), self.rule.step
+        sign = p.sign() if step in ("paper", "authors") else torch.ones_like(p)
+        repair = (p - 1).sign() if step == "authors" else torch.ones_like(p)
+        bend = (p - 1) if step in ("paper", "authors") else (p - 1).abs()
+        return {
+            "direction": combination(sign * c, report.deltas),
+            "weight": (sign * repair * c).sum(),
+            "curvature": (sign * repair * c * bend * squared_norms(report.deltas) / H).sum(),  # times L
+            "steps": report.steps.sum(),
+            "clients": torch.tensor(float(len(report)), dtype=torch.float64),
+        }
+
+    def step_from_sums(self, sums: Mapping[str, Tensor], lr: float, momentum: float) -> Tensor:
+        L = 1 / lr
+        if self.rule.step == "calibrated":
+            L = (1 - momentum) / (lr * float(sums["steps"] / sums["clients"]))
+        length = sums["weight"] + (0 if self.rule.step == "normalised" else L * sums["curvature"])
+        if length == 0:
+            raise SettingsError(f"udj: step={self.rule.step!r} divides by zero here; use step='calibrated' or 'normalised'")
+        return sums["direction"] / length
 
 
 def calibrated(reports: Reports) -> float:

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from udjfl.methods import ALIASES, METHODS, THEORIES, Method, find
 
+ONCE = {"sizes": "number of examples", "uncertainties": "uncertainty"}
 SENT_AS = {
+    **{name: f"{said} (once)" for name, said in ONCE.items()},
     "losses": "loss",
     "steps": "number of steps",
-    "uncertainties": "uncertainty (once)",
     "accuracies": "training accuracy",
     "squared_losses": "mean squared loss",
     "gradients": "gradient",
@@ -39,6 +40,7 @@ def catalogue() -> list[dict[str, Any]]:
             "idea": kind.idea,
             "cost": kind.cost,
             "needs": sorted(kind.needs),
+            "needs_if": {name: "=".join(condition) for name, condition in kind.needs_if.items()},
             "needs_groups": sorted(kind.needs_groups),
             "probes": sorted(kind.probes),
             "global_model": kind.global_model,
@@ -92,11 +94,30 @@ def entry_view(entry: dict[str, Any]) -> RenderableType:
 def catalogue_markdown() -> str:
     """The catalogue as tables in Markdown, one for each theory; a method that serves two is in both."""
     entries = catalogue()
-    return "\n".join(
+    by_theory = [
         line
         for theory in THEORIES
         for line in (f"## {theory.capitalize()}", "", *_markdown_table([e for e in entries if theory in e["theory"]]), "")
-    )
+    ]
+    return "\n".join([*by_theory, "## What the server learns", "", *_disclosures(entries), ""])
+
+
+def _disclosures(entries: list[dict[str, Any]]) -> list[str]:
+    """What leaves a client, and when: a table in Markdown."""
+    rows = [["Method", "Once, before round 1", "In a round, before training", "In a round, with the update"], ["---"] * 4]
+    for entry in entries:
+        asked = [name for name in SENT_AS if name in entry["needs"]]
+        once = [_if(entry, name, said) for name, said in ONCE.items() if name in asked]
+        later = [_if(entry, name, SENT_AS[name]) for name in asked if name not in ONCE]
+        later += [f"{SENT_AS[name]} (with a sensitive attribute)" for name in SENT_AS if name in entry["needs_groups"]]
+        before = [SENT_AS[name] for name in SENT_AS if name in entry["probes"]]
+        rows.append([f"{entry['title']} (`{entry['method']}`)", *(", ".join(part) or "–" for part in (once, before, later))])
+    return _lines(rows)
+
+
+def _if(entry: dict[str, Any], name: str, said: str) -> str:
+    condition = entry["needs_if"].get(name)
+    return f"{said} (if `{condition}`)" if condition else said
 
 
 def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
@@ -105,14 +126,18 @@ def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
         params = ", ".join(f"`{p['name']}={_shown(p['default'])}`" for p in entry["params"]).replace("=–`", "`")
         name = f"**{entry['title']}** (`{entry['method']}`) {entry['paper']}"
         rows.append([name, entry["idea"], _sent(entry), entry["cost"], params, entry["grade"]])
+    return _lines(rows)
+
+
+def _lines(rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 def _sent(entry: dict[str, Any]) -> str:
     """What clients send: the fields of `Reports`, in words. The server scores models itself."""
-    words = {"deltas": "update", "sizes": "number of examples", "validation_accuracies": "", **SENT_AS}
+    words = {"deltas": "update", "validation_accuracies": "", **SENT_AS}
     asked = [*entry["needs"], *(name for name in entry["probes"] if name not in entry["needs"])]
-    names = [words.get(name, name) for name in ["deltas", "sizes", *sorted(asked, key=list(words).index)]]
+    names = [words[name] and _if(entry, name, words[name]) for name in ["deltas", *sorted(asked, key=list(words).index)]]
     groups = [words.get(name, name) for name in sorted(entry["needs_groups"], key=list(words).index)]
     optional = f"; with a sensitive attribute also {', '.join(groups)}" if groups else ""
     return ", ".join(name for name in names if name) + optional

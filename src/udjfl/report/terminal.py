@@ -9,7 +9,7 @@ from rich.text import Text
 from udjfl.comparison import Comparison, MethodSummary
 from udjfl.metrics import METRICS, Metric
 from udjfl.ranking import THEORY_METRIC, Ranked, metric_of, ranked
-from udjfl.result import Result
+from udjfl.result import Outcome
 from udjfl.significance import Paired, Summary
 
 SHORT = {
@@ -58,7 +58,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     return Group(*parts)
 
 
-def result_view(result: Result) -> RenderableType:
+def result_view(result: Outcome) -> RenderableType:
     """One run: its metrics, then its clients."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("Grade of the method", Text(result.method.grade, justify="right"))

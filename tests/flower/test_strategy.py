@@ -1,0 +1,473 @@
+"""What the strategy does when clients are away, come back, or send what cannot be used; and what it keeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from inprocess import (
+    FIRST_NODE,
+    InProcessGrid,
+    client_data,
+    made,
+    make_federation,
+    played,
+    simulated,
+    with_groups,
+)
+
+from udjfl.errors import DataError, NotDefinedError, ReportError, SettingsError, StorageError
+from udjfl.flower import QuorumError, ServerData
+from udjfl.history import RunFolder
+from udjfl.methods import FedAvg, parameters
+
+BAD = FIRST_NODE + 1  # the node of client-2
+
+
+@pytest.fixture
+def federation() -> Any:
+    return make_federation()
+
+
+def in_training(change: Any, node: int = BAD, rounds: tuple[int, ...] = (2,), kind: str = "train") -> Any:
+    """Tampers with the replies of one node in some rounds."""
+
+    def tamper(message: Message, reply: Message) -> Message | None:
+        metadata = message.metadata
+        at = message.content["config"]["round"]
+        if metadata.message_type != kind or metadata.dst_node_id != node or at not in rounds:
+            return reply
+        found = change(reply)
+        return Message(found, reply_to=message) if isinstance(found, RecordDict | Error) else found
+
+    return tamper
+
+
+def with_arrays(**changes: Any) -> Any:
+    def change(reply: Message) -> RecordDict:
+        arrays = {name: array.numpy() for name, array in reply.content["arrays"].items()}
+        for name, value in changes.items():
+            arrays[name] = value(arrays[name]) if callable(value) else value
+        packed = ArrayRecord({name: Array(value) for name, value in arrays.items()})
+        return RecordDict({**reply.content, "arrays": packed})
+
+    return change
+
+
+def with_metrics(**changes: Any) -> Any:
+    return lambda reply: RecordDict({**reply.content, "metrics": MetricRecord({**reply.content["metrics"], **changes})})
+
+
+def with_config(**changes: Any) -> Any:
+    named = {name.replace("_", "-"): value for name, value in changes.items()}
+    return lambda reply: RecordDict({**reply.content, "config": ConfigRecord({**reply.content["config"], **named})})
+
+
+def without(record: str, name: str) -> Any:
+    def change(reply: Message) -> RecordDict:
+        kept = {key: value for key, value in reply.content[record].items() if key != name}
+        return RecordDict({**reply.content, record: type(reply.content[record])(kept)})
+
+    return change
+
+
+BROKEN = {
+    "NaN": (with_arrays(delta=lambda d: d * np.float32("nan")), "deltas has values that are NaN"),
+    "infinite": (with_arrays(delta=lambda d: np.full(d.shape, np.inf)), "deltas has values that are NaN or infinite"),
+    "too large for its type": (with_arrays(delta=lambda d: np.full(d.shape, 1e300)), "deltas has values that are NaN"),
+    "wrong shape": (with_arrays(delta=lambda d: d[:-1]), "deltas has shape"),
+    "a table": (with_arrays(delta=lambda d: d[None]), "deltas has shape"),
+    "no delta": (without("arrays", "delta"), r"deltas has shape \[0\]"),
+    "texts": (with_arrays(delta=np.array(["a"])), "reply cannot be read"),
+    "another id": (with_config(client_id="client-3"), "id is 'client-3' in its reply, and was 'client-2' before"),
+    "an id nobody has": (with_config(client_id="stranger"), "id is 'stranger' in its reply"),
+    "no id": (without("config", "client-id"), "reply cannot be read"),
+    "another round": (with_config(round=1), "round is 1 in its reply; the server is in round 2"),
+    "no loss": (without("metrics", "loss"), "losses is missing"),
+    "negative loss": (with_metrics(loss=-1.0), "a loss cannot be negative"),
+    "list of losses": (with_metrics(loss=[1.0, 2.0]), "reply cannot be read"),
+    "no steps": (with_metrics(steps=0.0), "steps is 0"),
+    "no records": (lambda reply: RecordDict({}), "reply cannot be read"),
+    "buffers": (with_arrays(buffers=np.zeros(3)), r"buffers has shape \[3\]; the model has 0"),
+    "an error": (lambda reply: Error(2, "Traceback\nValueError: no disk"), r"is an error \(code 2\): ValueError: no disk"),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), BROKEN.values(), ids=list(BROKEN))
+def test_an_unusable_reply_stops_the_run_or_is_left_out(federation: Any, change: Any, problem: str) -> None:
+    grid = InProcessGrid(federation, tamper=in_training(change))
+    with pytest.raises(ReportError, match=problem) as caught:
+        played(federation, "rawls", grid)
+    assert (caught.value.client, caught.value.round) == ("client-2", 2)
+    grid = InProcessGrid(federation, tamper=in_training(change))
+    history = played(federation, "rawls", grid, on_bad_report="exclude").result.history
+    assert list(history.by_client("excluded", 2)) == ["client-2"]
+    assert list(history.by_client("weight", 2)) == ["client-1", "client-3"]
+    assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
+
+
+def test_a_huge_update_is_used_unless_there_is_a_limit(federation: Any) -> None:
+    tamper = in_training(with_arrays(delta=lambda d: d * np.float32(1e6)))
+    strategy = played(federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=2)
+    assert strategy.result.history.by_client("excluded", 2) == {}
+    grid = InProcessGrid(federation, tamper=tamper)
+    strategy = played(federation, "fedavg", grid, max_update_norm=1000.0, on_bad_report="exclude")
+    assert "above max_update_norm, 1000" in str(strategy.result.history.by_client("excluded", 2)["client-2"])
+    assert strategy.result.history.by_client("excluded", 1) == {}
+
+
+def test_a_bad_probe_is_left_out_too(federation: Any) -> None:
+    change = with_arrays(**{"extra.gradients": lambda g: g * np.nan})
+    grid = InProcessGrid(federation, tamper=in_training(change, kind="query.probe"))
+    history = played(federation, "fedeba", grid, on_bad_report="exclude").result.history
+    assert "gradients has values" in str(history.by_client("excluded", 2)["client-2"])
+    trained = [node for node, content, _ in grid.sent("train") if content["config"]["round"] == 2]
+    assert sorted(trained) == [FIRST_NODE, FIRST_NODE + 2]
+
+
+@pytest.mark.parametrize("code", [None, 3, 4, 5, 8])
+def test_who_is_away_misses_a_round_and_comes_back(federation: Any, code: int | None) -> None:
+    lost = in_training(lambda reply: None if code is None else Error(code, "gone"))
+    grid = InProcessGrid(federation, tamper=lost)
+    strategy = played(federation, "rawls", grid)  # whatever the policy: nobody did anything wrong
+    history = strategy.result.history
+    assert list(history.by_client("absent", 2)) == ["client-2"]
+    assert ("time" in str(history.by_client("absent", 2)["client-2"])) == (code in (None, 3, 4))
+    assert list(history.by_client("weight", 2)) == ["client-1", "client-3"]
+    assert history.by_client("absent", 3) == {}
+    assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
+    # It introduced itself again, and told the uncertainty that it had kept.
+    assert [node for node, *_ in grid.sent("query.introduce")].count(BAD) == 2
+    told = [reply.content["metrics"]["uncertainty"] for node, _, reply in grid.sent("query.uncertainty") if node == BAD]
+    assert len(told) == 2
+    assert told[0] == told[1]
+
+
+def test_replies_that_name_no_node_are_known_by_their_message(federation: Any) -> None:
+    def tamper(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type != "train" or message.metadata.dst_node_id != BAD:
+            return reply
+        unknown = Message(Error(5, "gone"), reply_to=message)
+        unknown.metadata.__dict__["_src_node_id"] = 1  # as the SuperLink does
+        return unknown
+
+    history = played(federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=1).result.history
+    assert history.by_client("absent", 1) == {"client-2": "its node is not connected"}
+
+
+def test_a_client_may_come_back_as_another_node(federation: Any) -> None:
+    class Moving(InProcessGrid):
+        def push_messages(self, messages: Any) -> list[str]:
+            messages = list(messages)
+            if messages[0].metadata.message_type == "train" and messages[0].content["config"]["round"] == 2:
+                self.apps.pop(BAD, None)
+                self.add(777, client_data(federation, "client-2"))
+            return super().push_messages(messages)
+
+    grid = Moving(federation)
+    strategy = played(federation, "rawls", grid)
+    assert list(strategy.result.history.by_client("absent", 2)) == ["client-2"]
+    assert list(strategy.result.history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
+    assert strategy.meeting.nodes["client-2"] == 777
+
+
+def test_a_node_that_died_but_is_still_listed_gives_way(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    strategy = made(federation, "fedavg")
+    strategy.prepare(grid)
+    grid.apps[BAD] = lambda message, context: None  # type: ignore[assignment, return-value]
+    grid.add(777, client_data(federation, "client-2"))
+    strategy.meeting.greet(grid, 1)
+    assert strategy.meeting.nodes["client-2"] == 777
+
+
+def test_two_nodes_with_one_id_are_refused(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    grid.add(777, client_data(federation, "client-2"))
+    with pytest.raises(ReportError, match=f"client 'client-2': id is that of node {BAD} as well"):
+        played(federation, "fedavg", grid)
+    strategy = played(federation, "fedavg", grid, on_bad_report="exclude")
+    assert strategy.meeting.nodes["client-2"] == BAD
+    assert "as well" in str(strategy.result.history.by_client("excluded", 1)["client-2"])
+    assert list(strategy.result.history.by_client("weight", 1)) == ["client-1", "client-2", "client-3"]
+
+
+def changed_uncertainty(reply: Message) -> RecordDict:
+    return with_metrics(uncertainty=2 * reply.content["metrics"]["uncertainty"])(reply)
+
+
+def coming_back_changed() -> Any:
+    """Client-2 misses round 1, and has another uncertainty in round 2."""
+    away, other = in_training(lambda _: None, rounds=(1,)), in_training(changed_uncertainty, kind="query.uncertainty")
+    return lambda message, reply: found and other(message, found) if (found := away(message, reply)) else None
+
+
+def test_an_uncertainty_that_changes_is_refused(federation: Any) -> None:
+    with pytest.raises(ReportError, match=r"client 'client-2': uncertainties was .* and is now .*; it is measured once"):
+        played(federation, "rawls", InProcessGrid(federation, tamper=coming_back_changed()))
+    grid = InProcessGrid(federation, tamper=coming_back_changed())
+    strategy = played(federation, "rawls", grid, on_bad_report="exclude")
+    assert "is measured once" in str(strategy.result.history.by_client("excluded", 2)["client-2"])
+    assert list(strategy.result.history.by_client("weight", 3)) == ["client-1", "client-3"]
+    first = strategy.result.uncertainty["client-2"]
+    assert first == pytest.approx(simulated(federation, "rawls", rounds=1).uncertainty["client-2"], rel=1e-5)
+
+
+def test_a_client_whose_data_changed_is_refused(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    strategy = made(federation, "fedavg")
+    strategy.prepare(grid)
+    strategy.meeting.lose("client-2")
+    client = federation.clients[1]
+    grid.add(BAD, client_data(federation, "client-2", train=(client.train.x[:-3], client.train.y[:-3])))
+    with pytest.raises(ReportError, match=r"client 'client-2': sizes was 29.0 and is now 26.0"):
+        strategy.meeting.greet(grid, 1)
+
+
+def test_too_few_reports_stop_the_run_and_lose_nothing(federation: Any, tmp_path: Path) -> None:
+    changes = {"rounds": 5, "checkpoint_every": 100}
+    whole = played(federation, "rawls", out=tmp_path / "whole", **changes)
+    grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(4,)))
+    with pytest.raises(
+        QuorumError, match=r"round 4: 2 usable reports, fewer than the quorum of 3 \(client-2: did not reply"
+    ) as e:
+        played(federation, "rawls", grid, out=tmp_path / "run", quorum=3, **changes)
+    assert "as it was after round 3; start the missing clients and resume" in str(e.value)
+    assert RunFolder.open(tmp_path / "run").rewind()[0].round == 3
+    resumed = played(federation, "rawls", out=tmp_path / "run", resume=True, quorum=3, **changes)
+    for name in ("records.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json", "settings.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert torch.equal(resumed.server.vector, whole.server.vector)
+
+
+@pytest.mark.parametrize("name", ["afl", "focus", "fedeba", "e2fl", "fedfair3"])
+def test_a_server_that_was_killed_goes_on_to_the_same_result(federation: Any, tmp_path: Path, name: str) -> None:
+    class KilledError(BaseException):
+        """Nothing is done about it, as when the process is killed."""
+
+    def kill(_: Message) -> None:
+        raise KilledError
+
+    changes = {"rounds": 5, "checkpoint_every": 2, "participation": 0.7, "quorum": 1}
+    played(federation, name, out=tmp_path / "whole", **changes)
+    grid = InProcessGrid(federation, tamper=in_training(kill, rounds=(4,), node=FIRST_NODE, kind="evaluate"))
+    strategy = made(federation, name, out=tmp_path / "run", **changes)
+    strategy.prepare(grid)
+    for _ in range(3):
+        strategy._play(grid)  # without `start`, which would write a checkpoint
+    with pytest.raises(KilledError):
+        strategy._play(grid)
+    assert RunFolder.open(tmp_path / "run").rewind()[0].round == 2
+    played(federation, name, out=tmp_path / "run", resume=True, **changes)
+    kept = ["records.jsonl", "checkpoint.safetensors", "result.json"]
+    for file in kept:
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+
+
+def test_a_finished_run_resumed_gives_its_result_again(federation: Any, tmp_path: Path) -> None:
+    first = played(federation, "rawls", out=tmp_path / "run").result
+    before = (tmp_path / "run" / "records.jsonl").read_bytes()
+    again = played(federation, "rawls", out=tmp_path / "run", resume=True).result
+    assert again.metrics == first.metrics
+    assert again.client_accuracy == first.client_accuracy
+    assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
+
+
+def test_a_resumed_run_knows_its_clients(federation: Any, tmp_path: Path) -> None:
+    changes = {"out": tmp_path / "run", "rounds": 2}
+    grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(2,)))
+    with pytest.raises(QuorumError):
+        played(federation, "rawls", grid, quorum=3, **changes)
+    stranger = InProcessGrid(federation)
+    stranger.add(BAD, client_data(federation, "client-2", id="stranger"))
+    with pytest.raises(ReportError, match="client 'stranger': id is of no client of this run, which has client-1, client-2"):
+        played(federation, "rawls", stranger, resume=True, **changes)
+    changed = InProcessGrid(federation, tamper=in_training(changed_uncertainty, kind="query.uncertainty"))
+    with pytest.raises(ReportError, match="client 'client-2': uncertainties was"):
+        played(federation, "rawls", changed, resume=True, **changes)
+    with pytest.raises(StorageError, match="was started with another seed"):
+        played(federation, "rawls", resume=True, seed=1, **changes)
+    with pytest.raises(StorageError, match="already holds a run; go on with it by resume = true"):
+        played(federation, "rawls", **changes)
+    missing = InProcessGrid(federation)
+    missing.remove(BAD)
+    strategy = played(federation, "rawls", missing, resume=True, **changes)
+    assert strategy.result.history.by_client("absent", 2) == {"client-2": "is not connected"}
+    assert any("client-2" in note for note in strategy.result.notes)
+    assert set(strategy.result.client_accuracy) == {"client-1", "client-3"}
+
+
+def test_a_run_of_the_simulator_is_not_resumed(federation: Any, tmp_path: Path) -> None:
+    simulated(federation, "fedavg", out=tmp_path / "run")
+    with pytest.raises(StorageError, match="not made across machines"):
+        played(federation, "fedavg", out=tmp_path / "run", resume=True)
+
+
+def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    grid.remove(BAD)
+    with pytest.raises(QuorumError, match=r"2 of 3 clients came within 0.1 seconds \(client-1, client-3\); start the others"):
+        played(federation, "fedavg", grid)
+    assert grid.sent("train") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"n_classes": 4}, "n_classes is 4, elsewhere 3"),
+        ({"train": (np.ones((4, 5)), [0, 1, 2, 0]), "test": (np.zeros((2, 5)), [0, 1])}, r"input_shape is \[5\], elsewhere"),
+    ],
+)
+def test_clients_have_to_agree(federation: Any, changes: dict[str, Any], problem: str) -> None:
+    grid = InProcessGrid(federation)
+    grid.add(BAD, client_data(federation, "client-2", **changes))
+    with pytest.raises(ReportError, match=f"client 'client-2': {problem}"):
+        played(federation, "fedavg", grid)
+    with pytest.raises(QuorumError, match="2 of 3 clients"):
+        played(federation, "fedavg", grid, on_bad_report="exclude")
+
+
+def test_all_have_a_sensitive_attribute_or_none(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    grid.add(BAD, client_data(with_groups(federation), "client-2"))
+    with pytest.raises(ReportError, match="client 'client-2': sensitive attribute has to be there for every client"):
+        played(federation, "mfairfl", grid)
+
+
+def test_all_have_the_same_model(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    grid.add(BAD, client_data(federation, "client-2"), "logistic")
+    with pytest.raises(ReportError, match="client 'client-2': model differs from the server's"):
+        played(federation, "fedavg", grid)
+
+
+def test_a_client_whose_data_cannot_be_loaded_is_named_by_its_error(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+
+    def broken(message: Message, context: Any) -> Message:
+        raise DataError("client 'client-2', train part: is empty: give at least one example")
+
+    grid.apps[BAD] = broken  # type: ignore[assignment]
+    with pytest.raises(ReportError, match=r"introduction is an error \(code 2\): DataError: client 'client-2', train part"):
+        played(federation, "fedavg", grid)
+
+
+def test_what_cannot_be_run_this_way_refuses_before_anything_is_sent(federation: Any) -> None:
+    with pytest.raises(NotDefinedError, match=r"cffl: scores clients' models .* give ServerData\(validation=\(x, y\)\)"):
+        made(federation, "cffl")
+    with pytest.raises(SettingsError, match="drop-out: leave it at 0"):
+        made(federation, "fedavg", drop_out=0.1)
+    with pytest.raises(SettingsError, match="quorum: is 4; give a number from 1 to 3"):
+        made(federation, "fedavg", quorum=4)
+
+    @parameters
+    class Own(FedAvg):
+        name = "own"
+
+    with pytest.raises(SettingsError, match=r"own: is not in udjfl.methods.METHODS"):
+        made(federation, Own())
+
+
+def test_a_method_for_everybody_stops_if_somebody_is_away(federation: Any, tmp_path: Path) -> None:
+    grid = InProcessGrid(federation, tamper=in_training(lambda _: None))
+    with pytest.raises(NotDefinedError, match="effl: compares all clients in every round"):
+        played(federation, "effl", grid, out=tmp_path / "run")
+    assert RunFolder.open(tmp_path / "run").rewind()[0].round == 1
+
+
+def test_the_default_quorum_is_more_than_half_of_those_asked(federation: Any) -> None:
+    assert made(federation).quorum == 2
+    assert made(federation, clients=4).quorum == 3
+    assert made(federation, clients=4, participation=0.5).quorum == 2
+
+
+def test_flowers_own_arguments_are_not_needed(federation: Any) -> None:
+    with pytest.raises(SettingsError, match="num_rounds: leave it out"):
+        made(federation).start(InProcessGrid(federation), num_rounds=3)
+    with pytest.raises(SettingsError, match="round 1 was not configured"):
+        made(federation).aggregate_train(1, [])
+
+
+def test_the_arrays_of_flowers_result_are_the_model(federation: Any) -> None:
+    strategy = made(federation, "fedavg")
+    found = strategy.start(InProcessGrid(federation))
+    for name, value in strategy.result.model.state_dict().items():
+        assert torch.equal(found.arrays.to_torch_state_dict()[name], value)
+    assert found.train_metrics_clientapp == {}
+
+
+def test_uncertainties_can_be_asked_for_where_the_method_does_without(federation: Any) -> None:
+    plain = played(federation, "fedavg").result
+    assert plain.undefined["pearson_r"] == "No client has an uncertainty."
+    asked = played(federation, "fedavg", report_uncertainties=True).result
+    assert asked.uncertainty == pytest.approx(simulated(federation, "fedavg").uncertainty, rel=1e-5)
+    assert asked.metrics["pearson_r"] is not None
+
+
+def test_psi_is_measured_from_a_finished_run_of_fedavg(federation: Any, tmp_path: Path) -> None:
+    played(federation, "fedavg", out=tmp_path / "fedavg", report_uncertainties=True)
+    result = played(federation, "rawls", reference=tmp_path / "fedavg").result
+    expected = simulated(federation, "rawls", reference=simulated(federation, "fedavg")).metrics["psi"]
+    assert result.metrics["psi"] == pytest.approx(expected)
+    assert "psi" not in played(federation, "rawls").result.metrics
+    with pytest.raises(SettingsError, match=r"reference: .* has seed 0, this run has seed 1"):
+        played(federation, "rawls", reference=tmp_path / "fedavg", seed=1)
+
+
+def test_a_server_without_data_learns_the_shape_from_clients(federation: Any) -> None:
+    result = played(federation, "rawls", server_data=None).result
+    assert result.global_accuracy is None
+    assert result.undefined["global_accuracy"] == "The server has no test data."
+    assert result.client_accuracy == simulated(federation, "rawls").client_accuracy
+    only_shape = ServerData(None, None, federation.input_shape, federation.n_classes)
+    assert played(federation, "rawls", server_data=only_shape).result.client_accuracy == result.client_accuracy
+
+
+def test_who_cannot_be_evaluated_is_in_no_metric(federation: Any) -> None:
+    tamper = in_training(lambda _: None, rounds=(3,), kind="evaluate")
+    result = played(federation, "rawls", InProcessGrid(federation, tamper=tamper)).result
+    assert set(result.client_accuracy) == {"client-1", "client-3"}
+    assert result.notes[-1] == "Not evaluated after the last round, and in no metric: client-2."
+    assert result.history.by_client("not_evaluated", 3) == {"client-2": "did not reply in time"}
+    assert result.metrics["mean_accuracy"] == pytest.approx(sum(result.client_accuracy.values()) / 2)
+    bad = in_training(with_metrics(**{"test-accuracy": 3.0}), rounds=(3,), kind="evaluate")
+    with pytest.raises(ReportError, match=r"test accuracy is 3\.0; it must be from 0 to 1"):
+        played(federation, "rawls", InProcessGrid(federation, tamper=bad))
+
+
+def test_nothing_of_a_round_stays_in_memory(federation: Any, tmp_path: Path) -> None:
+    strategy = made(federation, "rawls", out=tmp_path / "run")
+    grid = InProcessGrid(federation)
+    strategy.prepare(grid)
+    for _ in range(3):
+        strategy._play(grid)
+    assert strategy.keeper.history.records == []
+    assert strategy.current is None
+    assert strategy.meeting.said == []
+    assert len(strategy.post._sent) <= 3
+
+
+def test_a_model_for_all_is_in_memory_once(federation: Any) -> None:
+    grid = InProcessGrid(federation)
+    played(federation, "fedavg", grid, rounds=1)
+    for kind in ("train", "evaluate"):
+        assert len({id(content["arrays"]["model"].data) for _, content, _ in grid.sent(kind)}) == 1
+
+
+def test_settings_say_nothing_that_clients_did_not_tell(federation: Any, tmp_path: Path) -> None:
+    played(federation, "rawls", out=tmp_path / "rawls")
+    played(federation, "fedavg", out=tmp_path / "fedavg")
+    clients = {
+        name: json.loads((tmp_path / name / "settings.json").read_text())["federation"]["clients"]
+        for name in ("rawls", "fedavg")
+    }
+    assert clients["rawls"] == [{"id": f"client-{i}", "train": None} for i in (1, 2, 3)]
+    assert clients["fedavg"] == [{"id": f"client-{i + 1}", "train": 24 + 5 * i} for i in range(3)]
