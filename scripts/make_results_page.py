@@ -23,14 +23,21 @@ The tables of Carey & Wu, "Achieving Distributive Justice in Federated Learning 
 made again. [DEVIATIONS.md](DEVIATIONS.md) says how the paper, its authors' code and this differ, and why no table can be
 matched digit for digit. Nothing here was tuned towards the published numbers, and no seed was chosen.
 
-- `dirty-mnist (regenerated)` is MNIST with ambiguous digits made by `udjfl data prepare dirty-mnist --regenerate`: the
-  published recipe, not the published images.
-- `signs` are photographs of traffic signs (GTSRB, 14 classes, 8,010 frames of 268 tracks) and lens blur made by the package.
-  It stands for CURE-TSR, which is given on request only; it is not CURE-TSR. No track is on both sides of a split, which makes
-  the task much harder than one where frames of one sign are.
-- `dirty-digits` comes with the package: 8x8 digits, 400 examples a client. `heart` are four real hospitals (UCI), of unequal
-  size, so that FedAvg and its namesakes with equal weights differ there.
-
+"""
+ABOUT = {
+    "dirty-mnist": """- `dirty-mnist (regenerated)` is MNIST with ambiguous digits made by `udjfl data prepare dirty-mnist
+  --regenerate`: the published recipe, not the published images.
+""",
+    "signs": """- `signs` are photographs of traffic signs (GTSRB, 14 classes, 8,010 frames of 268 tracks) and lens blur made by
+  the package. It stands for CURE-TSR, which is given on request only; it is not CURE-TSR. No track is on both sides of a
+  split, which makes the task much harder than one where frames of one sign are.
+""",
+    "dirty-digits": "- `dirty-digits` comes with the package: 8x8 digits, 400 examples a client.\n",
+    "heart": """- `heart` are four real hospitals (UCI), of unequal size, so that FedAvg and its namesakes with equal weights
+  differ there.
+""",
+}
+HOW = """
 Each table is made by the command above it, with the settings in the TOML file it names; the CSV files in [results/](results)
 have every number, and those of every seed.
 """
@@ -44,7 +51,9 @@ def main() -> None:
     if missing:
         print(f"not there, left out: {', '.join(missing)}", file=sys.stderr)
     (EXPERIMENTS / "results").mkdir(exist_ok=True)
-    parts = [INTRODUCTION, _summary(found)]
+    data = {document["data"].partition(" ")[0] for _, document in found.values()}
+    about = "".join(text for name, text in ABOUT.items() if name in data)
+    parts = [INTRODUCTION + about + HOW, _summary(found)]
     for name, (kind, _) in found.items():
         for pattern in KEPT:
             shutil.copy(runs / name / pattern.format(kind=kind), EXPERIMENTS / "results" / pattern.format(kind=name))

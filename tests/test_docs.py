@@ -45,7 +45,10 @@ def test_the_catalogue_is_the_registry() -> None:
     assert [kind.title for kind in METHODS.values() if kind.title not in table] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/steps.md", "docs/methods.md"])
+@pytest.mark.parametrize(
+    "page",
+    sorted(str(p.relative_to(ROOT)) for p in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*.md")]),
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:]+)\)", text):

@@ -1,0 +1,1 @@
+"""A Flower app of udjfl: `flwr run . --stream`."""

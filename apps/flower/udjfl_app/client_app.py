@@ -1,0 +1,6 @@
+"""What every client runs."""
+
+from udjfl.flower import client_app
+from udjfl_app.task import MODEL, client_data
+
+app = client_app(MODEL, client_data)

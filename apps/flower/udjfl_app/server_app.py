@@ -1,0 +1,6 @@
+"""What the server runs."""
+
+from udjfl.flower import server_app
+from udjfl_app.task import MODEL, server_data
+
+app = server_app(MODEL, server_data)
