@@ -1,0 +1,115 @@
+"""The delivered tables: identities hold in them, and what the pages say is what the files have."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from udjfl.config import ReproduceSettings, checked
+from udjfl.reproduction.profiles import PROFILES
+from udjfl.reproduction.rows import paper_rows
+
+ROOT = Path(__file__).parent.parent
+EXPERIMENTS = ROOT / "experiments"
+SEEDS = sorted((EXPERIMENTS / "results").glob("results*-seeds.csv"))
+SUMMARIES = [path.with_name(path.name.replace("-seeds", "")) for path in SEEDS]
+# One algorithm under different names, where all clients have as many examples.
+SAME = (
+    ("FedAvg", "q-FedAvg: q=0", "UDJ-FL: beta=0, gamma=0", "UDJ-FL: beta=1, gamma=0"),
+    ("q-FedAvg: q=0.1", "UDJ-FL: beta=0.1, gamma=0"),
+    ("q-FedAvg: q=5", "UDJ-FL: beta=5, gamma=0"),
+)
+
+
+def name_of(path: Path) -> str:
+    return path.stem.replace("-seeds", "")
+
+
+def by_row(path: Path) -> dict[str, dict[tuple[str, str], str]]:
+    """{row: {(seed, metric): value}}"""
+    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
+    with path.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            found[line["row"]][line["seed"], line["metric"]] = line["value"]
+    return found
+
+
+def test_there_are_tables() -> None:
+    assert {name_of(path) for path in SEEDS} >= {"results-dirty-digits", "results-heart"}
+
+
+@pytest.mark.parametrize("path", SEEDS, ids=name_of)
+def test_a_table_has_all_rows_of_the_paper_on_all_its_seeds(path: Path) -> None:
+    rows = by_row(path)
+    settings = tomllib.loads((EXPERIMENTS / f"{name_of(path)}.toml").read_text(encoding="utf-8"))
+    assert list(rows) == [row.label for row in paper_rows(PROFILES[settings["profile"]])]
+    for row in rows.values():
+        assert {int(seed) for seed, _ in row} == set(range(settings["seeds"]))
+        assert len(row) == 6 * settings["seeds"]
+
+
+@pytest.mark.parametrize("path", SEEDS, ids=name_of)
+@pytest.mark.parametrize("names", SAME, ids=lambda names: names[0])
+def test_one_algorithm_has_one_row_of_numbers(path: Path, names: tuple[str, ...]) -> None:
+    """Equal to the last bit on every seed, in every column."""
+    rows = by_row(path)
+    # The hospitals differ in size: FedAvg weighs them by it, the others do not.
+    sized = name_of(path) == "results-heart"
+    first, *others = [name for name in names if not (sized and name == "FedAvg")]
+    for other in others:
+        assert rows[other] == rows[first], other
+
+
+def test_hospitals_of_unequal_size_tell_fedavg_from_its_namesakes() -> None:
+    rows = by_row(EXPERIMENTS / "results" / "results-heart-seeds.csv")
+    assert rows["FedAvg"] != rows["q-FedAvg: q=0"]
+
+
+@pytest.mark.parametrize("path", SUMMARIES, ids=name_of)
+def test_means_are_those_of_the_seeds(path: Path) -> None:
+    values = by_row(path.with_name(path.stem + "-seeds.csv"))
+    with path.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            own = [float(value) for (_, metric), value in values[line["row"]].items() if metric == line["metric"] and value]
+            assert len(own) == int(line["seeds"])
+            if own:
+                assert math.isclose(float(line["mean"]), math.fsum(own) / len(own), rel_tol=1e-12, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("path", SUMMARIES, ids=name_of)
+def test_the_page_has_the_numbers_of_the_files(path: Path) -> None:
+    page = (EXPERIMENTS / "RESULTS.md").read_text(encoding="utf-8")
+    assert f"experiments/{path.stem}.toml" in page  # the command that made it
+    section = page.split(f"experiments/{path.stem}.toml")[1].split("\n---\n")[0]
+    with path.open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            if line["metric"] == "global_accuracy" and line["mean"]:
+                row = next(text for text in section.splitlines() if f"| {line['row']}<br>" in text)
+                assert f"{float(line['mean']):.2f}" in row
+
+
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
+def test_settings_are_settings(path: Path) -> None:
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    settings = checked(ReproduceSettings, values)
+    assert settings.profile == "paper"
+    assert f"--config experiments/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
+
+
+def test_the_table_of_deviations_is_the_measurement() -> None:
+    spec = importlib.util.spec_from_file_location("measure_deviations", EXPERIMENTS / "measure_deviations.py")
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    page = (EXPERIMENTS / "DEVIATIONS.md").read_text(encoding="utf-8")
+    for path in sorted((EXPERIMENTS / "results").glob("deviations-*.csv")):
+        assert f"results/{path.name}" in page
+        assert module.markdown(path) in page
