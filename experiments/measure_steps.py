@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
-import gzip
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -100,22 +99,20 @@ def mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
     """The paper's federation from MNIST's own files, in shards of 120; the test set is as it comes."""
     from udjfl.data import federate
     from udjfl.data.federation import Examples, Pools
+    from udjfl.data.mnist import read_idx
     from udjfl.data.partition import Partition
     from udjfl.seeds import numpy_stream
-
-    def read(name: str, header: int, shape: tuple[int, ...]) -> np.ndarray:
-        return np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=header).reshape(-1, *shape)
 
     def examples(images: np.ndarray, labels: np.ndarray) -> Examples:
         pixels = torch.from_numpy((images.astype(np.float32) / 255 - 0.1307) / 0.3081)
         return Examples(pixels.reshape(-1, 1, 28, 28), torch.from_numpy(labels.astype(np.int64)))
 
     made = np.load(cache)
-    images, labels = read("train-images-idx3-ubyte.gz", 16, (28, 28)), read("train-labels-idx1-ubyte.gz", 8, ())
+    images, labels = read_idx(folder / "train-images-idx3-ubyte.gz", 3), read_idx(folder / "train-labels-idx1-ubyte.gz", 1)
     clean = np.setdiff1d(np.arange(len(labels)), made["sources"])
     stream = numpy_stream(seed, "labels")
     drawn = made["labels"][np.arange(len(made["labels"])), stream.integers(made["labels"].shape[1], size=len(made["labels"]))]
-    test = examples(read("t10k-images-idx3-ubyte.gz", 16, (28, 28)), read("t10k-labels-idx1-ubyte.gz", 8, ()))
+    test = examples(read_idx(folder / "t10k-images-idx3-ubyte.gz", 3), read_idx(folder / "t10k-labels-idx1-ubyte.gz", 1))
     pools = Pools(
         clean=examples(images[clean], labels[clean]), ambiguous=examples(made["images"], drawn), test=test,
         class_names=tuple("0123456789"), clean_groups=np.arange(len(clean)), ambiguous_groups=np.arange(len(drawn)),
@@ -126,12 +123,9 @@ def mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
 def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
     """6,000 ambiguous digits (50 shards of 120) from 20,000 training digits that are then used for nothing else."""
     from udjfl.data.ambiguous import AmbiguousSettings, make_ambiguous
+    from udjfl.data.mnist import read_idx
 
-    def read(name: str, header: int) -> np.ndarray:
-        return np.frombuffer(gzip.decompress((folder / name).read_bytes()), np.uint8, offset=header)
-
-    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
-    labels = read("train-labels-idx1-ubyte.gz", 8)
+    images, labels = read_idx(folder / "train-images-idx3-ubyte.gz", 3), read_idx(folder / "train-labels-idx1-ubyte.gz", 1)
     sources = np.sort(np.random.default_rng(0).permutation(len(labels))[:20_000])
     made = make_ambiguous(
         torch.from_numpy(images[sources].astype(np.float32) / 255), torch.from_numpy(labels[sources].astype(np.int64)),

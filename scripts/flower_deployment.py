@@ -5,7 +5,7 @@
         for name, data in files.items():
             deployment.add_node(name, {"client-id": name, "data": str(data)})
         deployment.wait_online(files)
-        deployment.run("apps/flower", {"method": "rawls", "rounds": 3, "out": "/tmp/rawls"})
+        deployment.run("apps/flower", {"method": "rawls", "rounds": 3, "out": "runs/rawls"})
 
 Certificates and keys are made on the spot. Every machine of the pretended federation has a folder of its own:
 
