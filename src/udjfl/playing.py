@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from udjfl.engine import LocalResult
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
 from udjfl.history import History, Record, RunFolder
-from udjfl.rounds import Evaluated, Loop, Opened, Server, evaluate
+from udjfl.rounds import Evaluated, Loop, Opened, Server, evaluation
 
 Progress = Callable[[str, int, int], None]
 # What can stop one method of several without touching the others.
@@ -58,29 +58,51 @@ def play(players: Sequence[Player]) -> None:
     for player in players:
         if player.progress and player.server.round:
             player.progress("resumed", player.server.round, player.rounds)
-    while playing := [player for player in players if player.is_playing]:
-        now = min(player.server.round for player in playing)
-        _one_round([player for player in playing if player.server.round == now])
+    late: _Late | None = None
+    try:
+        while playing := [player for player in players if player.is_playing]:
+            now = min(player.server.round for player in playing)
+            late = _one_round([player for player in playing if player.server.round == now], late)
+    finally:  # whatever stops the next round, this one was played
+        if late:
+            late.settle()
 
 
-def _one_round(players: Sequence[Player]) -> None:
+class _Late:
+    """A round that was played and is still being evaluated: `evaluated` waits for that. It is then written down."""
+
+    def __init__(self, records: Sequence[tuple[Player, list[Record]]]) -> None:
+        self.records = records
+        self.seen = [(player, own) for player, own in records if player.loop.is_evaluated(player.server.round)]
+        follows = any(player.is_playing for player, _ in records)
+        self.evaluated = evaluation([p.loop for p, _ in self.seen], [p.server for p, _ in self.seen], follows)
+
+    def settle(self) -> None:
+        """Write the round down, once."""
+        records, self.records = self.records, ()
+        if not records:
+            return
+        for (player, own), found in zip(self.seen, self.evaluated(), strict=True):
+            player.evaluated = found
+            own += player.loop.evaluation_records(player.server.round, found)
+        for player, own in records:
+            player.keep(own)
+
+
+def _one_round(players: Sequence[Player], late: _Late | None) -> _Late:
+    """Play a round, and meanwhile settle the one before. Its own evaluation may be under way when this returns."""
     opened = [(player, half) for player in players if (half := _begun(player)) is not None]
     results = _trained(opened)
-    records: dict[int, list[Record]] = {}
+    if late:
+        late.settle()
+    records: list[tuple[Player, list[Record]]] = []
     for place, (player, half) in enumerate(opened):
         try:
-            player.server, records[place] = player.loop.finish(player.server, half, results[place])
+            player.server, own = player.loop.finish(player.server, half, results[place])
+            records.append((player, own))
         except FAILURES as error:
             player.failure = error.with_traceback(None)  # which would keep the round's tables alive
-    done = [place for place, (player, _) in enumerate(opened) if player.failure is None]
-    seen = [place for place in done if opened[place][0].loop.is_evaluated(opened[place][0].server.round)]
-    evaluated = evaluate([opened[place][0].loop for place in seen], [opened[place][0].server for place in seen])
-    for place, found in zip(seen, evaluated, strict=True):
-        player = opened[place][0]
-        player.evaluated = found
-        records[place] += player.loop.evaluation_records(player.server.round, found)
-    for place in done:
-        opened[place][0].keep(records[place])
+    return _Late(records)
 
 
 def _begun(player: Player) -> Opened | None:

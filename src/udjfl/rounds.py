@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +21,7 @@ from udjfl.history import Record
 from udjfl.methods import Method, Reports, Served, Setup, State
 from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
 from udjfl.seeds import torch_stream
+from udjfl.threads import aside
 
 logger = logging.getLogger("udjfl")
 
@@ -212,6 +214,10 @@ class Loop(Steps):
     def evaluation_records(self, t: int, evaluated: Evaluated) -> list[Record]:
         return evaluation_records(t, self.federation.ids, evaluated)
 
+    def can_be_aside(self, server: Server) -> bool:
+        """Whether this model can be evaluated while others are trained; one of several that are mixed cannot."""
+        return self.engine.evaluates_aside and self.method.served(server.state, server.vector) is None
+
     def evaluate_served(self, server: Server, served: Served) -> Evaluated:
         """Each client with the model it is served."""
         pairs: list[tuple[float | None, float | None]] = []
@@ -242,6 +248,15 @@ def evaluate(loops: Sequence[Loop], servers: Sequence[Server]) -> list[Evaluated
         for place, (losses, accuracies) in zip(places, first.engine.evaluate_together(models, first.tests), strict=True):
             found[place] = Evaluated(losses.tolist(), (100 * accuracies).tolist())
     return [found[place] for place in range(len(loops))]
+
+
+def evaluation(loops: Sequence[Loop], servers: Sequence[Server], training_follows: bool) -> Callable[[], list[Evaluated]]:
+    """`evaluate`, under way: beside the training that follows, where the engines allow it. What is returned waits for it."""
+    work = functools.partial(evaluate, loops, servers)
+    if loops and training_follows and all(loop.can_be_aside(server) for loop, server in zip(loops, servers, strict=True)):
+        return aside(work)
+    found = work()
+    return lambda: found
 
 
 def _plain(value: float | None) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 Piece = TypeVar("Piece")
 
@@ -23,7 +24,7 @@ def spread(pieces: Sequence[Callable[[], Piece]], workers: int | None = None) ->
     Without `workers` there are as many as `sharing` allows here, and one elsewhere.
     """
     workers = _allowed if workers is None else workers
-    if workers <= 1 or len(pieces) <= 1:
+    if workers <= 1 or len(pieces) <= 1 or getattr(_here, "is_aside", False):
         return [piece() for piece in pieces]
     return list(_pool(workers).map(lambda piece: piece(), pieces))
 
@@ -42,13 +43,42 @@ def sharing(workers: int) -> Iterator[None]:
         _allowed = before
 
 
+_here = threading.local()
+_under_way: Future[Any] | None = None
+
+
+def aside(work: Callable[[], Piece]) -> Callable[[], Piece]:
+    """Do something while the caller goes on, on one core. What is returned waits for it, and gives its result or its error."""
+    global _under_way
+
+    def alone() -> Piece:
+        _here.is_aside = True
+        return work()
+
+    found = _one_more().submit(alone)
+    _under_way = found
+    return found.result
+
+
+def rest() -> None:
+    """Wait until nothing is done aside: a process forked meanwhile would find the locks of that thread locked for ever."""
+    if _under_way is not None:
+        wait([_under_way])
+
+
 def forget() -> None:
     """In a forked process: the threads of its parent are not here."""
-    global _allowed
-    _allowed = 1
+    global _allowed, _under_way
+    _allowed, _under_way = 1, None
     _pool.cache_clear()
+    _one_more.cache_clear()
 
 
 @functools.cache
 def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="udjfl")
+
+
+@functools.cache
+def _one_more() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="udjfl aside")

@@ -100,6 +100,11 @@ class Engine(ABC):
         self.train_data = Examples.laid_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
 
+    @property
+    def evaluates_aside(self) -> bool:
+        """Whether models can be evaluated while others are trained, and time is gained by that."""
+        return False  # the module is one, and lends itself to one model at a time
+
     def close(self) -> None:  # noqa: B027 - most have nothing to end
         """End what was started for this engine; it may still be used, and starts it again."""
 

@@ -344,6 +344,11 @@ class StackedEngine(CrewEngine):
             for t, (k, b) in enumerate(plan.steps)
         ]
 
+    @property
+    def evaluates_aside(self) -> bool:
+        """Clients are seldom a multiple of the cores: who has none left to train has time for it."""
+        return self.workers > 1
+
     def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - has none
         losses, accuracies = self._evaluate(vector[None], pooled)
         return losses[0], accuracies[0]

@@ -126,6 +126,7 @@ class Crew:
             free = [_Area(mmap.mmap(-1, max(room, mmap.PAGESIZE))), _Area(mmap.mmap(-1, max(room, mmap.PAGESIZE)))]
             self.areas += free
         if not self.others:
+            threads.rest()
             context = multiprocessing.get_context("fork")
             self.counter = context.Value("q", 0)
             memories = [area.memory for area in self.areas]
