@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | render`. See README.md beside this."""
+"""`python -m benchmarks quick | full | flower | render`. See README.md beside this."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aggregation, machine, profile, suites, tables
+from benchmarks import aggregation, flower_overhead, machine, profile, suites, tables
 from benchmarks.measure import run_suite
 from benchmarks.suites import Suite
 
@@ -20,16 +20,19 @@ README, RESULTS = HERE / "README.md", HERE / "results.json"
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["quick", "full", "render"])
+    parser.add_argument("what", choices=["quick", "full", "flower", "render"])
     parser.add_argument("--repetitions", type=int, default=suites.ENOUGH_REPETITIONS, help="of everything")
     parser.add_argument(
         "--only", default="", help="suites of the full run, by name, separated by commas; leaves README as it is"
     )
-    parser.add_argument("--out", type=Path, help="where the JSON goes (full: results.json beside this, quick: nowhere)")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (full: results.json beside this, others: nowhere)")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of an exception, so that contenders are ended too
     if given.what == "render":
         write_readme(json.loads(RESULTS.read_text(encoding="utf-8")))
+        return
+    if given.what == "flower":
+        measure_flower(given.repetitions, given.out)
         return
     only = given.only.split(",") if given.only else []
     out = given.out or (RESULTS if given.what == "full" and not only else None)
@@ -41,6 +44,13 @@ def main() -> None:
         if out == RESULTS:
             write_readme(results)
     print("\n" + tables.report(results))
+
+
+def measure_flower(repetitions: int, out: Path | None) -> None:
+    results = flower_overhead.measure(repetitions)
+    if out:
+        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    print("\n" + flower_overhead.report(results))
 
 
 def measured(results: dict[str, Any], chosen: Sequence[Suite], only: list[str]) -> Iterator[None]:

@@ -189,6 +189,18 @@ class Deployment:
         self.nodes[name] = self._start(name, [*command, *options], f"nodes/{name}")
         return self.nodes[name]
 
+    def start_swarm(self, files: Mapping[str, Path], pause: float) -> Part:
+        """A node for each of these clients' data files, all in one process and all online: for tests of load and benchmarks.
+
+        `pause` is how many seconds a node waits before it asks again for work; see flower_swarm.py.
+        """
+        listing = self.folder / "operator" / "swarm.json"
+        listing.write_text(json.dumps({name: str(path) for name, path in files.items()}), encoding="utf-8")
+        command = [sys.executable, str(Path(__file__).with_name("flower_swarm.py")), NAME, str(listing), "--pause", str(pause)]
+        swarm = self.nodes["swarm"] = self._start("swarm", command, "operator")
+        self._wait("the swarm", lambda: f"{len(files)} nodes are online" in swarm.output, [swarm])
+        return swarm
+
     def online(self) -> set[str]:
         """The names of the SuperNodes that the SuperLink sees."""
         nodes = _last_json(self._flwr("supernode", "list", NAME, "--format", "json"))["nodes"]

@@ -7,15 +7,18 @@ import io
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+import udjfl
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import figures, tables, targets  # noqa: E402
+from benchmarks import figures, flower_overhead, tables, targets  # noqa: E402
 from benchmarks.child import Child, ContenderError  # noqa: E402
 from benchmarks.contender import serve  # noqa: E402
 from benchmarks.contenders.loops import DataLoaderLoop, PlainLoop  # noqa: E402
@@ -235,3 +238,47 @@ def test_the_readme_has_the_tables_of_the_results_that_are_kept():
 
 def test_the_results_that_are_kept_name_no_host_and_no_path():
     assert not re.search(r"/(home|work|root|tmp|usr|opt)/|https?:", json.dumps(KEPT) + README)
+
+
+def test_a_round_on_flower_is_told_as_a_multiple_of_the_simulators():
+    """Medians by hand: 10 ms, 250 ms and 5 s; the last way ends elsewhere, so its work was not the same."""
+    described = "taken cpu cores memory_gb system python torch udjfl flwr load_before"
+    ways = {
+        flower_overhead.SIMULATOR: {"seconds": [0.01, 0.01, 0.9], "accuracies": {"a": 50.0, "b": 80.0}},
+        flower_overhead.WARM: {"seconds": [0.2, 0.25, 0.3], "accuracies": {"a": 50.0, "b": 80.1}},
+        flower_overhead.SUPERNODES: {"seconds": [4.0, 5.0, 6.0], "accuracies": {"a": 50.0, "b": 70.0}},
+    }
+    text = flower_overhead.report({"machine": dict.fromkeys(described.split(), "m"), "clients": 2, "ways": ways})
+    assert "| simulator | 10.0 | 10.0 to 900 | 1.00x | 3 | yes |" in text
+    assert "| Flower, warm clients | 250 | 200 to 300 | 25.00x | 3 | yes |" in text
+    assert "| Flower, SuperNodes | 5,000 | 4,000 to 6,000 | 500x | 3 | **no** |" in text
+
+
+def test_the_round_that_warms_up_does_not_count_and_a_missed_one_is_noticed():
+    assert flower_overhead.seconds_of_rounds([10.0, 11.0, 13.0, 16.0]) == [1.0, 2.0, 3.0]
+    with pytest.raises(RuntimeError, match="2 rounds were seen to end, not 4"):
+        flower_overhead.seconds_of_rounds([10.0, 11.0])
+
+
+def test_the_end_of_a_round_is_seen_in_its_records(tmp_path):
+    records = tmp_path / "records.jsonl"
+    with flower_overhead.RoundEnds(records) as ends:
+        for expected in (1, 2, 3):
+            with records.open("a") as file:
+                file.write("{}\n")
+            while len(ends.seen) < expected:
+                time.sleep(flower_overhead.LOOK)
+    assert len(ends.seen) == 3
+    assert ends.seen == sorted(ends.seen)
+
+
+def test_the_simulators_rounds_are_timed_one_by_one(tmp_path):
+    federation = udjfl.load("dirty-digits", seed=0, clients=2)
+    assert len(flower_overhead.seconds_of_rounds(flower_overhead._simulated(federation, tmp_path / "run"))) == 3
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_without_flower_its_overhead_is_not_measured(monkeypatch):
+    monkeypatch.setattr(flower_overhead.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"pip install 'udjfl\[flower\]'"):
+        flower_overhead.measure(7)

@@ -114,6 +114,8 @@ def run_folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bo
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != plain[key]]
     before = {**TrainingSettings().model_dump(), **old["training"]}  # a setting that came later was as it is by default
     changed += [key for key, value in plain["training"].items() if key != "workers" and before[key] != value]
+    across_machines = old.get("flower", {})
+    changed += [key for key, value in plain.get("flower", {}).items() if across_machines.get(key) != value]
     if changed:
         raise StorageError(f"{folder.path} was started with another {', '.join(changed)}; resume it with the same")
     if folder.read_json("versions.json") != versions():

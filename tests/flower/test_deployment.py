@@ -9,10 +9,10 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,9 +34,11 @@ from deploying import (
     stop,
 )
 from flwr.app import Context, RecordDict
+from rehearsing import Act, Stage, reached
 
 import udjfl
 from udjfl.methods import ALIASES, METHODS
+from udjfl.rounds import Steps
 
 pytestmark = pytest.mark.processes
 
@@ -51,50 +53,63 @@ def federation() -> udjfl.Federation:
 
 
 @pytest.fixture(scope="module")
-def deployment(federation: udjfl.Federation) -> Iterator[Deployment]:
+def stage(federation: udjfl.Federation) -> Iterator[Stage]:
     with Deployment() as deployment:
-        files = flower_demo.write_data(federation, deployment.folder / "data")
-        flower_demo.start(deployment, files, lambda line: None)
-        yield deployment
+        yield Stage(deployment, federation)
+
+
+@pytest.fixture(scope="module")
+def deployment(stage: Stage) -> Deployment:
+    return stage.deployment
 
 
 class Runs(dict[str, dict]):
     """Results by method, of runs on the deployment; each method is trained when somebody first asks for it."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, stage: Stage) -> None:
         super().__init__()
-        self.deployment = deployment
+        self.stage, self.acts = stage, dict[str, Act]()
 
     def folder(self, method: str) -> Path:
-        return self.deployment.folder / "runs" / method
+        return self.acts[method].out
 
     def __missing__(self, method: str) -> dict:
-        settings = {
-            **{name.replace("_", "-"): value for name, value in SMALL.items()},
-            "method": method, "clients": 5, "out": str(self.folder(method)),
-            "server-data": str(self.deployment.folder / "data" / "server" / "data.npz"),
-        }  # fmt: skip
-        if method == "rawls":
-            assert self["fedavg"]
-            settings["reference"] = str(self.folder("fedavg"))
-        finished = self.deployment.run(APP, settings)
+        reference = {"reference": str(self.folder("fedavg"))} if method == "rawls" and self["fedavg"] else {}
+        self.acts[method] = act = self.stage.act(method=method, **SMALL, **reference)
+        finished = act.run()
         assert finished.completed, finished.output
-        self[method] = json.loads((self.folder(method) / "result.json").read_text(encoding="utf-8"))
+        self[method] = json.loads((act.out / "result.json").read_text(encoding="utf-8"))
         return self[method]
 
 
 @pytest.fixture(scope="module")
-def runs(deployment: Deployment) -> Runs:
-    return Runs(deployment)
+def runs(stage: Stage) -> Runs:
+    return Runs(stage)
 
 
 @pytest.mark.parametrize("method", PARITY)
-def test_the_numbers_are_the_simulators(method: str, federation: udjfl.Federation, runs: Runs) -> None:
-    """The same federation, seed and settings give the same model, up to float rounding."""
-    there, here = runs[method], udjfl.simulate(federation, method, **SMALL)
-    model = load_file(runs.folder(method) / "model.safetensors")
+def test_the_numbers_are_the_simulators(
+    method: str, federation: udjfl.Federation, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same federation, seed and settings give the same model after every round, up to float rounding."""
+    models: list[torch.Tensor] = []
+    step = Steps.stepped
+
+    def watched(*given: Any) -> Any:
+        stepped = step(*given)
+        models.append(stepped[0].vector)
+        return stepped
+
+    there = runs[method]
+    monkeypatch.setattr(Steps, "stepped", watched)
+    here = udjfl.simulate(federation, method, **SMALL)
+    assert len(models) == SMALL["rounds"]
+    for t, model in enumerate(models, start=1):
+        shown = np.load(runs.acts[method].models / f"{t}.npy")
+        torch.testing.assert_close(torch.from_numpy(shown), model, rtol=1e-4, atol=1e-5)
+    final = load_file(runs.folder(method) / "model.safetensors")
     for name, values in here.model.state_dict().items():
-        torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(final[name], values, rtol=1e-4, atol=1e-5)
     assert there["client_accuracy"] == pytest.approx(here.client_accuracy)
     assert there["global_accuracy"] == pytest.approx(here.global_accuracy)
     if method in ALIASES:
@@ -209,13 +224,6 @@ def test_an_interrupted_program_leaves_no_process_behind(number: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def reached(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return done()
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing tells whose an orphan was")
 def test_a_family_is_stopped_with_its_orphans_and_the_stubborn(tmp_path: Path) -> None:
     """A grandchild in a session of its own whose parent has ended, and a child that does not listen to SIGTERM."""
@@ -297,7 +305,7 @@ def test_the_app_can_set_what_udjfl_reads_with_the_same_defaults() -> None:
         name.replace("_", "-"): field.default for name, field in FlowerSettings.model_fields.items() if name not in NOT_HERE
     }
     assert set(config) == {*known, "dataset", "server-data"}
-    assert {key: value for key, value in config.items() if known.get(key, value) != value} == {"clients": 5}
+    assert {key: value for key, value in config.items() if known.get(key, value) != value} == {}
 
 
 def blocks(page: str, command: str) -> list[str]:

@@ -97,6 +97,11 @@ BROKEN = {
     "no steps": (with_metrics(steps=0.0), "steps is 0"),
     "no records": (lambda reply: RecordDict({}), "reply cannot be read"),
     "buffers": (with_arrays(buffers=np.zeros(3)), r"buffers has shape \[3\]; the model has 0"),
+    "an error as Flower tells it": (
+        lambda reply: Error(2, "<class 'udjfl.errors.DataError'>:<'train: 3 labels\ntest: is empty'>"),
+        r"is an error \(code 2\): DataError: train: 3 labels; test: is empty",
+    ),
+    "an error without a word": (lambda reply: Error(2, ""), r"is an error \(code 2\): the client gave no reason"),
     "an error": (lambda reply: Error(2, "Traceback\nValueError: no disk"), r"is an error \(code 2\): ValueError: no disk"),
 }
 
@@ -295,6 +300,8 @@ def test_a_resumed_run_knows_its_clients(federation: Any, tmp_path: Path) -> Non
         played(federation, "rawls", changed, resume=True, **changes)
     with pytest.raises(StorageError, match="was started with another seed"):
         played(federation, "rawls", resume=True, seed=1, **changes)
+    with pytest.raises(StorageError, match="was started with another report_uncertainties, max_update_norm"):
+        played(federation, "rawls", resume=True, report_uncertainties=True, max_update_norm=5.0, **changes)
     with pytest.raises(StorageError, match="already holds a run; go on with it by resume = true"):
         played(federation, "rawls", **changes)
     missing = InProcessGrid(federation)

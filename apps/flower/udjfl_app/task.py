@@ -25,7 +25,13 @@ def client_data(context: Context) -> ClientData:
         with np.load(str(node["data"])) as file:
             train, test = (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
             return ClientData(id=str(node["client-id"]), train=train, test=test, n_classes=int(file["n_classes"]))
-    federation = _cut(context, int(node["num-partitions"]))
+    nodes, clients = int(node["num-partitions"]), int(context.run_config["clients"])
+    if nodes != clients:  # the server would cut the data in another way, or wait for nodes that do not exist
+        raise udjfl.DataError(
+            f"the simulation has {nodes} SuperNodes, the run {clients} clients; give `flwr run` "
+            f"--federation-config 'num-supernodes={clients}', or -c 'clients={nodes}'"
+        )
+    federation = _cut(context, nodes)
     own = federation.clients[int(node["partition-id"])]
     return ClientData(id=own.id, train=own.train, test=own.test, n_classes=federation.n_classes)
 

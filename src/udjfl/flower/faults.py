@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from flwr.app import Message
 
 from udjfl.errors import UdjflError
@@ -13,6 +15,11 @@ AWAY = {
     5: "its node is not connected",
     8: "its process ended before it could reply",
 }
+
+
+# How Flower writes an error that a client's app raised.
+RAISED = re.compile(r"<class '(?P<kind>[^']+)'>:<'(?P<message>.*)'>", re.DOTALL)
+LONGEST = 300  # characters of it in a record
 
 
 class QuorumError(UdjflError):
@@ -27,6 +34,12 @@ def absence(reply: Message) -> str | None:
 
 
 def error_text(reply: Message) -> str:
-    """The last line of what a client's app raised, which says most; a traceback is too long for a record."""
-    lines = [line.strip() for line in (reply.error.reason or "").splitlines() if line.strip()]
-    return f"is an error (code {reply.error.code}): {lines[-1][:300] if lines else 'the client gave no reason'}"
+    """What a client's app raised, in a line: all of its message, or the last line of a traceback, which says most."""
+    reason = (reply.error.reason or "").strip()
+    raised = RAISED.fullmatch(reason)
+    lines = [line.strip() for line in (raised["message"] if raised else reason).splitlines() if line.strip()]
+    if raised and not any(line.startswith('File "') for line in lines):  # on Ray the message is itself a traceback
+        text = f"{raised['kind'].rpartition('.')[2]}: {'; '.join(lines)}"
+    else:
+        text = lines[-1] if lines else "the client gave no reason"
+    return f"is an error (code {reply.error.code}): {text[:LONGEST]}"
