@@ -119,6 +119,16 @@ def _cell(row: dict[str, str]) -> str:
     return f"**{shown}**" if row["p"] and float(row["p"]) < 0.05 else shown
 
 
+def chosen(names: str, data: str) -> list[Change]:
+    """The changes of these names, or all that can be measured on these data."""
+    possible = {change.name: change for change in CHANGES if change.only in (None, data)}
+    asked = [name.strip() for name in names.split(";") if name.strip()] or list(possible)
+    unknown = [name for name in asked if name not in possible]
+    if unknown:
+        sys.exit(f"--changes: not measured on {data}: {'; '.join(unknown)}. Choose from: {'; '.join(possible)}")
+    return [possible[name] for name in asked]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", choices=["dirty-digits", "dirty-mnist", "table"])
@@ -126,14 +136,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=1, help="processes; each takes whole seeds")
+    parser.add_argument(
+        "--changes", default="", help=f"some of them, separated by semicolons: {'; '.join(change.name for change in CHANGES)}"
+    )
     parser.add_argument("--csv", type=Path, required=True)
     given = parser.parse_args()
     if given.data == "table":
         print(markdown(given.csv), end="")
         return
     settings = ReproduceSettings(data=given.data, seeds=given.seeds, rounds=given.rounds, epochs=given.epochs, jobs=given.jobs)
+    wanted = chosen(given.changes, given.data)
     base = trained(settings, Change("profile paper"))
-    wanted = [change for change in CHANGES if change.only in (None, given.data)]
     write(given.csv, base, {change.name: trained(settings, change) for change in wanted})
 
 
