@@ -17,6 +17,9 @@ from typing import Any
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 KEPT = ("{kind}.csv", "{kind}-seeds.csv")
+# The main table first, then what is behind it; others after these.
+ORDER = ("results", "results-signs", "results-dirty-digits", "results-heart", "solo", "solo-authors", "distributions")
+SHORT = {"not decidable at this number of seeds": "undecided"}
 INTRODUCTION = """# Results
 
 The tables of Carey & Wu, "Achieving Distributive Justice in Federated Learning via Uncertainty Quantification" (FAccT 2025),
@@ -45,7 +48,8 @@ have every number, and those of every seed.
 
 def main() -> None:
     runs = Path(sys.argv[1])
-    tables = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(EXPERIMENTS.glob("*.toml"))}
+    paths = sorted(EXPERIMENTS.glob("*.toml"), key=lambda path: (*ORDER, path.stem).index(path.stem))
+    tables = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
     found = {name: document for name in tables if (document := _document(runs / name))}
     missing = sorted(set(tables) - set(found))
     if missing:
@@ -75,11 +79,11 @@ def _summary(found: dict[str, tuple[str, dict[str, Any]]]) -> str:
     verdicts: dict[str, dict[str, str]] = {}
     for document in as_the_paper_says:
         for verdict in document["verdicts"]:
-            verdicts.setdefault(verdict["claim"], {})[document["data"]] = verdict["outcome"]
+            verdicts.setdefault(verdict["claim"], {})[document["data"]] = SHORT.get(verdict["outcome"], verdict["outcome"])
     lines = ["## What the paper claims, and what became of it", ""]
     lines += [
         "With profile `paper`: paired t-tests over seeds at 5%; the numbers are below each table. A claim about one of the",
-        "paper's data sets is tested only on that, or on what stands for it.",
+        "paper's data sets is tested only on that, or on what stands for it. Undecided: not decidable at this number of seeds.",
         "",
     ]
     lines += ["| claim | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|"]
