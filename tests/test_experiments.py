@@ -113,3 +113,19 @@ def test_the_table_of_deviations_is_the_measurement() -> None:
     for path in sorted((EXPERIMENTS / "results").glob("deviations-*.csv")):
         assert f"results/{path.name}" in page
         assert module.markdown(path) in page
+
+
+def test_the_table_of_clients_alone_has_the_numbers_of_the_files() -> None:
+    page = (EXPERIMENTS / "DEVIATIONS.md").read_text(encoding="utf-8").split("## The published uncertainties")[1]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page.splitlines()
+        if line[:3] in {f"| {n}" for n in range(1, 6)}
+    ]
+    assert [row[0][0] for row in rows] == ["1", "2", "3", "4", "5"]
+    for column, name in ((1, "solo"), (2, "solo-authors")):
+        with (EXPERIMENTS / "results" / f"{name}.csv").open(encoding="utf-8") as file:
+            means = {(line["row"], line["metric"]): float(line["mean"]) for line in csv.DictReader(file)}
+        for row in rows:
+            assert abs(float(row[column]) - means[f"client {row[0][0]}", "uncertainty"]) <= 0.0005
+            assert abs(float(row[column + 3]) - means[f"client {row[0][0]}", "local_accuracy"]) <= 0.0501

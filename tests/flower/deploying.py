@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +22,7 @@ from flower_processes import Part, process_table, stop  # noqa: E402
 
 __all__ = [
     "APP", "HOST", "ROOT", "SCRIPTS", "Deployment", "DeploymentError", "Finished", "Part", "flower_demo", "flower_keys",
-    "free_port", "process_table", "secrets_in", "stop",
+    "free_port", "process_table", "reached", "secrets_in", "stop",
 ]  # fmt: skip
 
 SECRET = (b"PRIVATE KEY", b"BEGIN CERTIFICATE", b"ecdsa-sha2", b"openssh-key")
@@ -32,3 +34,11 @@ def secrets_in(folder: Path) -> list[str]:
     named = [path for path in files if path.suffix in (".key", ".crt", ".pem", ".pub")]
     holding = [path for path in files if any(mark in path.read_bytes() for mark in SECRET)]
     return sorted({str(path.relative_to(folder)) for path in [*named, *holding]})
+
+
+def reached(done: Callable[[], bool], patience: float = 600.0) -> bool:
+    """Whether something comes true within so many seconds."""
+    deadline = time.monotonic() + patience
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return done()

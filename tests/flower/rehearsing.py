@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from deploying import Deployment, Finished, flower_demo
+from deploying import Deployment, Finished, flower_demo, reached
 from safetensors.torch import load_file
 
 import udjfl
 from udjfl.history import History, RunFolder
 
 APP = Path(__file__).parent / "rehearsal"
-PATIENCE = 600.0
 TRAINING = {"hidden": 5, "lr": 0.4, "uncertainty_epochs": 2}
-
-
-def reached(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return done()
 
 
 class Stage:

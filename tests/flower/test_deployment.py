@@ -30,11 +30,12 @@ from deploying import (
     Part,
     flower_demo,
     process_table,
+    reached,
     secrets_in,
     stop,
 )
 from flwr.app import Context, RecordDict
-from rehearsing import Act, Stage, reached
+from rehearsing import Act, Stage
 
 import udjfl
 from udjfl.methods import ALIASES, METHODS

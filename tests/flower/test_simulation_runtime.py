@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
-from deploying import APP, HOST, Part, free_port, process_table, stop
+from deploying import APP, HOST, Part, free_port, process_table, reached, stop
 from flwr.app import Context, RecordDict
 
 import udjfl
@@ -97,7 +96,7 @@ def runtime() -> Iterator[Runtime]:
     program = [sys.executable, "-c", OPERATOR, str(folder), str(Path(sys.executable).parent), str(port), json.dumps(commands)]
     operator = Part("operator", program, environment(folder), folder / "operator.log")
     try:
-        assert reached(lambda: (folder / "runs.json").exists() or not operator.running)
+        assert reached(lambda: (folder / "runs.json").exists() or not operator.running, PATIENCE)
         assert operator.running, operator.output
         yield Runtime(folder, operator)
     finally:
@@ -133,13 +132,6 @@ def command_line(pid: int) -> str:
     return subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False).stdout.strip()
 
 
-def reached(done: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not done() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return done()
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_the_numbers_are_the_simulators(method: str, runtime: Runtime) -> None:
     """Five simulated SuperNodes train what udjfl's own simulator trains, and leave the same run folder."""
@@ -170,7 +162,7 @@ def test_the_runtime_installs_nothing(runtime: Runtime) -> None:
 def test_a_superlink_that_is_stopped_by_its_id_ends_with_all_it_started(runtime: Runtime) -> None:
     (superlink,) = (pid for pid, line in runtime.others().items() if "flower-superlink" in line)
     os.kill(superlink, signal.SIGTERM)
-    assert reached(lambda: not runtime.others()), runtime.others()
+    assert reached(lambda: not runtime.others(), PATIENCE), runtime.others()
 
 
 def test_the_app_keeps_flower_from_asking_an_index_for_what_it_needs() -> None:
