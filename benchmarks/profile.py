@@ -58,9 +58,9 @@ def _timed(contender: Any) -> dict[str, float]:
 
     spent: dict[str, float] = defaultdict(float)
     watched = [
-        (stacked.StackedEngine, "train_together", "training, until the last core is done"),
-        (playing, "evaluate", "evaluation"),
-        (rounds.Loop, "finish", "checking reports, averaging, recording"),
+        (stacked.StackedEngine, "train_together", "training, until the last core is done, and evaluation beside it"),
+        (playing._Late, "settle", "waiting for that evaluation, recording"),
+        (rounds.Loop, "finish", "checking reports, averaging"),
     ]
     plain = [(owner, name, getattr(owner, name)) for owner, name, _ in watched]
     for owner, name, what in watched:
@@ -73,7 +73,7 @@ def _timed(contender: Any) -> dict[str, float]:
             setattr(owner, name, function)
     whole = 1000 * (time.perf_counter() - begin) / ROUNDS
     found = {what: 1000 * spent[what] / ROUNDS for _, _, what in watched}
-    return {**found, "the rest: setting up, forking": whole - sum(found.values()), "the round": whole}
+    return {**found, "the rest: setting up, forking, the last evaluation": whole - sum(found.values()), "the round": whole}
 
 
 def _watched(function: Callable[..., Any], what: str, spent: dict[str, float]) -> Callable[..., Any]:
@@ -88,12 +88,13 @@ def _watched(function: Callable[..., Any], what: str, spent: dict[str, float]) -
 
 
 def _operations(contender: Any) -> dict[str, float]:
-    """Milliseconds of training all clients once on one core, by kind of operation."""
+    """Milliseconds of training all clients once on one core, by kind of operation, and of evaluating all of them there."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
     from benchmarks.work import MODELS
     from udjfl.engine import LocalWork, StackedEngine, one_thread
+    from udjfl.engine.base import Pooled
     from udjfl.models import to_vector
 
     module, work = MODELS["mlp"](), contender.work
@@ -105,6 +106,10 @@ def _operations(contender: Any) -> dict[str, float]:
         begin = time.perf_counter()
         engine.train(to_vector(module), nothing, rows, asked, (0, "profile", 1))
         whole = 1000 * (time.perf_counter() - begin)
+        pool = Pooled([client.test for client in contender.federation.clients])
+        begin = time.perf_counter()
+        engine.evaluate(to_vector(module), nothing, pool)
+        evaluated = 1000 * (time.perf_counter() - begin)
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             engine.train(to_vector(module), nothing, rows, asked, (0, "profile", 2))
     spent = {event.key: event.self_cpu_time_total / 1000 for event in seen.key_averages()}
@@ -112,7 +117,8 @@ def _operations(contender: Any) -> dict[str, float]:
         "matrix products": sum(spent.get(name, 0.0) for name in PRODUCTS),
         "gathering batches": sum(spent.get(name, 0.0) for name in GATHERING),
         "all other operations": sum(ms for name, ms in spent.items() if name not in (*PRODUCTS, *GATHERING)),
-        "in all, without the profiler": whole,
+        "training in all, without the profiler": whole,
+        "evaluating all clients": evaluated,
     }
 
 

@@ -145,7 +145,7 @@ def _profile(results: Results) -> str:
         return f"{head}Not measured: {found['failed']}\n"
     clock = table(["on the clock", "ms per round"], [[name, f"{ms:.1f}"] for name, ms in found["clock"].items()])
     rows = [[name, f"{ms:.1f}"] for name, ms in found["one core"].items()]
-    return f"{head}{clock}\n{table(['training of all clients on one core', 'ms'], rows)}"
+    return f"{head}{clock}\n{table(['all clients on one core', 'ms'], rows)}"
 
 
 def _aggregation(results: Results) -> str:

@@ -11,6 +11,7 @@ from conftest import make_federation
 
 import udjfl
 from udjfl import threads
+from udjfl.engine import stacked
 from udjfl.engine.stacked import StackedEngine
 from udjfl.errors import DivergedError
 from udjfl.rounds import Loop, Steps
@@ -29,6 +30,8 @@ def where(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return evaluate(self, models, pooled)
 
     monkeypatch.setattr(StackedEngine, "evaluate_together", watched)
+    monkeypatch.setattr(stacked, "WORTH_SHARING", 0)  # by processes, however little there is to do
+    monkeypatch.setattr(stacked, "CHUNK_FLOPS", 1)
     return names
 
 
@@ -90,6 +93,38 @@ def test_a_round_is_settled_before_the_next_one_is_finished(monkeypatch: pytest.
     assert said == [(what, t) for t in (1, 2, 3, 4) for what in ("step", "evaluated")]
 
 
+def test_small_rounds_are_evaluated_by_whoever_trains() -> None:
+    """Nothing is begun beside training that is done in a few milliseconds by this process alone."""
+    begun: list[str] = []
+
+    def watch() -> None:
+        begun.append("aside")
+
+    result = threads.aside(watch)
+    assert begun == []
+    result()
+    assert begun == ["aside"]
+    threads.begin_aside(watch)  # nothing is left to be begun
+    assert begun == ["aside"]
+
+
+def test_what_was_put_aside_waits_for_a_free_core() -> None:
+    free, told = threading.Event(), threading.Event()
+
+    def when() -> None:
+        told.set()
+        free.wait(60)
+
+    done: list[int] = []
+    result = threads.aside(lambda: done.append(7))
+    threads.begin_aside(when)
+    assert told.wait(60)
+    assert done == []
+    free.set()
+    result()
+    assert done == [7]
+
+
 def test_nobody_forks_while_something_is_done_aside() -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -99,6 +134,7 @@ def test_nobody_forks_while_something_is_done_aside() -> None:
         return 7
 
     result = threads.aside(work)
+    threads.begin_aside(lambda: None)
     assert begun.wait(60)
     resting = threading.Thread(target=threads.rest)
     resting.start()
@@ -110,9 +146,15 @@ def test_nobody_forks_while_something_is_done_aside() -> None:
     assert result() == 7
 
 
+def _aside(work):
+    result = threads.aside(work)
+    threads.begin_aside(lambda: None)
+    return result()
+
+
 def test_what_is_done_aside_keeps_to_one_core_and_hands_on_its_error() -> None:
     main = threading.get_ident()
-    seen = threads.aside(lambda: threads.spread([threading.get_ident, threading.get_ident], workers=2))()
+    seen = _aside(lambda: threads.spread([threading.get_ident, threading.get_ident], workers=2))
     assert len(set(seen)) == 1
     assert main not in seen
 
@@ -120,4 +162,4 @@ def test_what_is_done_aside_keeps_to_one_core_and_hands_on_its_error() -> None:
         return torch.zeros(2) @ torch.zeros(3)
 
     with pytest.raises(RuntimeError, match="inconsistent tensor size"):
-        threads.aside(fail)()
+        _aside(fail)

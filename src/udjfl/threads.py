@@ -44,32 +44,67 @@ def sharing(workers: int) -> Iterator[None]:
 
 
 _here = threading.local()
-_under_way: Future[Any] | None = None
+
+
+class Aside:
+    """Something that can wait: done on one core once one is free, or by whoever asks for its result before that."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self.work = work
+        self.under_way: Future[Any] | None = None
+
+    def begin(self, when: Callable[[], object]) -> None:
+        """Do it in a thread of its own, as soon as `when` returns there."""
+
+        def alone() -> Any:
+            _here.is_aside = True
+            when()
+            return self.work()
+
+        self.under_way = _one_more().submit(alone)
+
+    def result(self) -> Any:
+        """Its result, or its error, which is raised."""
+        global _put_aside
+        if _put_aside is self:
+            _put_aside = None
+        return self.work() if self.under_way is None else self.under_way.result()
+
+
+# What was put aside last, and what of it was begun last.
+_put_aside: Aside | None = None
+_begun: Aside | None = None
 
 
 def aside(work: Callable[[], Piece]) -> Callable[[], Piece]:
-    """Do something while the caller goes on, on one core. What is returned waits for it, and gives its result or its error."""
-    global _under_way
+    """Put something aside, to be done while the caller goes on. What is returned waits for it: its result, or its error."""
+    global _put_aside
+    _put_aside = Aside(work)
+    return _put_aside.result
 
-    def alone() -> Piece:
-        _here.is_aside = True
-        return work()
 
-    found = _one_more().submit(alone)
-    _under_way = found
-    return found.result
+def begin_aside(when: Callable[[], object]) -> None:
+    """Do what was put aside, if anything was, as soon as `when`, called in another thread, returns.
+
+    The one who knows when a core is free says so: a thread begun at once would take its time from those at work, and the
+    slowest of them would be later still.
+    """
+    global _begun, _put_aside
+    if _put_aside is not None:
+        _begun, _put_aside = _put_aside, None
+        _begun.begin(when)
 
 
 def rest() -> None:
     """Wait until nothing is done aside: a process forked meanwhile would find the locks of that thread locked for ever."""
-    if _under_way is not None:
-        wait([_under_way])
+    if _begun is not None and _begun.under_way is not None:
+        wait([_begun.under_way])
 
 
 def forget() -> None:
     """In a forked process: the threads of its parent are not here."""
-    global _allowed, _under_way
-    _allowed, _under_way = 1, None
+    global _allowed, _put_aside, _begun
+    _allowed, _put_aside, _begun = 1, None, None
     _pool.cache_clear()
     _one_more.cache_clear()
 

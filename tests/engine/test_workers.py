@@ -25,9 +25,9 @@ import udjfl
 from udjfl.engine import Job, LocalResult, LocalWork, SerialEngine, StackedEngine, serial, stacked
 from udjfl.engine.workers import Crew, Tables
 from udjfl.errors import DataError
-from udjfl.layout import joined
+from udjfl.layout import LARGE, joined
 from udjfl.models import buffers_to_vector, cnn, mlp, to_vector
-from udjfl.threads import cores, sharing, spread
+from udjfl.threads import aside, begin_aside, cores, sharing, spread
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
 ADDRESS = (1, "batches", 2)
@@ -101,6 +101,75 @@ def test_a_worker_that_dies_leaves_its_work_to_us() -> None:
     for _ in range(2):
         assert squares.all(["slow here", "die", 2, 3])[0].tolist() == [0, 1, 4, 9]
     assert squares.all([5, 6])[0].tolist() == [25, 36]
+
+
+class Waiting:
+    """Two pieces that look for a file: the first at its end, the second until it is there."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.crew = Crew(self.do, 2)
+
+    def do(self, task: Any, number: int, tables: Tables) -> None:
+        if task == "both look":
+            time.sleep(0.2)
+        elif number == 1:
+            deadline = time.monotonic() + 60
+            while not self.file.exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+        tables["there"][number] = self.file.exists()
+
+    def run(self, task: str) -> list[bool]:
+        return self.crew.run(task, 2, {"there": ((2,), torch.bool)})["there"].tolist()
+
+
+@LINUX
+def test_what_was_put_aside_is_done_as_soon_as_one_of_us_has_nothing_left_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "done"
+    waiting = Waiting(file)
+    assert waiting.run("both look") == [False, False]
+    for _ in range(3):
+        result = aside(file.touch)
+        assert waiting.run("wait")[1], "begun only after everybody had finished"
+        result()
+        file.unlink()
+
+
+@LINUX
+def test_what_was_put_aside_takes_no_time_from_those_at_work(tmp_path: Path) -> None:
+    file = tmp_path / "done"
+    result = aside(file.touch)
+    assert not all(Waiting(file).run("both look")), "begun while everybody was at work"
+    result()
+    assert file.exists()
+
+
+@LINUX
+@pytest.mark.parametrize("what", ["die", "fail"])
+def test_what_was_put_aside_is_done_whatever_becomes_of_the_work(what: str) -> None:
+    squares = Squares(2)
+    result = aside(lambda: 7)
+    if what == "fail":
+        with pytest.raises(DataError, match="piece 0"):
+            squares.all(["fail", "fail"])
+    else:
+        squares.all(["slow here", "die", "die"])
+    assert result() == 7
+
+
+@LINUX
+def test_an_interruption_leaves_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that waits for ever would keep the process from ending."""
+
+    def interrupted(when: Callable[[], object]) -> None:
+        begin_aside(when)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("udjfl.threads.begin_aside", interrupted)
+    result = aside(lambda: 7)
+    with pytest.raises(KeyboardInterrupt):
+        Squares(2).all(["slow here", 2])
+    assert result() == 7
 
 
 def test_a_task_that_cannot_be_sent_is_done_here() -> None:
@@ -258,6 +327,20 @@ def test_rows_that_do_not_follow_each_other_are_copied() -> None:
     assert joined([base[:2], base[2:]]).data_ptr() == base.data_ptr()
     assert joined([base[::2][:1], base[1:2]]).tolist() == base[:2].tolist()  # the stride of a single row says nothing
     assert joined([base[2:], base[:2]]).tolist() == [*base[2:].tolist(), *base[:2].tolist()]
+
+
+def test_much_data_is_copied_into_aligned_memory_of_its_own() -> None:
+    """Where a matrix begins must not depend on how much data there is: a product would add up in another order."""
+    parts = [torch.randn(n, 3, 7, generator=torch.Generator().manual_seed(n)) for n in (30_000, 1, 40_000)]
+    assert sum(part.nbytes for part in parts) > LARGE
+    together = joined(parts)
+    assert torch.equal(together, torch.cat(parts))
+    assert together.data_ptr() % 64 == 0
+    assert joined(together.split([30_001, 40_000])).data_ptr() == together.data_ptr()
+    labels = [part[:, 0, 0].long() for part in parts for _ in range(8)]
+    assert torch.equal(joined(labels), torch.cat(labels))
+    with pytest.raises(RuntimeError, match="Sizes of tensors must match"):
+        joined([parts[0], torch.zeros(400_000, 2, 7)])
 
 
 def test_images_whose_channels_come_first_stay_so_where_a_network_needs_it() -> None:

@@ -203,6 +203,7 @@ class Update:
         self.pull = pull if pull_share else None
         self.share = pull_share if pull is not None else 0.0
         self.at_start = True
+        self.decay = torch.tensor(momentum, dtype=start[0].dtype)  # made here once, not in every product with a number
         self.only(clients)
 
     def only(self, clients: int) -> None:
@@ -220,7 +221,7 @@ class Update:
         if self.at_start:
             torch.mul(gradient, 1 - self.share, out=velocity)
         else:
-            velocity.mul_(self.momentum).add_(gradient, alpha=1 - self.share)
+            velocity.mul_(self.decay).add_(gradient, alpha=1 - self.share)
 
     def add_product(self, place: int, left: Tensor, right: Tensor) -> None:
         """The same, of a gradient that is the product of two stacks of matrices."""

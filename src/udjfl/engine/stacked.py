@@ -339,9 +339,13 @@ class StackedEngine(CrewEngine):
         labels, weights = self.y[index].unsqueeze(3), plan.weights.to(self.device)
         if settings > 1:
             labels = labels.repeat_interleave(settings, dim=1)
+        most, width = index.shape[1:]
+        steps = zip(plan.steps, index.unbind(), labels.unbind(), weights.unbind(), strict=True)
         return [
-            Batch(k, index[t, :k, :b].reshape(-1), labels[t, : k * settings, :b], weights[t, : k * settings, :b])
-            for t, (k, b) in enumerate(plan.steps)
+            Batch(k, places.view(-1), own_labels, own_weights)
+            if (k, b) == (most, width)
+            else Batch(k, places[:k, :b].reshape(-1), own_labels[: k * settings, :b], own_weights[: k * settings, :b])
+            for (k, b), places, own_labels, own_weights in steps
         ]
 
     @property

@@ -61,7 +61,9 @@ class Crew:
         self.workers = workers if _can_fork() else 1
         self.areas: list[_Area] = []
         self.others: list[_Worker] = []
+        # Shared with the others: the next piece to be done, and how many of us have found nothing left to do.
         self.counter: Any = None
+        self.finished: Any = None
 
     def run(self, task: object, pieces: int, shapes: Shapes) -> Tables:
         """Do all pieces of a task: the tables they wrote into. Of several errors that of the first piece is raised."""
@@ -89,10 +91,17 @@ class Crew:
 
     def _share(self, do: Doer, task: object, message: bytes, pieces: int, shapes: Shapes, area: _Area) -> Tables:
         tables = _laid_out(area.lend(), shapes)
+        threads.rest()  # what was begun beside an earlier task has been told of its end, and is not to miss it
+        while self.finished.acquire(block=False):
+            pass
         self.counter.value = 0
         for worker in self.others:
             worker.ask(self.areas.index(area), message)
-        done = dict(_work(do, task, pieces, tables, self.counter))
+        try:
+            threads.begin_aside(self.finished.acquire if len(self.others) + 1 >= self.workers else _at_once)
+            done = dict(_work(do, task, pieces, tables, self.counter))
+        finally:
+            self.finished.release()
         for worker in self.others:
             done |= worker.answer()
         if not self._is_whole():
@@ -128,9 +137,9 @@ class Crew:
         if not self.others:
             threads.rest()
             context = multiprocessing.get_context("fork")
-            self.counter = context.Value("q", 0)
+            self.counter, self.finished = context.Value("q", 0), context.Semaphore(0)
             memories = [area.memory for area in self.areas]
-            self.others = [_Worker(context, do, self.counter, memories) for _ in range(count)]
+            self.others = [_Worker(context, do, self.counter, self.finished, memories) for _ in range(count)]
         return free[0]
 
 
@@ -162,9 +171,9 @@ class _Area:
 class _Worker:
     """One forked process, from outside."""
 
-    def __init__(self, context: Any, do: Doer, counter: Any, memories: list[mmap.mmap]) -> None:
+    def __init__(self, context: Any, do: Doer, counter: Any, finished: Any, memories: list[mmap.mmap]) -> None:
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, self.pipe, do, counter, memories), daemon=True)
+        self.process = context.Process(target=_serve, args=(theirs, self.pipe, do, counter, finished, memories), daemon=True)
         with warnings.catch_warnings():
             # Python warns of forking beside threads, whose locks stay locked in the copy. What runs there takes none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -190,7 +199,7 @@ class _Worker:
         self.process.terminate()
 
 
-def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, memories: list[mmap.mmap]) -> None:
+def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, finished: Any, memories: list[mmap.mmap]) -> None:
     """What a forked process does until its parent is gone."""
     parents.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, who ends us
@@ -209,6 +218,7 @@ def _serve(pipe: Connection, parents: Connection, do: Doer, counter: Any, memori
         else:
             tables = _laid_out(memoryview(memories[area]), shapes)
             done = {number: _traced(outcome) for number, outcome in _work(do, task, pieces, tables, counter)}
+        finished.release()
         with contextlib.suppress(OSError):
             pipe.send_bytes(_pickled(done))
 
@@ -222,6 +232,10 @@ def _work(do: Doer, task: object, pieces: int, tables: Tables, counter: Any) -> 
             yield number, error
         else:
             yield number, None
+
+
+def _at_once() -> None:
+    """There is a core that the crew has no use for."""
 
 
 def _traced(outcome: Outcome) -> Outcome:
