@@ -285,32 +285,34 @@ class StackedEngine(CrewEngine):
         all_goals = [_Goal.of(own, chunk, start) for own in grid.works]
         goals = all_goals if any(all_goals) else None
         wants_losses = any(own.loss_at == "running" for own in grid.works)
-        beginning = self._split(start)
-        if work.optimiser == "adam":
-            update: Update = AdamUpdate(beginning, len(rows), work.lr, pull, work.pull_share)
-        else:
-            update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
-        stack, first = Stack(self.layers, beginning, len(rows)), None
-        seen: list[Tensor] = []
-        x: Tensor | None = None
-        for t, batch in enumerate(batches):
-            if t > 0 and (t == 1 or batch.clients < stack.clients):
-                update.only(batch.clients)
-                stack = Stack(self.layers, update.moving, batch.clients)
-            if x is None or x.shape[:2] != (batch.clients, batch.labels.shape[1]):
-                x = self.x.new_empty(batch.clients, batch.labels.shape[1], self.x.shape[1])
-            # In the place of the last batch, which is in the cache.
-            torch.index_select(self.x, 0, batch.places, out=x.view(len(batch.places), -1))
-            passed = stack.forward(x)
-            log_p, slope = log_softmax_at(passed.logits, batch.labels)
-            if wants_losses:
-                seen.append(log_p)
-            slope.mul_(batch.weights if goals is None else self._loss_weights(log_p, batch, goals))
-            stack.backward(passed, slope, update)
-            update.apply()
-            if t == 0 and grid.wants_first:
-                first = [model.clone() for model in update.models]
-        return update.models, first, _sums(seen, batches, len(rows) * settings).view(len(rows), settings).T
+        # Nothing here is differentiated by autograd, but for other goals than the mean loss: operations without it cost less.
+        with torch.inference_mode(goals is None):
+            beginning = self._split(start)
+            if work.optimiser == "adam":
+                update: Update = AdamUpdate(beginning, len(rows), work.lr, pull, work.pull_share)
+            else:
+                update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
+            stack, first = Stack(self.layers, beginning, len(rows)), None
+            seen: list[Tensor] = []
+            x: Tensor | None = None
+            for t, batch in enumerate(batches):
+                if t > 0 and (t == 1 or batch.clients < stack.clients):
+                    update.only(batch.clients)
+                    stack = Stack(self.layers, update.moving, batch.clients)
+                if x is None or x.shape[:2] != (batch.clients, batch.labels.shape[1]):
+                    x = self.x.new_empty(batch.clients, batch.labels.shape[1], self.x.shape[1])
+                # In the place of the last batch, which is in the cache.
+                torch.index_select(self.x, 0, batch.places, out=x.view(len(batch.places), -1))
+                passed = stack.forward(x)
+                log_p, slope = log_softmax_at(passed.logits, batch.labels)
+                if wants_losses:
+                    seen.append(log_p)
+                slope.mul_(batch.weights if goals is None else self._loss_weights(log_p, batch, goals))
+                stack.backward(passed, slope, update)
+                update.apply()
+                if t == 0 and grid.wants_first:
+                    first = [model.clone() for model in update.models]
+            return update.models, first, _sums(seen, batches, len(rows) * settings).view(len(rows), settings).T
 
     def _loss_weights(self, log_p: Tensor, batch: Batch, goals: Sequence[_Goal | None]) -> Tensor:
         """How much each example's loss [k * S, B, 1] counts in what its client minimises: its gradient by the losses."""
