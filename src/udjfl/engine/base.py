@@ -243,7 +243,7 @@ def batch_order(n_examples: int, epochs: int, address: tuple[int, str, int], cli
 def own_randomness(seed: int, device: torch.device) -> Iterator[None]:
     """Draws from the global generators begin at this seed, and leave no trace."""
     if device.type != "cpu":
-        with torch.random.fork_rng(devices=[device]):
+        with torch.random.fork_rng(devices=[device], device_type=device.type):
             torch.manual_seed(seed)
             yield
         return
