@@ -15,7 +15,6 @@ LARGE = 4 << 20  # bytes
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """All parts one after the other, along their first axis: the memory they share, if they lie in it like that, or a copy."""
-
     first = parts[0]
     if any(part.shape[1:] != first.shape[1:] for part in parts) or not _in_a_row(parts):
         return _copied(parts)

@@ -53,7 +53,7 @@ class Aside:
         self.work = work
         self.under_way: Future[Any] | None = None
 
-    def begin(self, when: Callable[[], object]) -> None:
+    def begin(self, when: Callable[[], object]) -> Future[Any]:
         """Do it in a thread of its own, as soon as `when` returns there."""
 
         def alone() -> Any:
@@ -62,6 +62,7 @@ class Aside:
             return self.work()
 
         self.under_way = _one_more().submit(alone)
+        return self.under_way
 
     def result(self) -> Any:
         """Its result, or its error, which is raised."""
@@ -71,9 +72,9 @@ class Aside:
         return self.work() if self.under_way is None else self.under_way.result()
 
 
-# What was put aside last, and what of it was begun last.
+# What was put aside last; and what was begun last, without the work itself, which would keep all that it refers to.
 _put_aside: Aside | None = None
-_begun: Aside | None = None
+_begun: Future[Any] | None = None
 
 
 def aside(work: Callable[[], Piece]) -> Callable[[], Piece]:
@@ -91,14 +92,14 @@ def begin_aside(when: Callable[[], object]) -> None:
     """
     global _begun, _put_aside
     if _put_aside is not None:
-        _begun, _put_aside = _put_aside, None
-        _begun.begin(when)
+        _begun = _put_aside.begin(when)
+        _put_aside = None
 
 
 def rest() -> None:
     """Wait until nothing is done aside: a process forked meanwhile would find the locks of that thread locked for ever."""
-    if _begun is not None and _begun.under_way is not None:
-        wait([_begun.under_way])
+    if _begun is not None:
+        wait([_begun])
 
 
 def forget() -> None:
