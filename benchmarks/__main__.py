@@ -21,13 +21,23 @@ README, RESULTS = HERE / "README.md", HERE / "results.json"
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("what", choices=["quick", "full", "flower", "render"])
-    parser.add_argument("--repetitions", type=int, default=suites.ENOUGH_REPETITIONS, help="of everything")
     parser.add_argument(
-        "--only", default="", help="suites of the full run, by name, separated by commas; leaves README as it is"
+        "--repetitions", type=int, default=suites.ENOUGH_REPETITIONS, help="of everything"
     )
-    parser.add_argument("--out", type=Path, help="where the JSON goes (full: results.json beside this, others: nowhere)")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="suites of the full run, by name, separated by commas; leaves README as it is",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        help="where the JSON goes (full: results.json beside this, others: nowhere)",
+    )
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # by way of an exception, so that contenders are ended too
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(1)
+    )  # by way of an exception, so that contenders are ended too
     if given.what == "render":
         write_readme(json.loads(RESULTS.read_text(encoding="utf-8")))
         return
@@ -37,7 +47,12 @@ def main() -> None:
     only = given.only.split(",") if given.only else []
     out = given.out or (RESULTS if given.what == "full" and not only else None)
     kind = "quick" if given.what == "quick" else "partial" if only else "full"
-    results: dict[str, Any] = {"kind": kind, "machine": machine.describe(), "repetitions": given.repetitions, "suites": {}}
+    results: dict[str, Any] = {
+        "kind": kind,
+        "machine": machine.describe(),
+        "repetitions": given.repetitions,
+        "suites": {},
+    }
     for _ in measured(results, suites.FULL if given.what == "full" else (suites.QUICK,), only):
         if out:  # after each part: a run that is broken off leaves what it has
             out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -73,7 +88,9 @@ def measured(results: dict[str, Any], chosen: Sequence[Suite], only: list[str]) 
 
 
 def write_readme(results: dict[str, Any]) -> None:
-    README.write_text(tables.with_results(README.read_text(encoding="utf-8"), results), encoding="utf-8")
+    README.write_text(
+        tables.with_results(README.read_text(encoding="utf-8"), results), encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

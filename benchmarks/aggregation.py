@@ -20,7 +20,9 @@ def measure(n: int, d: int) -> dict[str, Any]:
     """All methods on the updates of n clients with d parameters; a process of its own, so that its memory can be told."""
     print(f"Aggregation: {n} clients, {d:,} parameters", flush=True)
     command = [sys.executable, "-m", "benchmarks.aggregation", str(n), str(d)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment())
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=child_environment()
+    )
     memory = Memory(process.pid)
     out, errors = process.communicate()
     record: dict[str, Any] = {"clients": n, "parameters": d, "memory": memory.stop()}
@@ -44,7 +46,9 @@ def _all_methods(deltas: Any) -> dict[str, dict[str, Any]]:
     """For each method its seconds and FedAvg's, measured in turns."""
     from udjfl.methods import ALIASES, METHODS, method
 
-    families = {family for family, _ in ALIASES.values()}  # these need a point to be chosen: their short names are that
+    families = {
+        family for family, _ in ALIASES.values()
+    }  # these need a point to be chosen: their short names are that
     found: dict[str, dict[str, Any]] = {}
     for name in [*(name for name in METHODS if name not in families), *ALIASES]:
         try:
@@ -58,7 +62,9 @@ def _beside_fedavg(rule: Any, fedavg: Any, deltas: Any) -> dict[str, Any]:
     calls = [_call(rule, deltas), _call(fedavg, deltas)]
     times: tuple[list[float], list[float]] = ([], [])
     begin = time.perf_counter()
-    while len(times[0]) < MOST_TIMES and (len(times[0]) < LEAST_TIMES or time.perf_counter() - begin < ENOUGH_SECONDS):
+    while len(times[0]) < MOST_TIMES and (
+        len(times[0]) < LEAST_TIMES or time.perf_counter() - begin < ENOUGH_SECONDS
+    ):
         for call, kept in zip(calls, times, strict=True):
             start = time.perf_counter()
             call()
@@ -81,7 +87,10 @@ def _reports(rule: Any, deltas: Any) -> Any:
     from udjfl.methods import Reports
     from udjfl.methods.base import EXTRAS
 
-    n, d = len(deltas), deltas.shape[1] // rule.n_models * rule.n_models  # several models side by side share the D
+    n, d = (
+        len(deltas),
+        deltas.shape[1] // rule.n_models * rule.n_models,
+    )  # several models side by side share the D
     deltas = deltas[:, :d]
     extras = {}
     for name in sorted(rule.needs.intersection(EXTRAS)):
@@ -90,9 +99,16 @@ def _reports(rule: Any, deltas: Any) -> Any:
         extras[name] = torch.rand(*(wide[axis] for axis in shape)) + 0.1
     even = torch.linspace(0.2, 0.9, n)
     return Reports(
-        ids=[f"client-{i}" for i in range(n)], deltas=deltas, losses=even + 1, sizes=torch.arange(1, n + 1) * 10,
-        uncertainties=even, steps=torch.full((n,), 38), model=torch.zeros(d), momentum=0.9, extras=extras,
-    )  # fmt: skip
+        ids=[f"client-{i}" for i in range(n)],
+        deltas=deltas,
+        losses=even + 1,
+        sizes=torch.arange(1, n + 1) * 10,
+        uncertainties=even,
+        steps=torch.full((n,), 38),
+        model=torch.zeros(d),
+        momentum=0.9,
+        extras=extras,
+    )
 
 
 if __name__ == "__main__":

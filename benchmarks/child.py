@@ -30,9 +30,13 @@ class Child:
         begin = time.perf_counter()
         self.process = subprocess.Popen(
             [python, "-m", "benchmarks.contender", module, variant, work.to_json()],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True,
-            env=child_environment(), start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env=child_environment(),
+            start_new_session=True,
+        )
         self.memory = Memory(self.process.pid)
         try:
             ready = self._hear(timeout=300)

@@ -52,7 +52,10 @@ def counted(momentum: float) -> Iterator[Counts]:
     def after_step(optimiser: torch.optim.Optimizer, *_: object) -> None:
         counts.steps += optimiser.param_groups[0].get("momentum") == momentum
 
-    handles = [register_module_forward_pre_hook(before_forward), register_optimizer_step_post_hook(after_step)]
+    handles = [
+        register_module_forward_pre_hook(before_forward),
+        register_optimizer_step_post_hook(after_step),
+    ]
     try:
         yield counts
     finally:

@@ -15,8 +15,11 @@ STUB = Path(__file__).parent / "torchvision_stub"
 TORCH = "torch==2.13.0"
 # Packages that ask for no permission are told no.
 QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0", "WANDB_MODE": "disabled",
-}  # fmt: skip
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "WANDB_MODE": "disabled",
+}
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,17 @@ def python_of(peer: Peer) -> Path:
     _run([sys.executable, "-m", "venv", "--clear", str(folder)])
     # The stand-in goes first: pip then finds torchvision satisfied.
     for packages in ([TORCH, str(STUB)], [TORCH, peer.requirement]):
-        _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages])
+        _run(
+            [
+                str(python),
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                *packages,
+            ]
+        )
     stamp.write_text(wanted)
     return python
 
@@ -68,12 +81,18 @@ def python_of(peer: Peer) -> Path:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]
+        errors = [
+            line for line in done.stderr.splitlines() if line.startswith("ERROR")
+        ] or done.stderr.splitlines()[-1:]
         raise InstallError(errors[-1][:200] if errors else f"exit code {done.returncode}")
 
 
 def child_environment() -> dict[str, str]:
     """What a contender's process inherits: this folder's parent to import from, and nothing that counts threads for it."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    }
     path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {**inherited, **QUIET, "PYTHONPATH": path}

@@ -62,7 +62,9 @@ def per_client(results: Results, suite: str, contender: str) -> float | None:
 
 
 def slowdown_beside_busy(results: Results, contender: str) -> float | None:
-    return ratio(seconds(results, "busy", contender, "busy_seconds"), seconds(results, "busy", contender))
+    return ratio(
+        seconds(results, "busy", contender, "busy_seconds"), seconds(results, "busy", contender)
+    )
 
 
 def light_start(results: Results) -> float | None:
@@ -73,12 +75,16 @@ def light_start(results: Results) -> float | None:
     return median(found["import torch"]) / median(found["udjfl --help"])
 
 
-def out_of_line(check: Mapping[str, float], expected: Mapping[str, int], reference: Mapping[str, float] | None) -> list[str]:
+def out_of_line(
+    check: Mapping[str, float], expected: Mapping[str, int], reference: Mapping[str, float] | None
+) -> list[str]:
     """What a contender did that is not everybody's work; empty if nothing. The plain loop is the reference."""
     if "rate" in check:
         return []
     wrong = [
-        f"{check[name]:.0f} {name}, not {expected[name]}" for name in ("steps", "examples") if check[name] != expected[name]
+        f"{check[name]:.0f} {name}, not {expected[name]}"
+        for name in ("steps", "examples")
+        if check[name] != expected[name]
     ]
     if not 0 <= check["tested"] / expected["tested"] - 1 <= TESTED_OFF:
         wrong.append(f"{check['tested']:.0f} tested, not {expected['tested']}")

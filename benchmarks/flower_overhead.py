@@ -46,13 +46,18 @@ def measure(repetitions: int) -> dict[str, Any]:
     if importlib.util.find_spec("flwr") is None:
         sys.exit("Flower is not installed; install it: pip install 'udjfl[flower]'")
     ways: dict[str, Callable[[udjfl.Federation, Path], list[float]]] = {
-        SIMULATOR: _simulated, WARM: _with_warm_clients, SUPERNODES: _with_supernodes,
-    }  # fmt: skip
+        SIMULATOR: _simulated,
+        WARM: _with_warm_clients,
+        SUPERNODES: _with_supernodes,
+    }
     about = machine.describe() | {"flwr": version("flwr")}
     federation = udjfl.load(DATA, seed=0)
     records: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in ways}
     turns = math.ceil(repetitions / MEASURED)
-    print(f"{DATA}, {len(federation.clients)} clients: {turns} turns of {1 + MEASURED} rounds, the first warms up", flush=True)
+    print(
+        f"{DATA}, {len(federation.clients)} clients: {turns} turns of {1 + MEASURED} rounds, the first warms up",
+        flush=True,
+    )
     names = list(ways)
     for turn in range(turns):
         first = turn % len(names)
@@ -61,7 +66,9 @@ def measure(repetitions: int) -> dict[str, Any]:
                 out = Path(folder) / "run"
                 found = seconds_of_rounds(ways[name](federation, out))
                 records[name]["seconds"] += found
-                records[name]["accuracies"] = json.loads((out / "result.json").read_text(encoding="utf-8"))["client_accuracy"]
+                records[name]["accuracies"] = json.loads(
+                    (out / "result.json").read_text(encoding="utf-8")
+                )["client_accuracy"]
             print(f"  turn {turn + 1}, {name}: {median(found):.3f} s per round", flush=True)
     return {"kind": "flower", "machine": about, "clients": len(federation.clients), "ways": records}
 
@@ -108,9 +115,12 @@ def _deployed(federation: udjfl.Federation, out: Path, warm: bool) -> list[float
         else:
             flower_demo.start(deployment, files, lambda _: None)
         settings = {
-            "method": METHOD, "rounds": 1 + MEASURED, "clients": len(files), "out": str(out),
+            "method": METHOD,
+            "rounds": 1 + MEASURED,
+            "clients": len(files),
+            "out": str(out),
             "server-data": str(deployment.folder / "data" / "server" / "data.npz"),
-        }  # fmt: skip
+        }
         with RoundEnds(out / "records.jsonl") as ends:
             finished = deployment.run(flower_demo.APP, settings)
         if not finished.completed:
@@ -130,7 +140,12 @@ class RoundEnds:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -152,9 +167,15 @@ def report(results: Results) -> str:
     for name, record in ways.items():
         seconds = record["seconds"]
         spread = f"{tables.shown(min(seconds), 'ms')} to {tables.shown(max(seconds), 'ms')}"
-        same = "yes" if same_accuracies(record["accuracies"], ways[SIMULATOR]["accuracies"]) else "**no**"
+        same = (
+            "yes"
+            if same_accuracies(record["accuracies"], ways[SIMULATOR]["accuracies"])
+            else "**no**"
+        )
         ratio = tables.shown(median(seconds) / fastest, "x")
-        rows.append([name, tables.shown(median(seconds), "ms"), spread, ratio, str(len(seconds)), same])
+        rows.append(
+            [name, tables.shown(median(seconds), "ms"), spread, ratio, str(len(seconds)), same]
+        )
     head = ["", "ms per round", "all rounds", "against the simulator", "rounds", "same accuracies"]
     return (
         f"Taken on {about['taken']}: {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, {about['system']}; "
@@ -165,4 +186,6 @@ def report(results: Results) -> str:
 
 def same_accuracies(these: Mapping[str, float], those: Mapping[str, float]) -> bool:
     """Of each client, in percent: all ways do the same work, up to float rounding."""
-    return these.keys() == those.keys() and all(math.isclose(these[name], those[name], abs_tol=0.5) for name in these)
+    return these.keys() == those.keys() and all(
+        math.isclose(these[name], those[name], abs_tol=0.5) for name in these
+    )

@@ -21,12 +21,15 @@ def describe() -> dict[str, Any]:
     return {
         "cpu": _field("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(int((_field("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) / 1e6, 1),
+        "memory_gb": round(
+            int((_field("/proc/meminfo", "MemTotal") or "0 kB").split()[0]) / 1e6, 1
+        ),
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
         "torch": version("torch"),
         "udjfl": version("udjfl"),
-        "peers": {peer.name: f"{peer.package} {peer.version}" for peer in PEERS.values()} | {"torch of the peers": TORCH},
+        "peers": {peer.name: f"{peer.package} {peer.version}" for peer in PEERS.values()}
+        | {"torch of the peers": TORCH},
         "load_before": load(),
         "taken": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
@@ -78,7 +81,16 @@ def light_start(repetitions: int) -> dict[str, list[float]]:
     for _ in range(repetitions + 1):
         for name, command in commands.items():
             begin = time.perf_counter()
-            subprocess.run(command, env=child_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+            subprocess.run(
+                command,
+                env=child_environment(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=True,
+            )
             seconds[name].append(time.perf_counter() - begin)
-    print("; ".join(f"{name}: {median(times[1:]):.2f} s" for name, times in seconds.items()), flush=True)
+    print(
+        "; ".join(f"{name}: {median(times[1:]):.2f} s" for name, times in seconds.items()),
+        flush=True,
+    )
     return {name: times[1:] for name, times in seconds.items()}

@@ -19,7 +19,10 @@ LOOP_FOREVER = "while True: pass"
 
 def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
     """Everything measured in one suite, as plain values."""
-    print(f"{suite.title}: {len(suite.entries)} contenders, {repetitions} repetitions of {suite.rounds} rounds", flush=True)
+    print(
+        f"{suite.title}: {len(suite.entries)} contenders, {repetitions} repetitions of {suite.rounds} rounds",
+        flush=True,
+    )
     records: dict[str, dict[str, Any]] = {entry.title: {} for entry in suite.entries}
     children: dict[str, Child] = {}
     others = Others()
@@ -35,9 +38,14 @@ def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
         for child in children.values():
             child.close()
     return {
-        "title": suite.title, "work": asdict(suite.work), "rounds": suite.rounds, "checked_rounds": suite.checked_rounds,
-        "ours": suite.ours, "contenders": records, "others": others.cores(),
-    }  # fmt: skip
+        "title": suite.title,
+        "work": asdict(suite.work),
+        "rounds": suite.rounds,
+        "checked_rounds": suite.checked_rounds,
+        "ours": suite.ours,
+        "contenders": records,
+        "others": others.cores(),
+    }
 
 
 def _start(entry: Entry, suite: Suite, record: dict[str, Any], children: dict[str, Child]) -> None:
@@ -60,7 +68,11 @@ def _start(entry: Entry, suite: Suite, record: dict[str, Any], children: dict[st
 
 
 def _take_turns(
-    repetition: int, suite: Suite, records: dict[str, dict[str, Any]], children: dict[str, Child], key: str
+    repetition: int,
+    suite: Suite,
+    records: dict[str, dict[str, Any]],
+    children: dict[str, Child],
+    key: str,
 ) -> None:
     """One repetition of every contender, beginning with another one each time."""
     names = list(children)

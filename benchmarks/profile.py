@@ -39,7 +39,9 @@ def main() -> None:
     one_core: dict[str, list[float]] = defaultdict(list)
     contender.run(2)
     for _ in range(int(sys.argv[1])):
-        on_the_clock["the arithmetic at the limit"].append(1000 * flops(work) / limit.run(1)["rate"])
+        on_the_clock["the arithmetic at the limit"].append(
+            1000 * flops(work) / limit.run(1)["rate"]
+        )
         for name, value in _timed(contender).items():
             on_the_clock[name].append(value)
         for name, value in _operations(contender).items():
@@ -53,12 +55,17 @@ def _medians(columns: dict[str, list[float]]) -> dict[str, float]:
 
 def _timed(contender: Any) -> dict[str, float]:
     """Milliseconds a round of one run, by what this process was doing."""
-    from udjfl import playing, rounds
     from udjfl.engine import stacked
+    from udjfl.simulation import lockstep as playing
+    from udjfl.training import rounds
 
     spent: dict[str, float] = defaultdict(float)
     watched = [
-        (stacked.StackedEngine, "train_together", "training, until the last core is done, and evaluation beside it"),
+        (
+            stacked.StackedEngine,
+            "train_many",
+            "training, until the last core is done, and evaluation beside it",
+        ),
         (playing._Late, "settle", "waiting for that evaluation, recording"),
         (rounds.Loop, "finish", "checking reports, averaging"),
     ]
@@ -73,10 +80,16 @@ def _timed(contender: Any) -> dict[str, float]:
             setattr(owner, name, function)
     whole = 1000 * (time.perf_counter() - begin) / ROUNDS
     found = {what: 1000 * spent[what] / ROUNDS for _, _, what in watched}
-    return {**found, "the rest: setting up, forking, the last evaluation": whole - sum(found.values()), "the round": whole}
+    return {
+        **found,
+        "the rest: setting up, forking, the last evaluation": whole - sum(found.values()),
+        "the round": whole,
+    }
 
 
-def _watched(function: Callable[..., Any], what: str, spent: dict[str, float]) -> Callable[..., Any]:
+def _watched(
+    function: Callable[..., Any], what: str, spent: dict[str, float]
+) -> Callable[..., Any]:
     def watched(*args: Any, **kwargs: Any) -> Any:
         begin = time.perf_counter()
         try:
@@ -93,20 +106,20 @@ def _operations(contender: Any) -> dict[str, float]:
     from torch.profiler import ProfilerActivity, profile
 
     from benchmarks.work import MODELS
-    from udjfl.engine import LocalWork, StackedEngine, one_thread
-    from udjfl.engine.base import Pooled
+    from udjfl.engine import LocalTraining, StackedEngine, one_thread
+    from udjfl.engine.base import EvaluationSet
     from udjfl.models import to_vector
 
     module, work = MODELS["mlp"](), contender.work
     engine = StackedEngine(module, contender.federation.clients, workers=1)
-    asked = LocalWork(work.lr, work.momentum, work.batch, 1, "running")
+    asked = LocalTraining(work.lr, work.momentum, work.batch, 1, "running")
     rows, nothing = list(range(work.clients)), torch.zeros(0, dtype=torch.float64)
     with one_thread():
         engine.train(to_vector(module), nothing, rows, asked, (0, "profile", 0))
         begin = time.perf_counter()
         engine.train(to_vector(module), nothing, rows, asked, (0, "profile", 1))
         whole = 1000 * (time.perf_counter() - begin)
-        pool = Pooled([client.test for client in contender.federation.clients])
+        pool = EvaluationSet([client.test for client in contender.federation.clients])
         begin = time.perf_counter()
         engine.evaluate(to_vector(module), nothing, pool)
         evaluated = 1000 * (time.perf_counter() - begin)
@@ -116,7 +129,9 @@ def _operations(contender: Any) -> dict[str, float]:
     return {
         "matrix products": sum(spent.get(name, 0.0) for name in PRODUCTS),
         "gathering batches": sum(spent.get(name, 0.0) for name in GATHERING),
-        "all other operations": sum(ms for name, ms in spent.items() if name not in (*PRODUCTS, *GATHERING)),
+        "all other operations": sum(
+            ms for name, ms in spent.items() if name not in (*PRODUCTS, *GATHERING)
+        ),
         "training in all, without the profiler": whole,
         "evaluating all clients": evaluated,
     }

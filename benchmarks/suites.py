@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from benchmarks.work import Work
 
 ENOUGH_REPETITIONS = 7
-CHECKED_ROUNDS = 5  # with more, small differences in the order of examples grow, and tell nothing about the work
+CHECKED_ROUNDS = (
+    5  # with more, small differences in the order of examples grow, and tell nothing about the work
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ ROUND = Suite(
     "udjfl stacked",
 )
 # Apart from the others: Ray, on which it runs, keeps a part of the machine busy even when nothing is asked of it.
-FLOWER_ROUND = Suite("flower", "The same round on Flower", Work(), 20, (STACKED, PLAIN, FLOWER), "udjfl stacked")
+FLOWER_ROUND = Suite(
+    "flower", "The same round on Flower", Work(), 20, (STACKED, PLAIN, FLOWER), "udjfl stacked"
+)
 QUICK = Suite("round", ROUND.title, Work(), 20, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
 GRID = Suite(
     "grid",
@@ -78,9 +82,30 @@ GRID = Suite(
     "udjfl together",
 )
 SMALL = {"train": 48, "test": 12}
-MANY = Suite("many", "500 clients x 48 examples", Work(clients=500, **SMALL), 20, (GEMM, STACKED, PLAIN), "udjfl stacked")
-FEW = Suite("clients_50", "50 clients x 48 examples", Work(clients=50, **SMALL), 100, (STACKED,), "udjfl stacked")
-MORE = Suite("clients_1000", "1,000 clients x 48 examples", Work(clients=1000, **SMALL), 20, (STACKED,), "udjfl stacked")
+MANY = Suite(
+    "many",
+    "500 clients x 48 examples",
+    Work(clients=500, **SMALL),
+    20,
+    (GEMM, STACKED, PLAIN),
+    "udjfl stacked",
+)
+FEW = Suite(
+    "clients_50",
+    "50 clients x 48 examples",
+    Work(clients=50, **SMALL),
+    100,
+    (STACKED,),
+    "udjfl stacked",
+)
+MORE = Suite(
+    "clients_1000",
+    "1,000 clients x 48 examples",
+    Work(clients=1000, **SMALL),
+    20,
+    (STACKED,),
+    "udjfl stacked",
+)
 CNN = Suite(
     "cnn",
     "A CNN: 5 clients x 960 images of 28 x 28",
@@ -90,8 +115,21 @@ CNN = Suite(
     "udjfl",
 )
 MODULE = Suite(
-    "module", "Any module: GELU and dropout in the MLP", Work(model="gelu"), 10, (GEMM, SERIAL, PLAIN), "udjfl serial"
+    "module",
+    "Any module: GELU and dropout in the MLP",
+    Work(model="gelu"),
+    10,
+    (GEMM, SERIAL, PLAIN),
+    "udjfl serial",
 )
-BUSY = Suite("busy", "Beside one busy process", Work(), 20, (STACKED, SERIAL), "udjfl stacked", beside_busy=True)
+BUSY = Suite(
+    "busy",
+    "Beside one busy process",
+    Work(),
+    20,
+    (STACKED, SERIAL),
+    "udjfl stacked",
+    beside_busy=True,
+)
 
 FULL = (ROUND, FLOWER_ROUND, GRID, MANY, FEW, MORE, CNN, MODULE, BUSY)

@@ -32,7 +32,10 @@ def report(results: Results) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
+    return (
+        "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+        + "\n"
+    )
 
 
 def shown(figure: float | None, unit: str) -> str:
@@ -49,7 +52,9 @@ def shown(figure: float | None, unit: str) -> str:
 
 def _machine(results: Results) -> str:
     about = results["machine"]
-    peers = ", ".join(version for name, version in about["peers"].items() if not name.startswith("torch"))
+    peers = ", ".join(
+        version for name, version in about["peers"].items() if not name.startswith("torch")
+    )
     return (
         f"Taken on {about['taken']}: {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, {about['system']}; "
         f"Python {about['python']}, torch {about['torch']} (the peers' too), udjfl {about['udjfl']}; {peers}. "
@@ -91,7 +96,16 @@ def _targets(results: Results) -> str:
 def _suite(results: Results, name: str) -> str:
     suite = results["suites"][name]
     ours = suite["ours"]
-    head = ["contender", "ms per round", f"{ours} is faster by", "of the limit", "peak MB", "start-up s", "test loss", "work"]
+    head = [
+        "contender",
+        "ms per round",
+        f"{ours} is faster by",
+        "of the limit",
+        "peak MB",
+        "start-up s",
+        "test loss",
+        "work",
+    ]
     busy = any("busy_seconds" in record for record in suite["contenders"].values())
     if busy:
         head[2:2] = ["ms beside a busy process", "slowdown"]
@@ -108,7 +122,17 @@ def _row(results: Results, name: str, contender: str, busy: bool) -> list[str]:
         told = NOTHING if peak is None else f"{peak / 1e9:.0f} GFLOP/s"
         limit = figures.limit_seconds(results, name)
         against = shown(figures.ratio(limit, figures.seconds(results, name, suite["ours"])), "x")
-        return [contender, shown(limit, "ms"), *([NOTHING] * 2 * busy), against, told, NOTHING, NOTHING, NOTHING, NOTHING]
+        return [
+            contender,
+            shown(limit, "ms"),
+            *([NOTHING] * 2 * busy),
+            against,
+            told,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+            NOTHING,
+        ]
     beside = []
     if busy:
         beside = [
@@ -143,7 +167,10 @@ def _profile(results: Results) -> str:
     head = "### Where the time of the round goes\n\n"
     if "failed" in found:
         return f"{head}Not measured: {found['failed']}\n"
-    clock = table(["on the clock", "ms per round"], [[name, f"{ms:.1f}"] for name, ms in found["clock"].items()])
+    clock = table(
+        ["on the clock", "ms per round"],
+        [[name, f"{ms:.1f}"] for name, ms in found["clock"].items()],
+    )
     rows = [[name, f"{ms:.1f}"] for name, ms in found["one core"].items()]
     return f"{head}{clock}\n{table(['all clients on one core', 'ms'], rows)}"
 
@@ -157,13 +184,25 @@ def _aggregation(results: Results) -> str:
     head = ["method", *(f"N = {size['clients']}, D = {size['parameters']:,}" for size in sizes)]
     first = ["fedavg, ms", *(_fedavg(size) for size in sizes)]
     memory = ["peak MB, all methods", *(f"{size['memory'] / 1e6:,.0f}" for size in sizes)]
-    rows = [first, *([name, *(_times_fedavg(size, name) for size in sizes)] for name in names if name != "fedavg"), memory]
+    rows = [
+        first,
+        *(
+            [name, *(_times_fedavg(size, name) for size in sizes)]
+            for name in names
+            if name != "fedavg"
+        ),
+        memory,
+    ]
     return "### What one aggregation costs, as a multiple of FedAvg's\n\n" + table(head, rows)
 
 
 def _fedavg(size: Mapping[str, Any]) -> str:
     found = size.get("methods", {}).get("fedavg", {})
-    return f"{1000 * found['seconds']:.3g}" if "seconds" in found else f"**failed**: {size.get('failed', '')}"
+    return (
+        f"{1000 * found['seconds']:.3g}"
+        if "seconds" in found
+        else f"**failed**: {size.get('failed', '')}"
+    )
 
 
 def _times_fedavg(size: Mapping[str, Any], name: str) -> str:
@@ -183,5 +222,8 @@ def _setups(results: Results) -> str:
         for name, record in suite["contenders"].items()
         if "setup" in record
     }
-    lines = [f"- {', '.join(n for n, s in said.items() if s == setup)}: {setup}\n" for setup in dict.fromkeys(said.values())]
+    lines = [
+        f"- {', '.join(n for n, s in said.items() if s == setup)}: {setup}\n"
+        for setup in dict.fromkeys(said.values())
+    ]
     return "### What was set to make the work equal\n\n" + "".join(lines)

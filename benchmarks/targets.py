@@ -42,24 +42,51 @@ def _more_memory(results: Results) -> float | None:
 
 
 def _cost_per_client(results: Results) -> float | None:
-    return figures.ratio(*(figures.per_client(results, suite, STACKED) for suite in ("clients_1000", "clients_50")))
+    return figures.ratio(
+        *(figures.per_client(results, suite, STACKED) for suite in ("clients_1000", "clients_50"))
+    )
 
 
 STACKED = "udjfl stacked"
 TARGETS = (
     Target("the round, against fluke", 2.5, "x", _faster("round", "fluke", STACKED)),
     Target("the round, against pfl-research", 3, "x", _faster("round", "pfl-research", STACKED)),
-    Target("the round, against Flower simulation with federated evaluation", 5, "x",
-           _faster("flower", "Flower simulation", STACKED)),
-    Target("the round, against the DataLoader loop", 8, "x", _faster("round", "DataLoader + deepcopy loop", STACKED)),
+    Target(
+        "the round, against Flower simulation with federated evaluation",
+        5,
+        "x",
+        _faster("flower", "Flower simulation", STACKED),
+    ),
+    Target(
+        "the round, against the DataLoader loop",
+        8,
+        "x",
+        _faster("round", "DataLoader + deepcopy loop", STACKED),
+    ),
     Target("the round, of the GEMM limit", 0.42, "%", _of_limit("round", STACKED)),
-    Target("the grid together, against the plain loop one by one", 2.8, "x", _faster("grid", "plain loop", "udjfl together")),
+    Target(
+        "the grid together, against the plain loop one by one",
+        2.8,
+        "x",
+        _faster("grid", "plain loop", "udjfl together"),
+    ),
     Target("the grid together, of the GEMM limit", 0.5, "%", _of_limit("grid", "udjfl together")),
     Target("500 clients, against the plain loop", 3.5, "x", _faster("many", "plain loop", STACKED)),
     Target("500 clients, memory beyond that of 5", 400, "MB", _more_memory, at_most=True),
     Target("a CNN, against fluke", 1.4, "x", _faster("cnn", "fluke", "udjfl")),
-    Target("any module through serial, against the plain loop", 1.25, "x", _faster("module", "plain loop", "udjfl serial")),
-    Target("slowdown beside one busy process", 2, "x", partial(figures.slowdown_beside_busy, contender=STACKED), at_most=True),
+    Target(
+        "any module through serial, against the plain loop",
+        1.25,
+        "x",
+        _faster("module", "plain loop", "udjfl serial"),
+    ),
+    Target(
+        "slowdown beside one busy process",
+        2,
+        "x",
+        partial(figures.slowdown_beside_busy, contender=STACKED),
+        at_most=True,
+    ),
     Target("cost per client, 1,000 clients against 50", 1.3, "x", _cost_per_client, at_most=True),
     Target("udjfl --help, against import torch", 10, "x", figures.light_start),
-)  # fmt: skip
+)

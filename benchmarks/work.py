@@ -91,23 +91,36 @@ def _images(x: Tensor) -> Tensor:
 
 def mlp() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)
+    )
 
 
 def gelu() -> nn.Sequential:
     """Layers that nobody writes a special path for."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Flatten(), nn.Linear(FEATURES, HIDDEN), nn.GELU(), nn.Dropout(0.1), nn.Linear(HIDDEN, CLASSES))
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(FEATURES, HIDDEN),
+        nn.GELU(),
+        nn.Dropout(0.1),
+        nn.Linear(HIDDEN, CLASSES),
+    )
 
 
 def cnn() -> nn.Sequential:
     """Two convolutions and a linear layer: `udjfl.models.cnn`, spelled out for those who have no udjfl."""
     torch.manual_seed(0)
     return nn.Sequential(
-        nn.Conv2d(1, 16, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, kernel_size=3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(32 * (SIDE // 4) ** 2, CLASSES),
-    )  # fmt: skip
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * (SIDE // 4) ** 2, CLASSES),
+    )
 
 
 MODELS: dict[str, Callable[[], nn.Sequential]] = {"mlp": mlp, "gelu": gelu, "cnn": cnn}

@@ -9,7 +9,9 @@ import numpy as np
 import udjfl
 
 
-def school(rng: np.random.Generator, pupils: int, noise: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def school(
+    rng: np.random.Generator, pupils: int, noise: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Four marks per pupil; the label (fails, passes) is the sign of their sum, recorded with some noise."""
     marks = rng.normal(size=(pupils, 4))
     passes = (marks.sum(axis=1) + noise * rng.normal(size=pupils) > 0).astype(int)
@@ -19,13 +21,22 @@ def school(rng: np.random.Generator, pupils: int, noise: float) -> tuple[np.ndar
 
 def main(rounds: int = 30) -> None:
     rng = np.random.default_rng(0)
-    schools = {"north": school(rng, 200, 0.2), "south": school(rng, 100, 1.0), "west": school(rng, 60, 3.0)}
+    schools = {
+        "north": school(rng, 200, 0.2),
+        "south": school(rng, 100, 1.0),
+        "west": school(rng, 60, 3.0),
+    }
     marks = rng.normal(size=(300, 4))
     federation = udjfl.Federation.from_arrays(
-        schools, test=(marks, (marks.sum(axis=1) > 0).astype(int)), class_names=["fails", "passes"], name="schools"
+        schools,
+        test=(marks, (marks.sum(axis=1) > 0).astype(int)),
+        class_names=["fails", "passes"],
+        name="schools",
     )
     fedavg = udjfl.simulate(federation, "fedavg", model="logistic", rounds=rounds)
-    rawls = udjfl.simulate(federation, udjfl.method("udj", theory="rawls", beta=2), model="logistic", rounds=rounds)
+    rawls = udjfl.simulate(
+        federation, udjfl.method("udj", theory="rawls", beta=2), model="logistic", rounds=rounds
+    )
     for name in federation.ids:
         print(
             f"{name:6} uncertainty {fedavg.uncertainty[name]:.3f}"

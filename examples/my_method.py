@@ -33,7 +33,13 @@ class TrimmedMean(udjfl.Method):
 def main(rounds: int = 30) -> None:
     federation = udjfl.load("dirty-digits", seed=0)
     fedavg = udjfl.simulate(federation, "fedavg", rounds=rounds)
-    ours = udjfl.simulate(federation, TrimmedMean(drop=1), rounds=rounds, reference=fedavg, uncertainty=fedavg.uncertainty)
+    ours = udjfl.simulate(
+        federation,
+        TrimmedMean(drop=1),
+        rounds=rounds,
+        reference=fedavg,
+        uncertainty=fedavg.uncertainty,
+    )
     for key, value in ours.metrics.items():
         print(f"{key:26} {value:8.2f}")
 

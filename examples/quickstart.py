@@ -13,7 +13,14 @@ def main(rounds: int = 100) -> None:
     print("theory       " + "  ".join(f"{name:>8}" for name in federation.ids) + "    global")
     for name in ("fedavg", "rawls", "egalitarian", "utilitarian", "desert"):
         method = udjfl.method(name)
-        result = udjfl.simulate(federation, method, rounds=rounds, seed=0, reference=fedavg, uncertainty=fedavg.uncertainty)
+        result = udjfl.simulate(
+            federation,
+            method,
+            rounds=rounds,
+            seed=0,
+            reference=fedavg,
+            uncertainty=fedavg.uncertainty,
+        )
         accuracies = "  ".join(f"{accuracy:8.1f}" for accuracy in result.client_accuracy.values())
         print(f"{name:12} {accuracies}  {result.global_accuracy:8.1f}")
 

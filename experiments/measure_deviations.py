@@ -19,15 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import udjfl
-from udjfl.comparison import Comparison
-from udjfl.config import CompareSettings, ReproduceSettings
 from udjfl.metrics import METRICS
-from udjfl.reproduction.profiles import PROFILES, training_settings
-from udjfl.reproduction.running import SHARD_SIZE
-from udjfl.significance import paired
+from udjfl.paper.profiles import PROFILES, training_settings
+from udjfl.paper.run import SHARD_SIZE
+from udjfl.settings import CompareSettings, ReproduceSettings
+from udjfl.simulation.compare import Comparison
+from udjfl.statistics import paired
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
-SHOWN = ("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain", "std", "psi", "pearson_r")
+SHOWN = (
+    "global_accuracy",
+    "accuracy_most_uncertain",
+    "accuracy_least_uncertain",
+    "std",
+    "psi",
+    "pearson_r",
+)
 
 
 @dataclass(frozen=True)
@@ -73,10 +80,16 @@ def trained(settings: ReproduceSettings, change: Change) -> Comparison:
     shared = {"seeds": settings.seeds, "jobs": settings.jobs}
     training = training_settings(settings, **change.training).model_dump()
     pasted = PROFILES["authors"].uncertainties[name] if change.pasted else None
-    given = None if pasted is None else {f"client-{number}": value for number, value in enumerate(pasted, start=1)}
+    given = (
+        None
+        if pasted is None
+        else {f"client-{number}": value for number, value in enumerate(pasted, start=1)}
+    )
     print(f"{change.name} ...", file=sys.stderr, flush=True)
     return udjfl.compare(
-        CompareSettings(**about, **shared, **training), methods=methods(change.step, change.beta), uncertainty=given
+        CompareSettings(**about, **shared, **training),
+        methods=methods(change.step, change.beta),
+        uncertainty=given,
     )
 
 
@@ -84,13 +97,33 @@ def write(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
     titles = ["fedavg", *THEORIES]
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["change", "method", "metric", "before", "after", "difference", "low", "high", "p", "seeds", "failed"])
+        out.writerow(
+            [
+                "change",
+                "method",
+                "metric",
+                "before",
+                "after",
+                "difference",
+                "low",
+                "high",
+                "p",
+                "seeds",
+                "failed",
+            ]
+        )
         for name, comparison in changed.items():
             for title, before, after in zip(titles, base.rows, comparison.rows, strict=True):
                 for metric in METRICS:
                     old, new = before.metrics[metric.key], after.metrics[metric.key]
                     test = paired(new.values, old.values)
-                    numbers = [old.mean, new.mean, test.difference, *(test.ci95 or (None, None)), test.p]
+                    numbers = [
+                        old.mean,
+                        new.mean,
+                        test.difference,
+                        *(test.ci95 or (None, None)),
+                        test.p,
+                    ]
                     shown = ["" if number is None else f"{number:.6g}" for number in numbers]
                     out.writerow([name, title, metric.key, *shown, test.n, len(after.failed)])
 
@@ -101,7 +134,10 @@ def markdown(path: Path) -> str:
         rows = list(csv.DictReader(file))
     found = {(row["change"], row["method"], row["metric"]): row for row in rows}
     titles = {metric.key: metric.title for metric in METRICS}
-    lines = ["| change | method | " + " | ".join(titles[key] for key in SHOWN) + " |", "|---|---" + "|--:" * len(SHOWN) + "|"]
+    lines = [
+        "| change | method | " + " | ".join(titles[key] for key in SHOWN) + " |",
+        "|---|---" + "|--:" * len(SHOWN) + "|",
+    ]
     for change, method in dict.fromkeys((row["change"], row["method"]) for row in rows):
         cells = [_cell(found[change, method, key]) for key in SHOWN]
         if any(cell not in ("0", "–") for cell in cells):
@@ -125,26 +161,38 @@ def chosen(names: str, data: str) -> list[Change]:
     asked = [name.strip() for name in names.split(";") if name.strip()] or list(possible)
     unknown = [name for name in asked if name not in possible]
     if unknown:
-        sys.exit(f"--changes: not measured on {data}: {'; '.join(unknown)}. Choose from: {'; '.join(possible)}")
+        sys.exit(
+            f"--changes: not measured on {data}: {'; '.join(unknown)}. Choose from: {'; '.join(possible)}"
+        )
     return [possible[name] for name in asked]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", choices=["dirty-digits", "dirty-mnist", "table"])
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--epochs", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=1, help="processes; each takes whole seeds")
     parser.add_argument(
-        "--changes", default="", help=f"some of them, separated by semicolons: {'; '.join(change.name for change in CHANGES)}"
+        "--changes",
+        default="",
+        help=f"some of them, separated by semicolons: {'; '.join(change.name for change in CHANGES)}",
     )
     parser.add_argument("--csv", type=Path, required=True)
     given = parser.parse_args()
     if given.data == "table":
         print(markdown(given.csv), end="")
         return
-    settings = ReproduceSettings(data=given.data, seeds=given.seeds, rounds=given.rounds, epochs=given.epochs, jobs=given.jobs)
+    settings = ReproduceSettings(
+        data=given.data,
+        seeds=given.seeds,
+        rounds=given.rounds,
+        epochs=given.epochs,
+        jobs=given.jobs,
+    )
     wanted = chosen(given.changes, given.data)
     base = trained(settings, Change("profile paper"))
     write(given.csv, base, {change.name: trained(settings, change) for change in wanted})

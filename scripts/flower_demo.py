@@ -25,7 +25,7 @@ from rich.table import Table
 
 import udjfl
 from udjfl.metrics import METRICS
-from udjfl.report.terminal import ARROW, SHORT
+from udjfl.report.comparison_table import ARROW, SHORT
 
 APP = Path(__file__).resolve().parents[1] / "apps" / "flower"
 METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert")
@@ -33,15 +33,29 @@ METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert")
 
 def write_data(federation: udjfl.Federation, folder: Path) -> dict[str, Path]:
     """One file per client and one for the server, each in a folder of its own; the clients' files by client id."""
-    server = {"x_test": federation.test.x.numpy(), "y_test": federation.test.y.numpy(), "n_classes": federation.n_classes}
+    server = {
+        "x_test": federation.test.x.numpy(),
+        "y_test": federation.test.y.numpy(),
+        "n_classes": federation.n_classes,
+    }
     if federation.validation is not None:
-        server |= {"x_validation": federation.validation.x.numpy(), "y_validation": federation.validation.y.numpy()}
+        server |= {
+            "x_validation": federation.validation.x.numpy(),
+            "y_validation": federation.validation.y.numpy(),
+        }
     _write(folder / "server" / "data.npz", server)
     files = {}
     for client in federation.clients:
-        parts = {"x_train": client.train.x, "y_train": client.train.y, "x_test": client.test.x, "y_test": client.test.y}
+        parts = {
+            "x_train": client.train.x,
+            "y_train": client.train.y,
+            "x_test": client.test.x,
+            "y_test": client.test.y,
+        }
         own = {name: values.numpy() for name, values in parts.items()}
-        files[client.id] = _write(folder / client.id / "data.npz", {**own, "n_classes": federation.n_classes})
+        files[client.id] = _write(
+            folder / client.id / "data.npz", {**own, "n_classes": federation.n_classes}
+        )
     return files
 
 
@@ -64,7 +78,9 @@ def start(deployment: Deployment, files: dict[str, Path], say: Callable[[str], N
     say(f"All {len(files)} SuperNodes are online.")
 
 
-def train(deployment: Deployment, method: str, settings: dict[str, Any], console: Console) -> dict[str, Any]:
+def train(
+    deployment: Deployment, method: str, settings: dict[str, Any], console: Console
+) -> dict[str, Any]:
     """One method, from `flwr run` to the metrics in its run folder."""
     folder = Path(settings["out"])
     columns = (
@@ -77,7 +93,9 @@ def train(deployment: Deployment, method: str, settings: dict[str, Any], console
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(method, total=settings["rounds"])
         finished = deployment.run(
-            APP, {**settings, "method": method}, watch=lambda: progress.update(task, completed=rounds_done(folder))
+            APP,
+            {**settings, "method": method},
+            watch=lambda: progress.update(task, completed=rounds_done(folder)),
         )
     if not finished.completed:
         raise DeploymentError(f"{method} ended as {finished.status}:\n{finished.output[-3000:]}")
@@ -103,7 +121,9 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
     by_client = _table("Accuracy of each client on its own test data (u: uncertainty)")
     *_, last = results.values()
     for client in last["client_accuracy"]:
-        by_client.add_column(f"{client}\nu = {_shown(last['uncertainty'].get(client), 3)}", justify="right")
+        by_client.add_column(
+            f"{client}\nu = {_shown(last['uncertainty'].get(client), 3)}", justify="right"
+        )
     for name, result in results.items():
         by_client.add_row(name, *(_shown(value) for value in result["client_accuracy"].values()))
     return [by_metric, by_client]
@@ -128,14 +148,20 @@ def demo(rounds: int, seed: int, keep: Path | None, console: Console) -> None:
         files = write_data(udjfl.load("dirty-digits", seed=seed), deployment.folder / "data")
         start(deployment, files, say)
         runs = (keep or deployment.folder / "runs").resolve()
-        say(f"Each method trains {rounds} rounds. Every answer of a client is a process of its own, so a round takes seconds.")
+        say(
+            f"Each method trains {rounds} rounds. Every answer of a client is a process of its own, so a round takes seconds."
+        )
         results: dict[str, dict[str, Any]] = {}
         for method in METHODS:
             settings: dict[str, Any] = {
-                "rounds": rounds, "seed": seed, "clients": len(files), "eval-every": rounds, "out": str(runs / method),
+                "rounds": rounds,
+                "seed": seed,
+                "clients": len(files),
+                "eval-every": rounds,
+                "out": str(runs / method),
                 "server-data": str(deployment.folder / "data" / "server" / "data.npz"),
                 "report-uncertainties": True,  # FedAvg does without, but the table says who is how uncertain
-            }  # fmt: skip
+            }
             if results:
                 settings["reference"] = str(runs / METHODS[0])
             results[method] = train(deployment, method, settings, console)
@@ -147,16 +173,22 @@ def demo(rounds: int, seed: int, keep: Path | None, console: Console) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=10, help="rounds of each method (default 10)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run folders in this new folder")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="keep the run folders in this new folder"
+    )
     given = parser.parse_args(arguments)
     if given.rounds < 1 or given.seed < 0:
         parser.error("give at least one round, and a seed from 0")
     if given.keep and given.keep.exists():
         parser.error(f"{given.keep} exists already; name a new folder")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # so that the deployment is stopped on the way out
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit("Stopped.")
+    )  # so that the deployment is stopped on the way out
     try:
         demo(given.rounds, given.seed, given.keep, Console())
     except KeyboardInterrupt:

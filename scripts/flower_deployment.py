@@ -76,7 +76,9 @@ class Deployment:
 
     def __init__(self, folder: Path | None = None, *, keep_state: bool = False) -> None:
         self._temporary = folder is None
-        self.folder = Path(tempfile.mkdtemp(prefix="udjfl-flower-")) if folder is None else folder.resolve()
+        self.folder = (
+            Path(tempfile.mkdtemp(prefix="udjfl-flower-")) if folder is None else folder.resolve()
+        )
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.keys, self.keep_state = self.folder / "keys", keep_state
         self.superlink: Part | None = None
@@ -94,7 +96,12 @@ class Deployment:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -114,14 +121,21 @@ class Deployment:
         """Start the SuperLink, or start it again after it was stopped or killed, on the same port."""
         self.port = self.port or free_port()
         command = [
-            _executable("flower-superlink"), "--host", HOST, "--port", str(self.port),
-            "--ssl-ca-certfile", str(self.ca),
-            "--ssl-certfile", str(self.keys / "server.crt"),
-            "--ssl-keyfile", str(self.keys / "server.key"),
+            _executable("flower-superlink"),
+            "--host",
+            HOST,
+            "--port",
+            str(self.port),
+            "--ssl-ca-certfile",
+            str(self.ca),
+            "--ssl-certfile",
+            str(self.keys / "server.crt"),
+            "--ssl-keyfile",
+            str(self.keys / "server.key"),
             "--enable-supernode-auth",
             # Otherwise the SuperLink would fetch and install whatever an app names as its dependencies.
             "--disable-runtime-dependency-installation",
-        ]  # fmt: skip
+        ]
         if self.keep_state:
             command += ["--database", str(self.folder / "superlink" / "state.db")]
         self.superlink = self._start("superlink", command, "superlink")
@@ -133,7 +147,8 @@ class Deployment:
     def _superlink_answers(self) -> bool:
         try:
             with urllib.request.build_opener(
-                urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca))
+                urllib.request.ProxyHandler({}),
+                urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=self.ca)),
             ).open(f"https://{self.address}/health", timeout=10) as reply:
                 return bool(reply.status == 200)
         except (urllib.error.URLError, OSError):
@@ -142,7 +157,12 @@ class Deployment:
     def _write_connection(self) -> None:
         home = self.folder / "operator"
         home.mkdir(parents=True, exist_ok=True)
-        lines = ["[superlink]", f'default = "{NAME}"', f"[superlink.{NAME}]", f'address = "{self.address}"']
+        lines = [
+            "[superlink]",
+            f'default = "{NAME}"',
+            f"[superlink.{NAME}]",
+            f'address = "{self.address}"',
+        ]
         lines.append(f"root-certificates = {json.dumps(str(self.ca))}")
         (home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -154,7 +174,16 @@ class Deployment:
 
     def register(self, name: str) -> str:
         """Tell the SuperLink about a public key; returns the SuperNode's id at Flower."""
-        reply = self._flwr("supernode", "register", str(self.keys / f"{name}.pub"), NAME, "--name", name, "--format", "json")
+        reply = self._flwr(
+            "supernode",
+            "register",
+            str(self.keys / f"{name}.pub"),
+            NAME,
+            "--name",
+            name,
+            "--format",
+            "json",
+        )
         self.node_ids[name] = str(_last_json(reply)["node-id"])
         return self.node_ids[name]
 
@@ -175,12 +204,21 @@ class Deployment:
         or None for those of the system, `insecure` leaves TLS out, `address` is another than the SuperLink's.
         """
         command = [
-            _executable("flower-supernode"), "--superlink", address or self.address,
-            "--host", HOST, "--port", str(free_port()),
-            "--node-config", " ".join(f"{field}={_toml(value)}" for field, value in config.items()),
-        ]  # fmt: skip
+            _executable("flower-supernode"),
+            "--superlink",
+            address or self.address,
+            "--host",
+            HOST,
+            "--port",
+            str(free_port()),
+            "--node-config",
+            " ".join(f"{field}={_toml(value)}" for field, value in config.items()),
+        ]
         if key is not None:
-            command += ["--auth-supernode-private-key", str(self.keys / (name if key == "own" else key))]
+            command += [
+                "--auth-supernode-private-key",
+                str(self.keys / (name if key == "own" else key)),
+            ]
         trusted = self.ca if root_certificates == "ours" else root_certificates
         if insecure:
             command.append("--insecure")
@@ -195,8 +233,17 @@ class Deployment:
         `pause` is how many seconds a node waits before it asks again for work; see flower_swarm.py.
         """
         listing = self.folder / "operator" / "swarm.json"
-        listing.write_text(json.dumps({name: str(path) for name, path in files.items()}), encoding="utf-8")
-        command = [sys.executable, str(Path(__file__).with_name("flower_swarm.py")), NAME, str(listing), "--pause", str(pause)]
+        listing.write_text(
+            json.dumps({name: str(path) for name, path in files.items()}), encoding="utf-8"
+        )
+        command = [
+            sys.executable,
+            str(Path(__file__).with_name("flower_swarm.py")),
+            NAME,
+            str(listing),
+            "--pause",
+            str(pause),
+        ]
         swarm = self.nodes["swarm"] = self._start("swarm", command, "operator")
         self._wait("the swarm", lambda: f"{len(files)} nodes are online" in swarm.output, [swarm])
         return swarm
@@ -210,7 +257,11 @@ class Deployment:
     def wait_online(self, names: Iterable[str]) -> None:
         """Wait until these SuperNodes are at work."""
         wanted = set(names)
-        self._wait(f"the SuperNodes {sorted(wanted)}", lambda: wanted <= self.online(), [self.nodes[name] for name in wanted])
+        self._wait(
+            f"the SuperNodes {sorted(wanted)}",
+            lambda: wanted <= self.online(),
+            [self.nodes[name] for name in wanted],
+        )
         for name in wanted:
             self.nodes[name].remember()
 
@@ -224,10 +275,16 @@ class Deployment:
 
     def begin(self, app: Path | str, config: Mapping[str, Value]) -> str:
         """Submit a run and return its id without waiting for it."""
-        return str(_last_json(self._flwr(*self._submission(app, config), "--format", "json"))["run-id"])
+        return str(
+            _last_json(self._flwr(*self._submission(app, config), "--format", "json"))["run-id"]
+        )
 
     def run(
-        self, app: Path | str, config: Mapping[str, Value], timeout: float = 3600.0, watch: Callable[[], None] = lambda: None
+        self,
+        app: Path | str,
+        config: Mapping[str, Value],
+        timeout: float = 3600.0,
+        watch: Callable[[], None] = lambda: None,
     ) -> Finished:
         """Submit a run and follow its log to its end. `watch` is called every now and then until then."""
         command = [_executable("flwr"), *self._submission(app, config), "--stream"]
@@ -248,13 +305,19 @@ class Deployment:
 
     def _submission(self, app: Path | str, config: Mapping[str, Value]) -> list[str]:
         self._runs += 1
-        settings = self.folder / "operator" / f"run-{self._runs}.toml"  # in a file, a value may have any characters in it
-        settings.write_text("".join(f"{key} = {_toml(value)}\n" for key, value in config.items()), encoding="utf-8")
+        settings = (
+            self.folder / "operator" / f"run-{self._runs}.toml"
+        )  # in a file, a value may have any characters in it
+        settings.write_text(
+            "".join(f"{key} = {_toml(value)}\n" for key, value in config.items()), encoding="utf-8"
+        )
         return ["run", str(Path(app).resolve()), NAME, "-c", str(settings)]
 
     def status(self, run_id: str) -> str:
         """pending, starting, running, or finished: and how."""
-        (run,) = _last_json(self._flwr("list", NAME, "--run-id", run_id, "--format", "json"))["runs"]
+        (run,) = _last_json(self._flwr("list", NAME, "--run-id", run_id, "--format", "json"))[
+            "runs"
+        ]
         return str(run["status"])
 
     def wait(self, run_id: str, timeout: float = 3600.0) -> str:
@@ -266,38 +329,69 @@ class Deployment:
         """What the run has printed on the server so far."""
         return self._flwr("log", run_id, NAME, "--show")
 
-    def flwr(self, *arguments: str, home: Path | None = None, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+    def flwr(
+        self, *arguments: str, home: Path | None = None, timeout: float = PATIENCE
+    ) -> subprocess.CompletedProcess[str]:
         """One `flwr` command, as the operator types it; what it prints is in `stdout`, errors and all."""
         return subprocess.run(
-            [_executable("flwr"), *arguments], env=self._environment(home or self.folder / "operator"), timeout=timeout,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder, check=False,
-        )  # fmt: skip
+            [_executable("flwr"), *arguments],
+            env=self._environment(home or self.folder / "operator"),
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=self.folder,
+            check=False,
+        )
 
     def _flwr(self, *arguments: str, timeout: float = PATIENCE) -> str:
         done = self.flwr(*arguments, timeout=timeout)
         if done.returncode:
-            raise DeploymentError(f"flwr {' '.join(arguments)} ended with {done.returncode}:\n{_tail(done.stdout)}")
+            raise DeploymentError(
+                f"flwr {' '.join(arguments)} ended with {done.returncode}:\n{_tail(done.stdout)}"
+            )
         return done.stdout
 
     def _start(self, name: str, command: list[str], home: str) -> Part:
         (self.folder / home).mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Part(name, command, self._environment(self.folder / home), self.folder / "logs" / f"{name}.log")
+        return Part(
+            name,
+            command,
+            self._environment(self.folder / home),
+            self.folder / "logs" / f"{name}.log",
+        )
 
     def _environment(self, home: Path) -> dict[str, str]:
         """Ours without settings of Flower's or a proxy's, which would reach beyond this machine."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FLWR_")}
         kept = {key: value for key, value in kept.items() if not key.lower().endswith("_proxy")}
         here = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-        flower = {"FLWR_HOME": str(home), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        flower = {
+            "FLWR_HOME": str(home),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+        }
         # All SuperNodes share this machine: one thread each, or they wait for each other.
-        return {**kept, **flower, "PATH": here, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "COLUMNS": "200"}
+        return {
+            **kept,
+            **flower,
+            "PATH": here,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "200",
+        }
 
-    def _wait(self, what: str, done: Callable[[], bool], parts: Sequence[Part], timeout: float = PATIENCE) -> None:
+    def _wait(
+        self, what: str, done: Callable[[], bool], parts: Sequence[Part], timeout: float = PATIENCE
+    ) -> None:
         deadline = time.monotonic() + timeout
         while not done():
             ended = [part for part in parts if not part.running]
             if ended:
-                raise DeploymentError(f"{ended[0].name} ended with {ended[0].process.returncode}:\n{_tail(ended[0].output)}")
+                raise DeploymentError(
+                    f"{ended[0].name} ended with {ended[0].process.returncode}:\n{_tail(ended[0].output)}"
+                )
             if time.monotonic() > deadline:
                 logs = "\n".join(f"{part.name}:\n{_tail(part.output)}" for part in parts)
                 raise DeploymentError(f"waited {timeout:.0f} s for {what} in vain\n{logs}")

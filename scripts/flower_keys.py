@@ -43,7 +43,9 @@ def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
 def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
     """`server.key` and `server.crt`, signed by the authority in the same folder, for these host names and addresses."""
     authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-    authority_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), password=None)
+    authority_key = serialization.load_pem_private_key(
+        (folder / "ca.key").read_bytes(), password=None
+    )
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey), "ca.key is not one of make_ca"
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
@@ -52,7 +54,9 @@ def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False
+        )
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
             critical=False,
@@ -66,8 +70,14 @@ def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
 def make_node_key(folder: Path, name: str) -> Path:
     """A SuperNode's key pair, in the OpenSSH format Flower reads: `name` and `name.pub`. Returns the private key's path."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
     path = write_private(folder / name, private)
     write_public(folder / f"{name}.pub", public + f" {name}\n".encode())
     return path
@@ -90,7 +100,9 @@ def _write_new(path: Path, content: bytes, mode: int) -> Path:
     return path
 
 
-def _unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -105,10 +117,16 @@ def _unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivat
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not signs_certificates, key_cert_sign=signs_certificates, crl_sign=signs_certificates,
-        content_commitment=False, key_encipherment=False, data_encipherment=False, key_agreement=False,
-        encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _alternative(host: str) -> x509.GeneralName:
@@ -119,11 +137,15 @@ def _alternative(host: str) -> x509.GeneralName:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     kinds = parser.add_subparsers(dest="kind", required=True)
     for kind in ("ca", "server", "node"):
         kinds.add_parser(kind).add_argument("folder", type=Path)
@@ -140,7 +162,9 @@ def main(arguments: list[str] | None = None) -> None:
     except FileExistsError as error:
         sys.exit(f"{error.filename} is there already; move it away first, or choose another folder")
     except FileNotFoundError as error:
-        sys.exit(f"{error.filename} is missing; make the authority first: python scripts/flower_keys.py ca {given.folder}")
+        sys.exit(
+            f"{error.filename} is missing; make the authority first: python scripts/flower_keys.py ca {given.folder}"
+        )
     print(f"{made} may be given to anybody; its private key, beside it, to nobody.")
 
 

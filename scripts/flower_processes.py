@@ -30,15 +30,21 @@ Table = dict[
 class Part:
     """One process of a deployment and its descendants; what it prints is in `log`."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> None:
         self.name, self.log = name, log
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log_begins = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [*_BOUND, *command], env=dict(environment), stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                [*_BOUND, *command],
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
                 start_new_session=True,  # Ctrl-C is for us: we then stop the parts in order
-            )  # fmt: skip
+            )
         self._family: dict[int, str] = {}
         self.remember()
 
@@ -56,13 +62,17 @@ class Part:
     def family(self) -> list[int]:
         """The ids of the process and all its descendants that are alive."""
         table = self.remember()
-        return sorted(pid for pid, started in self._family.items() if table.get(pid, (0, ""))[1] == started)
+        return sorted(
+            pid for pid, started in self._family.items() if table.get(pid, (0, ""))[1] == started
+        )
 
     def remember(self) -> Table:
         """Take note of the descendants: once a parent has ended, nothing says whose they were."""
         self.process.poll()  # a process nobody has asked about stays in the table after its end
         table = process_table()
-        known = {pid for pid, started in self._family.items() if table.get(pid, (0, ""))[1] == started} | {self.process.pid}
+        known = {
+            pid for pid, started in self._family.items() if table.get(pid, (0, ""))[1] == started
+        } | {self.process.pid}
         while more := {pid for pid, (parent, _) in table.items() if parent in known} - known:
             known |= more
         self._family |= {pid: table[pid][1] for pid in known if pid in table}
@@ -122,9 +132,18 @@ def uninterrupted() -> Iterator[None]:
 def process_table() -> Table:
     """Every process that is alive; those that ended and only wait to be noticed are not."""
     if not Path("/proc/self/stat").exists():
-        listing = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True)
+        listing = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         rows = [line.split(None, 3) for line in listing.stdout.splitlines()]
-        return {int(pid): (int(parent), started) for pid, parent, state, started in rows if not state.startswith("Z")}
+        return {
+            int(pid): (int(parent), started)
+            for pid, parent, state, started in rows
+            if not state.startswith("Z")
+        }
     table: Table = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended while we looked

@@ -34,8 +34,15 @@ from flwr.common.config import get_fused_config_from_fab
 from flwr.common.constant import ErrorCode
 from flwr.proto.control_pb2 import RegisterNodeRequest
 from flwr.supercore import heartbeat
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree, no_object_id_recompute
-from flwr.supercore.inflatable.inflatable_utils import pull_and_inflate_object_from_tree, push_objects
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import (
+    pull_and_inflate_object_from_tree,
+    push_objects,
+)
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.run import RunNotRunningException
 from flwr.supernode import fleet_http_connection
@@ -55,7 +62,16 @@ class Node:
 
     def __init__(self, config: dict[str, str], connection: tuple[Any, ...]) -> None:
         self.config, self.asks_at = config, 0.0
-        self.id, self.receive, self.send, self.get_run, self.get_fab, self.pull, self.push, self.confirm = connection
+        (
+            self.id,
+            self.receive,
+            self.send,
+            self.get_run,
+            self.get_fab,
+            self.pull,
+            self.push,
+            self.confirm,
+        ) = connection
         self._contexts: dict[int, Context] = {}
 
     def serve(self) -> None:
@@ -67,10 +83,15 @@ class Node:
         run = head.metadata.run_id
         context = self._context(run)
         message = pull_and_inflate_object_from_tree(
-            tree, functools.partial(self.pull, run), functools.partial(self.confirm, run),
-            return_type=Message, initial_backoff=BACKOFF,
-        )  # fmt: skip
-        message.metadata.__dict__["_message_id"] = tree.object_id  # an object does not have its own id in it
+            tree,
+            functools.partial(self.pull, run),
+            functools.partial(self.confirm, run),
+            return_type=Message,
+            initial_backoff=BACKOFF,
+        )
+        message.metadata.__dict__["_message_id"] = (
+            tree.object_id
+        )  # an object does not have its own id in it
         begin = time.perf_counter()
         reply = _answer(message, context)
         self._send(reply, run, time.perf_counter() - begin)
@@ -79,14 +100,20 @@ class Node:
         if run not in self._contexts:
             about = self.get_run(run)
             config = get_fused_config_from_fab(self.get_fab(about.fab_hash, run).content, about)
-            self._contexts = {run: Context(run, self.id, dict(self.config), RecordDict(), config)}  # of the last run alone
+            self._contexts = {
+                run: Context(run, self.id, dict(self.config), RecordDict(), config)
+            }  # of the last run alone
         return self._contexts[run]
 
     def _send(self, reply: Message, run: int, seconds: float) -> None:
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
             missing, session = self.send(reply, get_object_tree(reply), seconds)
-            push_objects(get_all_nested_objects(reply), functools.partial(self.push, run, session), object_ids_to_push=missing)
+            push_objects(
+                get_all_nested_objects(reply),
+                functools.partial(self.push, run, session),
+                object_ids_to_push=missing,
+            )
 
 
 def _answer(message: Message, context: Context) -> Message:
@@ -94,7 +121,9 @@ def _answer(message: Message, context: Context) -> Message:
         return app(message=message, context=context)
     except Exception as error:  # a SuperNode also sends whatever the app raises
         reason = f"{type(error)}:<'{error}'>"
-        return Message(Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message)
+        return Message(
+            Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason), reply_to=message
+        )
 
 
 def serve(nodes: Sequence[Node], pause: float, stopped: Callable[[], bool]) -> None:
@@ -106,7 +135,10 @@ def serve(nodes: Sequence[Node], pause: float, stopped: Callable[[], bool]) -> N
                 return
             try:
                 node.serve()
-            except (httpx.HTTPStatusError, RunNotRunningException) as error:  # the run has ended meanwhile
+            except (
+                httpx.HTTPStatusError,
+                RunNotRunningException,
+            ) as error:  # the run has ended meanwhile
                 print(f"node {node.id}: {error}", flush=True)
             node.asks_at = time.monotonic() + pause
         if not due:
@@ -116,7 +148,10 @@ def serve(nodes: Sequence[Node], pause: float, stopped: Callable[[], bool]) -> N
 def play(connection: str, files: dict[str, str], threads: int, pause: float) -> None:
     """Register, activate and serve until SIGTERM."""
     torch.set_num_threads(1)
-    for module in (heartbeat, fleet_http_connection):  # a node tells the SuperLink how often to expect one
+    for module in (
+        heartbeat,
+        fleet_http_connection,
+    ):  # a node tells the SuperLink how often to expect one
         module.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -128,18 +163,27 @@ def play(connection: str, files: dict[str, str], threads: int, pause: float) -> 
     keys = {name: (key, key.public_key()) for name, key in private.items()}
     with contextlib.closing(init_http_client_from_connection(link)) as control:
         for name, (_, public) in keys.items():
-            control.RegisterNode(RegisterNodeRequest(public_key=public_key_to_bytes(public), name=name))
+            control.RegisterNode(
+                RegisterNodeRequest(public_key=public_key_to_bytes(public), name=name)
+            )
     with contextlib.ExitStack() as connections:
         nodes = [
             Node(
                 {"client-id": name, "data": path},
-                connections.enter_context(fleet_http_connection.http_request_response(address, False, authority, keys[name])),
+                connections.enter_context(
+                    fleet_http_connection.http_request_response(
+                        address, False, authority, keys[name]
+                    )
+                ),
             )
             for name, path in files.items()
         ]
         print(f"{len(nodes)} {ONLINE}", flush=True)
         with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-            working = [pool.submit(serve, nodes[first::threads], pause, stop.is_set) for first in range(threads)]
+            working = [
+                pool.submit(serve, nodes[first::threads], pause, stop.is_set)
+                for first in range(threads)
+            ]
             concurrent.futures.wait(working, return_when=concurrent.futures.FIRST_EXCEPTION)
             stop.set()
         for work in working:
@@ -147,13 +191,22 @@ def play(connection: str, files: dict[str, str], threads: int, pause: float) -> 
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("connection")
     parser.add_argument("nodes", type=Path, metavar="NODES.json")
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds before a node asks again for work")
+    parser.add_argument(
+        "--pause", type=float, default=1.0, help="seconds before a node asks again for work"
+    )
     given = parser.parse_args(arguments)
-    play(given.connection, json.loads(given.nodes.read_text(encoding="utf-8")), given.threads, given.pause)
+    play(
+        given.connection,
+        json.loads(given.nodes.read_text(encoding="utf-8")),
+        given.threads,
+        given.pause,
+    )
 
 
 if __name__ == "__main__":

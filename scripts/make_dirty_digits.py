@@ -1,4 +1,4 @@
-"""Make the ambiguous digits that come with the package: src/udjfl/data/dirty_digits.npz.
+"""Make the ambiguous digits that come with the package: src/udjfl/data/sources/dirty_digits.npz.
 
 497 of scikit-learn's 1,797 handwritten digits are the sources: only they train the networks and are mixed. The other
 1,300 are never seen here, so they can serve as clean data. The file holds
@@ -27,11 +27,13 @@ from rich.console import Console
 from rich.progress import Progress
 from sklearn.datasets import load_digits
 
-from udjfl.data.ambiguous import AmbiguousImages, AmbiguousSettings, make_ambiguous
+from udjfl.data.sources._ambiguous_digits import AmbiguousImages, AmbiguousSettings, make_ambiguous
 from udjfl.data.split import stratified_sample
 from udjfl.seeds import numpy_stream
 
-SHIPPED = Path(__file__).resolve().parents[1] / "src" / "udjfl" / "data" / "dirty_digits.npz"
+SHIPPED = (
+    Path(__file__).resolve().parents[1] / "src" / "udjfl" / "data" / "sources" / "dirty_digits.npz"
+)
 SOURCES = 497
 IMAGES = 3000
 BRIGHTEST = 16
@@ -121,11 +123,19 @@ def differences(fresh: Arrays, stored: Arrays) -> list[str]:
 
 def main(
     output: Annotated[
-        Path, typer.Option(help="The file to write, or to compare with.", show_default="the one in the package")
+        Path,
+        typer.Option(
+            help="The file to write, or to compare with.", show_default="the one in the package"
+        ),
     ] = SHIPPED,
-    seed: Annotated[int, typer.Option(help="Decides the sources, the networks, the mixtures and the labels.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Decides the sources, the networks, the mixtures and the labels.")
+    ] = 0,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 if the file differs from a fresh generation.")
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; exit 1 if the file differs from a fresh generation."
+        ),
     ] = False,
 ) -> None:
     """Make the ambiguous digits that come with the package."""
@@ -140,7 +150,9 @@ def main(
     if check:
         with np.load(output) as stored:
             found = differences(fresh, dict(stored))
-        console.print("\n".join(found) if found else f"{output.name} is what this script makes", markup=False)
+        console.print(
+            "\n".join(found) if found else f"{output.name} is what this script makes", markup=False
+        )
         raise typer.Exit(1 if found else 0)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **fresh)

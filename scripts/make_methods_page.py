@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from udjfl.report.catalogue import catalogue_markdown
+from udjfl.report.methods import catalogue_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"
 BEGIN, END = "<!-- tables: made by `make docs` -->", "<!-- end of tables -->"

@@ -18,7 +18,15 @@ from typing import Any
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 KEPT = ("{kind}.csv", "{kind}-seeds.csv")
 # The main table first, then what is behind it; others after these.
-ORDER = ("results", "results-signs", "results-dirty-digits", "results-heart", "solo", "solo-authors", "distributions")
+ORDER = (
+    "results",
+    "results-signs",
+    "results-dirty-digits",
+    "results-heart",
+    "solo",
+    "solo-authors",
+    "distributions",
+)
 SHORT = {"not decidable at this number of seeds": "undecided"}
 INTRODUCTION = """# Results
 
@@ -48,7 +56,9 @@ have every number, and those of every seed.
 
 def main() -> None:
     runs = Path(sys.argv[1])
-    paths = sorted(EXPERIMENTS.glob("*.toml"), key=lambda path: (*ORDER, path.stem).index(path.stem))
+    paths = sorted(
+        EXPERIMENTS.glob("*.toml"), key=lambda path: (*ORDER, path.stem).index(path.stem)
+    )
     tables = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in paths}
     found = {name: document for name in tables if (document := _document(runs / name))}
     missing = sorted(set(tables) - set(found))
@@ -60,7 +70,10 @@ def main() -> None:
     parts = [INTRODUCTION + about + HOW, _summary(found)]
     for name, (kind, _) in found.items():
         for pattern in KEPT:
-            shutil.copy(runs / name / pattern.format(kind=kind), EXPERIMENTS / "results" / pattern.format(kind=name))
+            shutil.copy(
+                runs / name / pattern.format(kind=kind),
+                EXPERIMENTS / "results" / pattern.format(kind=name),
+            )
         parts.append(_section(name, kind, (runs / name / f"{kind}.md").read_text(encoding="utf-8")))
     (EXPERIMENTS / "RESULTS.md").write_text("\n".join(parts), encoding="utf-8")
 
@@ -74,12 +87,16 @@ def _document(folder: Path) -> tuple[str, dict[str, Any]] | None:
 
 def _summary(found: dict[str, tuple[str, dict[str, Any]]]) -> str:
     """Every claim of the paper, and what became of it on each data set."""
-    as_the_paper_says = [document for _, document in found.values() if document["profile"] == "paper"]
+    as_the_paper_says = [
+        document for _, document in found.values() if document["profile"] == "paper"
+    ]
     data = list(dict.fromkeys(document["data"] for document in as_the_paper_says))
     verdicts: dict[str, dict[str, str]] = {}
     for document in as_the_paper_says:
         for verdict in document["verdicts"]:
-            verdicts.setdefault(verdict["claim"], {})[document["data"]] = SHORT.get(verdict["outcome"], verdict["outcome"])
+            verdicts.setdefault(verdict["claim"], {})[document["data"]] = SHORT.get(
+                verdict["outcome"], verdict["outcome"]
+            )
     lines = ["## What the paper claims, and what became of it", ""]
     lines += [
         "With profile `paper`: paired t-tests over seeds at 5%; the numbers are below each table. A claim about one of the",
@@ -87,7 +104,10 @@ def _summary(found: dict[str, tuple[str, dict[str, Any]]]) -> str:
         "",
     ]
     lines += ["| claim | " + " | ".join(data) + " |", "|---" * (len(data) + 1) + "|"]
-    lines += [f"| {claim} | " + " | ".join(of.get(name, "") for name in data) + " |" for claim, of in verdicts.items()]
+    lines += [
+        f"| {claim} | " + " | ".join(of.get(name, "") for name in data) + " |"
+        for claim, of in verdicts.items()
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -15,7 +15,9 @@ from udjfl.data import SOURCES, Examples, Pools, Source
 from udjfl.data.source import Request
 
 
-def make_federation(n_clients: int = 3, n: int = 24, features: int = 4, classes: int = 3, seed: int = 0) -> udjfl.Federation:
+def make_federation(
+    n_clients: int = 3, n: int = 24, features: int = 4, classes: int = 3, seed: int = 0
+) -> udjfl.Federation:
     """Random clients of unequal size: client i has n + 5i train examples. Labels follow the first features, noisily."""
     rng = np.random.default_rng(seed)
 
@@ -26,7 +28,9 @@ def make_federation(n_clients: int = 3, n: int = 24, features: int = 4, classes:
     clients = {}
     for i in range(n_clients):
         clients[f"client-{i + 1}"] = (*part(n + 5 * i, 0.5 * i), *part(10 + i, 0.5 * i))
-    return udjfl.Federation.from_arrays(clients, test=part(20, 0.0), class_names=[str(c) for c in range(classes)])
+    return udjfl.Federation.from_arrays(
+        clients, test=part(20, 0.0), class_names=[str(c) for c in range(classes)]
+    )
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -55,7 +59,14 @@ def tiny_pools(request: Request) -> Pools:
         y = (x[:, :3] + noise * rng.normal(size=(size, 3))).argmax(axis=1)
         return Examples(torch.from_numpy(x), torch.from_numpy(y))
 
-    return Pools(part(100, 0.0), part(100, 1.0), part(30, 0.0), ("a", "b", "c"), np.arange(100), np.arange(100, 200))
+    return Pools(
+        part(100, 0.0),
+        part(100, 1.0),
+        part(30, 0.0),
+        ("a", "b", "c"),
+        np.arange(100),
+        np.arange(100, 200),
+    )
 
 
 @pytest.fixture
@@ -70,9 +81,13 @@ def unstackable() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
 
 
-def few_rounds(federation: udjfl.Federation, method: Any = "fedavg", **changes: Any) -> udjfl.Result:
+def few_rounds(
+    federation: udjfl.Federation, method: Any = "fedavg", **changes: Any
+) -> udjfl.Result:
     """Three rounds with a small model."""
-    return udjfl.simulate(federation, method, **{"rounds": 3, "hidden": 5, "uncertainty_epochs": 2, **changes})
+    return udjfl.simulate(
+        federation, method, **{"rounds": 3, "hidden": 5, "uncertainty_epochs": 2, **changes}
+    )
 
 
 def client_arrays(n: int, scale: float = 1.0, labels: list[int] | None = None) -> tuple[Any, ...]:

@@ -49,14 +49,24 @@ def sizes() -> Array:
 def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
     """One full-batch step per client and round: the clients' updates are lr times their exact gradients."""
     return udjfl.simulate(
-        federation(), method, "logistic", rounds=rounds, lr=lr, momentum=0.0, batch_size=1000, local_epochs=1,
-        eval_every=rounds, uncertainty=UNCERTAINTIES,
-    )  # fmt: skip
+        federation(),
+        method,
+        "logistic",
+        rounds=rounds,
+        lr=lr,
+        momentum=0.0,
+        batch_size=1000,
+        local_epochs=1,
+        eval_every=rounds,
+        uncertainty=UNCERTAINTIES,
+    )
 
 
 def coefficients(result: udjfl.Result) -> Array:
     """The final model. Of its two outputs only the difference matters: three coefficients of that, and the constant."""
-    weight, bias = (value.numpy().astype(np.float64) for value in result.model.state_dict().values())
+    weight, bias = (
+        value.numpy().astype(np.float64) for value in result.model.state_dict().values()
+    )
     return np.append(weight[1] - weight[0], bias[1] - bias[0])
 
 
@@ -95,7 +105,12 @@ def minimax() -> tuple[float, Array]:
     }
     start = np.append(np.zeros(4), 1.0)
     found = minimize(
-        lambda v: v[-1], start, jac=lambda v: np.eye(5)[-1], constraints=limits, method="SLSQP", options={"ftol": 1e-12}
+        lambda v: v[-1],
+        start,
+        jac=lambda v: np.eye(5)[-1],
+        constraints=limits,
+        method="SLSQP",
+        options={"ftol": 1e-12},
     )
     return float(_done(found).x[-1]), found.x[:-1]
 
@@ -113,7 +128,9 @@ def resting_shares(w: Array) -> Array:
 def distance_from_pareto(w: Array) -> float:
     """The length of that mixture, in lengths of the shortest single gradient; 0: no step lowers all losses."""
     gradients = judged(w)[1]
-    return float(np.linalg.norm(resting_shares(w) @ gradients) / np.linalg.norm(gradients, axis=1).min())
+    return float(
+        np.linalg.norm(resting_shares(w) @ gradients) / np.linalg.norm(gradients, axis=1).min()
+    )
 
 
 def _done(found: Any) -> Any:

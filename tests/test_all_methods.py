@@ -27,7 +27,11 @@ def stop(stage: str, done: int, total: int) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def settings(name: str) -> dict[str, Any]:
@@ -39,13 +43,20 @@ def settings(name: str) -> dict[str, Any]:
 def test_the_engines_agree(name):
     federation = make_federation(n_clients=6)
     serial, *others = (
-        few_rounds(federation, name, engine=engine, **settings(name)) for engine in ("serial", "stacked", "mapped")
+        few_rounds(federation, name, engine=engine, **settings(name))
+        for engine in ("serial", "stacked", "mapped")
     )
     for other in others:
-        torch.testing.assert_close(to_vector(other.model), to_vector(serial.model), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            to_vector(other.model), to_vector(serial.model), rtol=1e-4, atol=1e-5
+        )
         assert other.client_accuracy == pytest.approx(serial.client_accuracy, abs=1e-3)
         for client in serial.client_accuracy:
-            for ours, theirs in zip(other.model_for(client).parameters(), serial.model_for(client).parameters(), strict=True):
+            for ours, theirs in zip(
+                other.model_for(client).parameters(),
+                serial.model_for(client).parameters(),
+                strict=True,
+            ):
                 torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 

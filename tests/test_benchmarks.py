@@ -38,12 +38,33 @@ def small_results():
     fine = {"loss": 1.5, "accuracy": 0.5, **work.expected(1)}
     contenders = {
         "GEMM limit": {"rates": [flops(work) / 0.010], "seconds": [1.0], "check": {"rate": 1.0}},
-        "udjfl stacked": {"seconds": [0.02, 0.02, 9.0], "check": fine, "memory": 300_000_000, "startup": 2.0, "setup": "a"},
-        "plain loop": {"seconds": [0.04], "check": fine, "memory": 200_000_000, "startup": 2.0, "setup": "b"},
-        "fluke": {"seconds": [0.06], "check": {**fine, "steps": 7}, "memory": 1, "startup": 2.0, "setup": "a"},
+        "udjfl stacked": {
+            "seconds": [0.02, 0.02, 9.0],
+            "check": fine,
+            "memory": 300_000_000,
+            "startup": 2.0,
+            "setup": "a",
+        },
+        "plain loop": {
+            "seconds": [0.04],
+            "check": fine,
+            "memory": 200_000_000,
+            "startup": 2.0,
+            "setup": "b",
+        },
+        "fluke": {
+            "seconds": [0.06],
+            "check": {**fine, "steps": 7},
+            "memory": 1,
+            "startup": 2.0,
+            "setup": "a",
+        },
         "flgo": {"failed": "not installed: no such version"},
     }
-    machine = dict.fromkeys(("taken", "cpu", "cores", "memory_gb", "system", "python", "torch", "udjfl", "load_before"), "m")
+    machine = dict.fromkeys(
+        ("taken", "cpu", "cores", "memory_gb", "system", "python", "torch", "udjfl", "load_before"),
+        "m",
+    )
     suite = {
         "title": "T",
         "work": vars(work),
@@ -53,7 +74,12 @@ def small_results():
         "contenders": contenders,
         "others": 0.0,
     }
-    return {"kind": "full", "machine": {**machine, "peers": {"p": "p 1"}}, "repetitions": 3, "suites": {"round": suite}}
+    return {
+        "kind": "full",
+        "machine": {**machine, "peers": {"p": "p 1"}},
+        "repetitions": 3,
+        "suites": {"round": suite},
+    }
 
 
 def test_the_arithmetic_of_the_round_is_counted_by_hand():
@@ -74,7 +100,9 @@ def test_data_and_models_are_the_same_every_time_and_sorted_by_class():
         assert torch.equal(first.y, again.y)
         assert (first.y.diff() >= 0).all()
     for make in MODELS.values():
-        assert all(torch.equal(a, b) for a, b in zip(make().parameters(), make().parameters(), strict=True))
+        assert all(
+            torch.equal(a, b) for a, b in zip(make().parameters(), make().parameters(), strict=True)
+        )
 
 
 @pytest.mark.parametrize("kind", [PlainLoop, DataLoaderLoop])
@@ -88,7 +116,9 @@ def test_loops_do_the_expected_work(kind):
 def test_udjfl_does_the_expected_work(engine):
     # The global test set of ten examples is a larger share of so little work than of the real one.
     check = Simulated(TINY, engine).check(2)
-    wrong = figures.out_of_line({**check, "tested": check["tested"] - 20}, TINY.expected(2), PlainLoop(TINY).check(2))
+    wrong = figures.out_of_line(
+        {**check, "tested": check["tested"] - 20}, TINY.expected(2), PlainLoop(TINY).check(2)
+    )
     assert wrong == []
 
 
@@ -116,7 +146,13 @@ def test_without_shuffling_the_loss_is_out_of_line(monkeypatch):
 def test_every_deviation_is_named():
     expected, fine = TINY.expected(1), {"loss": 1.0, "accuracy": 0.5, **TINY.expected(1)}
     assert figures.out_of_line(fine, expected, fine) == []
-    for name, off in {"steps": 10, "examples": 901, "tested": 190, "loss": 1.2, "accuracy": 0.6}.items():
+    for name, off in {
+        "steps": 10,
+        "examples": 901,
+        "tested": 190,
+        "loss": 1.2,
+        "accuracy": 0.6,
+    }.items():
         (sentence,) = figures.out_of_line({**fine, name: off}, expected, fine)
         assert name in sentence
         if name == "tested":
@@ -144,7 +180,12 @@ class Scripted(Contender):
 
 
 def test_the_pipe_answers_line_by_line_and_stops_when_told():
-    asked = [{"do": "check", "rounds": 4}, {"do": "run", "rounds": 2}, {"do": "stop"}, {"do": "run", "rounds": 5}]
+    asked = [
+        {"do": "check", "rounds": 4},
+        {"do": "run", "rounds": 2},
+        {"do": "stop"},
+        {"do": "run", "rounds": 5},
+    ]
     contender, out = Scripted(), io.StringIO()
     serve(contender, [json.dumps(message) for message in asked], out)
     check, run = map(json.loads, out.getvalue().splitlines())
@@ -178,7 +219,9 @@ def test_a_child_does_what_it_is_asked_and_its_memory_is_seen():
 
 def test_figures_of_a_run_by_hand():
     results = small_results()
-    assert figures.times_faster(results, "round", "fluke", "udjfl stacked") == pytest.approx(3)  # the median ignores the 9 s
+    assert figures.times_faster(results, "round", "fluke", "udjfl stacked") == pytest.approx(
+        3
+    )  # the median ignores the 9 s
     assert figures.fraction_of_limit(results, "round", "udjfl stacked") == pytest.approx(0.5)
     assert figures.times_faster(results, "round", "flgo", "udjfl stacked") is None
     assert figures.fraction_of_limit(results, "grid", "udjfl together") is None
@@ -214,7 +257,9 @@ def test_where_the_time_goes_is_shown_or_why_not():
     text = tables.report({**small_results(), "profile": found})
     assert "| the round | 81.5 |" in text
     assert "| matrix products | 44.4 |" in text
-    assert "Not measured: no profiler" in tables.report({**small_results(), "profile": {"failed": "no profiler"}})
+    assert "Not measured: no profiler" in tables.report(
+        {**small_results(), "profile": {"failed": "no profiler"}}
+    )
 
 
 def test_every_number_of_the_tables_comes_from_the_results():
@@ -225,8 +270,14 @@ def test_every_number_of_the_tables_comes_from_the_results():
         for key in ("seconds", "rates"):
             record[key] = [7.3 * value for value in record.get(key, [])] or record.get(key)
         record["memory"] = record.get("memory", 0) * 3
-    changed = zip(tables.report(results).splitlines(), tables.report(other).splitlines(), strict=True)
-    same = [a for a, b in changed if a == b and "not measured" not in a and re.search(r"\d (GFLOP|MB)|\| [\d.,]+ \|", a)]
+    changed = zip(
+        tables.report(results).splitlines(), tables.report(other).splitlines(), strict=True
+    )
+    same = [
+        a
+        for a, b in changed
+        if a == b and "not measured" not in a and re.search(r"\d (GFLOP|MB)|\| [\d.,]+ \|", a)
+    ]
     assert same == []
     source = (ROOT / "benchmarks" / "tables.py").read_text(encoding="utf-8")
     assert not re.search(r"\d+(\.\d+)?(x|%| ms| MB)", source)
@@ -244,11 +295,19 @@ def test_a_round_on_flower_is_told_as_a_multiple_of_the_simulators():
     """Medians by hand: 10 ms, 250 ms and 5 s; the last way ends elsewhere, so its work was not the same."""
     described = "taken cpu cores memory_gb system python torch udjfl flwr load_before"
     ways = {
-        flower_overhead.SIMULATOR: {"seconds": [0.01, 0.01, 0.9], "accuracies": {"a": 50.0, "b": 80.0}},
+        flower_overhead.SIMULATOR: {
+            "seconds": [0.01, 0.01, 0.9],
+            "accuracies": {"a": 50.0, "b": 80.0},
+        },
         flower_overhead.WARM: {"seconds": [0.2, 0.25, 0.3], "accuracies": {"a": 50.0, "b": 80.1}},
-        flower_overhead.SUPERNODES: {"seconds": [4.0, 5.0, 6.0], "accuracies": {"a": 50.0, "b": 70.0}},
+        flower_overhead.SUPERNODES: {
+            "seconds": [4.0, 5.0, 6.0],
+            "accuracies": {"a": 50.0, "b": 70.0},
+        },
     }
-    text = flower_overhead.report({"machine": dict.fromkeys(described.split(), "m"), "clients": 2, "ways": ways})
+    text = flower_overhead.report(
+        {"machine": dict.fromkeys(described.split(), "m"), "clients": 2, "ways": ways}
+    )
     assert "| simulator | 10.0 | 10.0 to 900 | 1.00x | 3 | yes |" in text
     assert "| Flower, warm clients | 250 | 200 to 300 | 25.00x | 3 | yes |" in text
     assert "| Flower, SuperNodes | 5,000 | 4,000 to 6,000 | 500x | 3 | **no** |" in text
@@ -274,7 +333,14 @@ def test_the_end_of_a_round_is_seen_in_its_records(tmp_path):
 
 def test_the_simulators_rounds_are_timed_one_by_one(tmp_path):
     federation = udjfl.load("dirty-digits", seed=0, clients=2)
-    assert len(flower_overhead.seconds_of_rounds(flower_overhead._simulated(federation, tmp_path / "run"))) == 3
+    assert (
+        len(
+            flower_overhead.seconds_of_rounds(
+                flower_overhead._simulated(federation, tmp_path / "run")
+            )
+        )
+        == 3
+    )
     assert (tmp_path / "run" / "result.json").exists()
 
 

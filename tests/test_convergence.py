@@ -13,13 +13,23 @@ from typing import Any
 import convex
 import numpy as np
 import pytest
-from convex import Array, distance_from_pareto, judged, last_model, minimax, minimiser, resting_shares
+from convex import (
+    Array,
+    distance_from_pareto,
+    judged,
+    last_model,
+    minimax,
+    minimiser,
+    resting_shares,
+)
 from scipy.optimize import check_grad
 
 import udjfl
 from udjfl import method
 
-Objective = tuple[Callable[[Array], float], Callable[[Array], Array]]  # of the losses, and its derivatives by them
+Objective = tuple[
+    Callable[[Array], float], Callable[[Array], Array]
+]  # of the losses, and its derivatives by them
 
 EQUAL = np.full(3, 1 / 3)
 SIZE = convex.sizes() / convex.sizes().sum()
@@ -69,7 +79,10 @@ def worst(w: Array) -> float:
 def test_the_judge_knows_its_gradients():
     for client in range(3):
         at = np.array([0.3, -1.0, 0.5, 0.2])
-        assert check_grad(lambda w, k=client: judged(w)[0][k], lambda w, k=client: judged(w)[1][k], at) < 1e-6
+        assert (
+            check_grad(lambda w, k=client: judged(w)[0][k], lambda w, k=client: judged(w)[1][k], at)
+            < 1e-6
+        )
 
 
 def test_minimax_is_certified_from_below():
@@ -111,10 +124,18 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
     ("term", {"t": 0.5}, tilted(SIZE, 0.5)),
     ("term", {"t": 5, "step": "official"}, tilted(SIZE, 5)),
     ("term", {"t": -2, "weights": "uniform"}, tilted(EQUAL, -2)),
-    ("fedeba", {"alpha": 0, "tau": 0.2, "prior": "size"}, tilted(SIZE, 5)),  # TERM's, as its docstring says
+    (
+        "fedeba",
+        {"alpha": 0, "tau": 0.2, "prior": "size"},
+        tilted(SIZE, 5),
+    ),  # TERM's, as its docstring says
     ("corefed", {}, bargain(EQUAL, 3)),
     ("corefed", {"M": 1, "step": "paper", "weights": "size"}, bargain(SIZE, 1)),
-    ("propfair", {}, bargain(SIZE, 3)),  # with one batch the logarithm is of the client's whole loss
+    (
+        "propfair",
+        {},
+        bargain(SIZE, 3),
+    ),  # with one batch the logarithm is of the client's whole loss
     ("propfair", {"M": 1.5, "weights": "uniform"}, bargain(EQUAL, 1.5)),
     ("adafed", {"ridge": 1}, power(EQUAL, 2)),
     ("adafed", {"ridge": 0.5, "gamma": 3}, power(EQUAL, 4)),
@@ -122,7 +143,9 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "objective"), OWN_OBJECTIVES, ids=[method(name, **params).label for name, params, _ in OWN_OBJECTIVES]
+    ("name", "params", "objective"),
+    OWN_OBJECTIVES,
+    ids=[method(name, **params).label for name, params, _ in OWN_OBJECTIVES],
 )
 def test_rests_at_the_minimum_of_its_objective(name, params, objective):
     """No client's curvature exceeds 0.54, and the two outputs double it: whatever the weights, lr = 1 is below 2 / 1.08."""
@@ -145,7 +168,10 @@ def test_adafed_by_default_goes_to_the_minimum_of_its_powers_too():
 
 @pytest.mark.parametrize(
     "methods",
-    [[method("qffl", q=q) for q in (0, 1, 5, 20)], [method("udj", theory="rawls", beta=beta) for beta in (0, 1, 5, 20)]],
+    [
+        [method("qffl", q=q) for q in (0, 1, 5, 20)],
+        [method("udj", theory="rawls", beta=beta) for beta in (0, 1, 5, 20)],
+    ],
     ids=["q-FFL", "UDJ-FL Rawls"],
 )
 def test_largest_loss_falls_as_the_power_grows(methods):
@@ -159,7 +185,9 @@ def test_largest_loss_falls_as_the_power_grows(methods):
 # --- the minimax ---
 
 
-@pytest.mark.parametrize("params", [{}, {"order": "step_first", "start": "uniform"}], ids=["update first", "step first"])
+@pytest.mark.parametrize(
+    "params", [{}, {"order": "step_first", "start": "uniform"}], ids=["update first", "step first"]
+)
 def test_afl_reaches_the_minimax(params):
     """With constant steps, on its last model: to a tenth of the 1% asked for.
 
@@ -182,7 +210,9 @@ def test_term_tends_to_the_minimax():
     """
     value, t = minimax()[0], np.array([1.0, 10.0, 200.0])
     plan = zip(t, (1.0, 1.0, 0.05), (80, 80, 500), strict=True)
-    losses = np.array([worst(last_model(method("term", t=tilt), rounds, lr)) for tilt, lr, rounds in plan])
+    losses = np.array(
+        [worst(last_model(method("term", t=tilt), rounds, lr)) for tilt, lr, rounds in plan]
+    )
     assert (np.diff(losses) < 0).all()
     assert (losses - value < np.log(1 / SIZE.min()) / t).all()
     assert value * (1 - 1e-6) < losses[-1] < 1.01 * value
@@ -213,15 +243,27 @@ def test_effl_keeps_within_a_limit():
 def test_fedmgda_suits_everybody():
     """With free weights and short steps no client is ever worse off for a round."""
     assert rises(method("fedmgda", epsilon=1, server_lr=0.05), rounds=100, lr=1.0) < 1e-6
-    assert rises(method("fedmgda", epsilon=0, server_lr=0.05), rounds=100, lr=1.0) > 1e-4  # as it is with fixed ones
+    assert (
+        rises(method("fedmgda", epsilon=0, server_lr=0.05), rounds=100, lr=1.0) > 1e-4
+    )  # as it is with fixed ones
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_fedmgda_settles_at_a_pareto_point_as_its_steps_decay(epsilon):
     """Directions have length 1 however short the gradients. A distance d from the Pareto set turns them by some d / |gradient|,
     so steps that are long for that overshoot for ever; by round 200 the decay has brought 3 down to 0.14."""
-    assert distance_from_pareto(last_model(method("fedmgda", epsilon=epsilon, server_lr=3, decay=0.1), 200, lr=1.0)) < 1e-5
-    assert distance_from_pareto(last_model(method("fedmgda", epsilon=epsilon, server_lr=3), 100, lr=1.0)) > 0.1
+    assert (
+        distance_from_pareto(
+            last_model(method("fedmgda", epsilon=epsilon, server_lr=3, decay=0.1), 200, lr=1.0)
+        )
+        < 1e-5
+    )
+    assert (
+        distance_from_pareto(
+            last_model(method("fedmgda", epsilon=epsilon, server_lr=3), 100, lr=1.0)
+        )
+        > 0.1
+    )
 
 
 def test_adafed_as_published_rests_where_gradients_depend_on_one_another():
@@ -250,5 +292,7 @@ def test_fedfv_stays_near_pareto_points_as_near_as_its_steps_are_short(tau):
 
 
 def test_fedfv_helps_the_worst_off_by_keeping_their_update():
-    with_it, without = (worst(last_model(method("fedfv", alpha=alpha), rounds=100, lr=0.2)) for alpha in (0.1, 0.0))
+    with_it, without = (
+        worst(last_model(method("fedfv", alpha=alpha), rounds=100, lr=0.2)) for alpha in (0.1, 0.0)
+    )
     assert with_it < without - 0.005

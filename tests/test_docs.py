@@ -14,13 +14,17 @@ STEPS = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
 
 
 def measure_steps():
-    spec = importlib.util.spec_from_file_location("measure_steps", ROOT / "experiments" / "measure_steps.py")
+    spec = importlib.util.spec_from_file_location(
+        "measure_steps", ROOT / "experiments" / "measure_steps.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("steps-*.csv")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "experiments").glob("steps-*.csv")), ids=lambda path: path.stem
+)
 def test_the_tables_on_steps_are_the_measurements(path: Path) -> None:
     assert f"experiments/{path.name}" in STEPS  # the command that made it
     assert measure_steps().markdown(path) in STEPS
@@ -30,13 +34,15 @@ def test_the_default_step_rule_is_the_one_the_documents_name() -> None:
     from udjfl.methods.udj import DEFAULT_STEP
 
     assert f"Hence `{DEFAULT_STEP}`." in STEPS
-    assert f"why `{DEFAULT_STEP}` is the default" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"why `{DEFAULT_STEP}` is the default" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_catalogue_is_the_registry() -> None:
     """`make docs` makes the tables anew after a change."""
     from udjfl.methods import METHODS
-    from udjfl.report.catalogue import catalogue_markdown
+    from udjfl.report.methods import catalogue_markdown
 
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert catalogue_markdown() in page
@@ -47,7 +53,10 @@ def test_the_catalogue_is_the_registry() -> None:
 
 @pytest.mark.parametrize(
     "page",
-    sorted(str(p.relative_to(ROOT)) for p in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*.md")]),
+    sorted(
+        str(p.relative_to(ROOT))
+        for p in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*.md")]
+    ),
 )
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
@@ -66,8 +75,14 @@ def test_links_lead_somewhere(page: str) -> None:
         ("UDJ-FL desert", "pearson_r", ("docs/steps.md",)),
     ],
 )
-def test_the_differences_quoted_in_words_are_the_measured_ones(method: str, metric: str, pages: tuple[str, ...]) -> None:
+def test_the_differences_quoted_in_words_are_the_measured_ones(
+    method: str, metric: str, pages: tuple[str, ...]
+) -> None:
     with (ROOT / "experiments" / "steps-points-dirty-digits.csv").open(encoding="utf-8") as file:
-        (row,) = [row for row in csv.DictReader(file) if (row["method"], row["metric"]) == (method, metric)]
+        (row,) = [
+            row
+            for row in csv.DictReader(file)
+            if (row["method"], row["metric"]) == (method, metric)
+        ]
     for page in pages:
         assert f"{abs(float(row['difference'])):.2f}" in (ROOT / page).read_text(encoding="utf-8")

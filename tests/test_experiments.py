@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from udjfl.config import ReproduceSettings, checked
-from udjfl.reproduction.profiles import PROFILES
-from udjfl.reproduction.rows import paper_rows
+from udjfl.paper.paper_rows import paper_rows
+from udjfl.paper.profiles import PROFILES
+from udjfl.settings import ReproduceSettings, checked
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
@@ -76,10 +76,16 @@ def test_means_are_those_of_the_seeds(path: Path) -> None:
     values = by_row(path.with_name(path.stem + "-seeds.csv"))
     with path.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            own = [float(value) for (_, metric), value in values[line["row"]].items() if metric == line["metric"] and value]
+            own = [
+                float(value)
+                for (_, metric), value in values[line["row"]].items()
+                if metric == line["metric"] and value
+            ]
             assert len(own) == int(line["seeds"])
             if own:
-                assert math.isclose(float(line["mean"]), math.fsum(own) / len(own), rel_tol=1e-12, abs_tol=1e-12)
+                assert math.isclose(
+                    float(line["mean"]), math.fsum(own) / len(own), rel_tol=1e-12, abs_tol=1e-12
+                )
 
 
 @pytest.mark.parametrize("path", SUMMARIES, ids=name_of)
@@ -103,7 +109,9 @@ def test_settings_are_settings(path: Path) -> None:
 
 
 def test_the_table_of_deviations_is_the_measurement() -> None:
-    spec = importlib.util.spec_from_file_location("measure_deviations", EXPERIMENTS / "measure_deviations.py")
+    spec = importlib.util.spec_from_file_location(
+        "measure_deviations", EXPERIMENTS / "measure_deviations.py"
+    )
     module = importlib.util.module_from_spec(spec)
     import sys
 
@@ -116,7 +124,11 @@ def test_the_table_of_deviations_is_the_measurement() -> None:
 
 
 def test_the_table_of_clients_alone_has_the_numbers_of_the_files() -> None:
-    page = (EXPERIMENTS / "DEVIATIONS.md").read_text(encoding="utf-8").split("## The published uncertainties")[1]
+    page = (
+        (EXPERIMENTS / "DEVIATIONS.md")
+        .read_text(encoding="utf-8")
+        .split("## The published uncertainties")[1]
+    )
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in page.splitlines()
@@ -125,7 +137,12 @@ def test_the_table_of_clients_alone_has_the_numbers_of_the_files() -> None:
     assert [row[0][0] for row in rows] == ["1", "2", "3", "4", "5"]
     for column, name in ((1, "solo"), (2, "solo-authors")):
         with (EXPERIMENTS / "results" / f"{name}.csv").open(encoding="utf-8") as file:
-            means = {(line["row"], line["metric"]): float(line["mean"]) for line in csv.DictReader(file)}
+            means = {
+                (line["row"], line["metric"]): float(line["mean"]) for line in csv.DictReader(file)
+            }
         for row in rows:
             assert abs(float(row[column]) - means[f"client {row[0][0]}", "uncertainty"]) <= 0.0005
-            assert abs(float(row[column + 3]) - means[f"client {row[0][0]}", "local_accuracy"]) <= 0.0501
+            assert (
+                abs(float(row[column + 3]) - means[f"client {row[0][0]}", "local_accuracy"])
+                <= 0.0501
+            )

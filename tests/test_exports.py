@@ -36,7 +36,7 @@ def test_complete() -> None:
         "Method",
         "Plan",
         "Reports",
-        "Served",
+        "ServedModels",
         "Setup",
         "compare",
         "load",
@@ -55,7 +55,11 @@ def test_importable_from_its_home(name: str) -> None:
 def test_every_error_is_public() -> None:
     """A caller catches what udjfl raises without reaching into its modules."""
     errors = importlib.import_module("udjfl.errors")
-    raised = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.UdjflError)}
+    raised = {
+        name
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, errors.UdjflError)
+    }
     assert raised <= set(udjfl.__all__)
 
 
@@ -68,17 +72,28 @@ def test_type_checkers_see_the_same_names() -> None:
     """The names under TYPE_CHECKING, which editors read, are the public ones, from the same homes."""
     tree = ast.parse(Path(udjfl.__file__).read_text(encoding="utf-8"))
     guard = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name: node.module for node in guard.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    seen = {
+        alias.name: node.module
+        for node in guard.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
     assert seen == {name: f"udjfl.{home}" for name, home in udjfl._HOME.items()}
 
 
 def test_import_does_not_wait_for_torch() -> None:
     script = "import sys, udjfl; print(sorted({'torch', 'sklearn', 'scipy', 'pydantic', 'rich'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_commands_and_settings_do_not_wait_for_torch() -> None:
-    script = "import sys, udjfl.commands; print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "import sys, udjfl.cli.run; print(sorted({'torch', 'sklearn', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

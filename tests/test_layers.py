@@ -10,33 +10,24 @@ import pytest
 import udjfl
 
 ROOT = Path(udjfl.__file__).parent
-MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")  # the front door may import all
+MODULES = sorted(
+    path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py"
+)  # the front door may import all
 # Left may import right. Within a group, only modules of the same package may import each other.
 LAYERS = (
+    {"__main__"},
     {"cli"},
-    {"commands"},
-    {"data_commands", "reproduce_commands"},
-    {"flags"},
+    {"paper"},
     {"report"},
-    {"reproduction"},
-    {"comparison"},
-    {"ranking"},
-    {"oneseed"},
-    {"simulation"},
-    {"keeping"},
-    {"playing"},
-    {"rounds", "result", "significance"},
-    {"asking"},
+    {"simulation", "flower"},
+    {"training"},
     {"uncertainty"},
-    {"methods", "engine", "history", "metrics"},
-    {"masks"},
-    {"models", "data", "justice"},
-    {"config", "seeds", "ordering", "layout", "threads", "spreading", "files"},
+    {"methods", "engine", "statistics"},
+    {"models", "data", "metrics"},
+    {"settings", "seeds", "_ids", "_files", "_spec", "_threads"},
     {"errors"},
 )
-DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names} | {
-    "flower": LAYERS.index({"simulation"})
-}  # beside simulation
+DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 
 
 def imported(tree: ast.AST) -> list[str]:
@@ -59,13 +50,19 @@ def part(dotted: str) -> str | None:
 
 def wrong_imports(here: str, source: str) -> list[str]:
     targets = [(dotted, part(dotted)) for dotted in imported(ast.parse(source))]
-    return [dotted for dotted, there in targets if there is not None and here != there and DEPTH[there] <= DEPTH[here]]
+    return [
+        dotted
+        for dotted, there in targets
+        if there is not None and here != there and DEPTH[there] <= DEPTH[here]
+    ]
 
 
 def eager_imports(source: str) -> list[str]:
     """What is imported as soon as the module is: not inside a function."""
     tree = ast.parse(source)
-    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]:
+    for function in [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]:
         function.body = [ast.Pass()]
     return imported(tree)
 
@@ -88,11 +85,11 @@ def test_every_layer_is_there() -> None:
 @pytest.mark.parametrize(
     ("here", "source", "wrong"),
     [
-        ("errors", "from udjfl.config import Settings", ["udjfl.config.Settings"]),
-        ("history", "from udjfl import metrics", ["udjfl.metrics"]),  # same group, another package
+        ("errors", "from udjfl.settings import Settings", ["udjfl.settings.Settings"]),
+        ("models", "from udjfl import metrics", ["udjfl.metrics"]),  # same group, another package
         ("methods", "from udjfl.methods.base import Reports", []),
         ("simulation", "def late():\n    import udjfl.flower.app", ["udjfl.flower.app"]),
-        ("flower", "from udjfl.simulation import run", ["udjfl.simulation.run"]),
+        ("flower", "from udjfl.simulation.simulate import run", ["udjfl.simulation.simulate.run"]),
         ("cli", "from udjfl.errors import UdjflError", []),
     ],
 )

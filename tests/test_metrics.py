@@ -21,7 +21,9 @@ uncertainty = st.integers(1, 3_000).map(lambda thousandths: thousandths / 1000)
 
 
 def clients(*columns, min_size=2):
-    return st.lists(st.tuples(*columns), min_size=min_size, max_size=8).map(lambda rows: list(zip(*rows, strict=True)))
+    return st.lists(st.tuples(*columns), min_size=min_size, max_size=8).map(
+        lambda rows: list(zip(*rows, strict=True))
+    )
 
 
 def test_docstring_examples():
@@ -33,7 +35,13 @@ def test_docstring_examples():
 # --- by hand ---
 
 ACCURACIES = [96.0, 94.0, 90.0, 88.0, 82.0]
-UNCERTAINTIES = [0.03, 0.06, 0.12, 0.23, 0.19]  # the fourth client is the most uncertain, the fifth the worst
+UNCERTAINTIES = [
+    0.03,
+    0.06,
+    0.12,
+    0.23,
+    0.19,
+]  # the fourth client is the most uncertain, the fifth the worst
 REFERENCE = [97.0, 94.0, 91.0, 86.0, 84.0]
 
 
@@ -57,7 +65,9 @@ def test_every_metric_by_hand():
     assert {type(value) for value in found.values()} == {float}
 
 
-@pytest.mark.parametrize("wrap", [tuple, np.asarray, torch.tensor, lambda v: torch.tensor(v, dtype=torch.float64)])
+@pytest.mark.parametrize(
+    "wrap", [tuple, np.asarray, torch.tensor, lambda v: torch.tensor(v, dtype=torch.float64)]
+)
 def test_sequences_arrays_and_tensors_agree(wrap):
     plain = evaluate(93.5, ACCURACIES, UNCERTAINTIES, REFERENCE)
     wrapped = evaluate(93.5, wrap(ACCURACIES), wrap(UNCERTAINTIES), wrap(REFERENCE))
@@ -82,7 +92,11 @@ def test_table_and_evaluate_agree():
 def test_undefined_metrics_are_none_and_say_why():
     one = (None, [90.0], [0.1], [91.0])
     found = evaluate(*one)
-    assert [key for key, value in found.items() if value is None] == ["global_accuracy", "psi", "pearson_r"]
+    assert [key for key, value in found.items() if value is None] == [
+        "global_accuracy",
+        "psi",
+        "pearson_r",
+    ]
     assert "only one client" in undefined_reason("psi", *one)
     assert "two clients" in undefined_reason("pearson_r", *one)
     assert "no single model" in undefined_reason("global_accuracy", *one)
@@ -96,7 +110,9 @@ def test_undefined_metrics_are_none_and_say_why():
     clients(st.sampled_from([10.0, 20.0, 30.0]), st.sampled_from([0.1, 0.2]), min_size=1),
     st.booleans(),
 )
-def test_a_reason_is_given_exactly_when_a_value_is_missing(global_accuracy, columns, with_reference):
+def test_a_reason_is_given_exactly_when_a_value_is_missing(
+    global_accuracy, columns, with_reference
+):
     arguments = (global_accuracy, *columns, columns[0] if with_reference else None)
     for key, value in evaluate(*arguments).items():
         assert (value is None) == (undefined_reason(key, *arguments) is not None)
@@ -130,7 +146,9 @@ def test_psi_is_zero_against_itself(columns):
 def test_psi_ignores_a_gain_everybody_has(columns, gain):
     accuracies, reference, uncertainties = columns
     shifted = [accuracy + gain for accuracy in accuracies]
-    assert psi(shifted, reference, uncertainties) == pytest.approx(psi(accuracies, reference, uncertainties), abs=1e-9)
+    assert psi(shifted, reference, uncertainties) == pytest.approx(
+        psi(accuracies, reference, uncertainties), abs=1e-9
+    )
 
 
 @given(clients(percent, percent, uncertainty))
@@ -157,7 +175,9 @@ def test_pearson_r_ignores_scale_and_shift(columns, scale, shift):
     r = pearson_r(uncertainties, accuracies)
     mapped = [scale * accuracy + shift for accuracy in accuracies]
     assert pearson_r(uncertainties, mapped) == pytest.approx(r, abs=1e-6)
-    assert pearson_r([scale * u + shift for u in uncertainties], accuracies) == pytest.approx(r, abs=1e-6)
+    assert pearson_r([scale * u + shift for u in uncertainties], accuracies) == pytest.approx(
+        r, abs=1e-6
+    )
     assert pearson_r(uncertainties, [-value for value in mapped]) == pytest.approx(-r, abs=1e-6)
 
 
@@ -169,14 +189,20 @@ def test_pearson_r_at_extreme_scales():
 @given(st.lists(percent, min_size=1, max_size=8), percent)
 def test_std_against_numpy_and_under_a_shift(accuracies, shift):
     assert std(accuracies) == pytest.approx(np.std(accuracies), abs=1e-9)
-    assert std([accuracy + shift for accuracy in accuracies]) == pytest.approx(std(accuracies), abs=1e-9)
+    assert std([accuracy + shift for accuracy in accuracies]) == pytest.approx(
+        std(accuracies), abs=1e-9
+    )
     assert std([accuracies[0]] * len(accuracies)) == 0.0
 
 
 @given(clients(percent, percent, uncertainty, min_size=1), st.randoms(use_true_random=False))
 def test_client_order_changes_no_bit(columns, random):
     rows = list(zip(*columns, strict=True))
-    assume(len(set(columns[2])) == len(rows))  # a tie goes to the first client, so order matters there
+    assume(
+        len(set(columns[2])) == len(rows)
+    )  # a tie goes to the first client, so order matters there
     shuffled = random.sample(rows, len(rows))
     accuracies, reference, uncertainties = zip(*shuffled, strict=True)
-    assert evaluate(90.0, accuracies, uncertainties, reference) == evaluate(90.0, columns[0], columns[2], columns[1])
+    assert evaluate(90.0, accuracies, uncertainties, reference) == evaluate(
+        90.0, columns[0], columns[2], columns[1]
+    )

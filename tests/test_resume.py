@@ -20,12 +20,17 @@ from conftest import make_federation
 from torch import Tensor, nn
 
 import udjfl
-from udjfl import cli
+from udjfl.cli import main as cli
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
-from udjfl.oneseed import folder_name
+from udjfl.simulation.oneseed import folder_name
 
-TINY: dict[str, Any] = {"model": "logistic", "rounds": 7, "checkpoint_every": 3, "uncertainty_epochs": 1}
+TINY: dict[str, Any] = {
+    "model": "logistic",
+    "rounds": 7,
+    "checkpoint_every": 3,
+    "uncertainty_epochs": 1,
+}
 
 
 class Stopped(Exception):
@@ -33,7 +38,11 @@ class Stopped(Exception):
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def stop_after(round: int) -> Callable[[str, int, int], None]:
@@ -62,13 +71,19 @@ LONG = "--rounds 200 --checkpoint-every 7 --uncertainty-epochs 40 --method rawls
 
 def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "udjfl.cli", *map(str, arguments)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        [sys.executable, "-m", "udjfl.cli.main", *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
     )
 
 
 def start_or_resume(folder: Path) -> subprocess.Popen[bytes]:
     """What a person does: resume if there is a run, start it if it was killed before it became one."""
-    return start("resume", folder) if (folder / "settings.json").exists() else start("run", *LONG.split(), "--out", folder)
+    return (
+        start("resume", folder)
+        if (folder / "settings.json").exists()
+        else start("run", *LONG.split(), "--out", folder)
+    )
 
 
 def moments(folder: Path, full_length: int, chance: random.Random) -> Iterator[Callable[[], bool]]:
@@ -125,8 +140,13 @@ def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
     finish(start_or_resume(killed))
     assert landed >= KILLS - 2
     assert in_the_rounds >= 3
-    assert contents(killed) == contents(whole)  # model, records, result, checkpoint, settings; and nothing left over
-    lines = [json.loads(line) for line in (killed / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert contents(killed) == contents(
+        whole
+    )  # model, records, result, checkpoint, settings; and nothing left over
+    lines = [
+        json.loads(line)
+        for line in (killed / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     times = Counter((line["round"], line["client"], line["metric"]) for line in lines)
     assert set(times.values()) == {1}
     assert {line["round"] for line in lines} == set(range(1, 201))
@@ -137,20 +157,34 @@ def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
 def test_stopped_after_any_round(tmp_path: Path, model: str) -> None:
-    settings = {**TINY, "model": model, "hidden": 4, "participation": 0.7, "drop_out": 0.3, "eval_every": 2}
+    settings = {
+        **TINY,
+        "model": model,
+        "hidden": 4,
+        "participation": 0.7,
+        "drop_out": 0.3,
+        "eval_every": 2,
+    }
     whole = udjfl.simulate(make_federation(), "rawls", out=tmp_path / "whole", **settings)
     for round in range(1, 8):
         out = tmp_path / f"stopped-{round}"
         with pytest.raises(Stopped):
-            udjfl.simulate(make_federation(), "rawls", out=out, progress=stop_after(round), **settings)
+            udjfl.simulate(
+                make_federation(), "rawls", out=out, progress=stop_after(round), **settings
+            )
         again = udjfl.simulate(make_federation(), "rawls", out=out, resume=True, **settings)
         assert contents(out) == contents(tmp_path / "whole"), round
         assert again.metrics == whole.metrics
         assert again.history == whole.history
-        assert all(torch.equal(a, b) for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True))
+        assert all(
+            torch.equal(a, b)
+            for a, b in zip(again.model.parameters(), whole.model.parameters(), strict=True)
+        )
 
 
-def test_stopped_while_the_uncertainty_is_measured(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_stopped_while_the_uncertainty_is_measured(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     def stop(stage: str, done: int, total: int) -> None:
         raise Stopped
 
@@ -162,13 +196,27 @@ def test_stopped_while_the_uncertainty_is_measured(tmp_path: Path, federation: u
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_only_the_rounds_that_are_left_are_played(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_only_the_rounds_that_are_left_are_played(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     with pytest.raises(Stopped):
         udjfl.simulate(federation, "rawls", out=tmp_path, progress=stop_after(5), **TINY)
     seen: list[tuple[str, int]] = []
-    udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, progress=lambda s, d, t: seen.append((s, d)), **TINY)
+    udjfl.simulate(
+        federation,
+        "rawls",
+        out=tmp_path,
+        resume=True,
+        progress=lambda s, d, t: seen.append((s, d)),
+        **TINY,
+    )
     assert seen.pop(0) == ("resumed", 3)
-    assert seen == [("training", 4), ("training", 5), ("training", 6), ("training", 7)]  # the checkpoint was at round 3
+    assert seen == [
+        ("training", 4),
+        ("training", 5),
+        ("training", 6),
+        ("training", 7),
+    ]  # the checkpoint was at round 3
 
 
 def test_resume_without_a_run_starts_one(tmp_path: Path, federation: udjfl.Federation) -> None:
@@ -222,19 +270,27 @@ class ServerMomentum(udjfl.Method):
         mean = weighted_sum(torch.full((len(reports),), 1 / len(reports)), reports.deltas)
         velocity = self.memory * state["velocity"] + mean.to(torch.float64)
         times = state["times"].clone()
-        times[reports.positions] += 1
+        times[reports.client_indices] += 1
         count = state["round"] + 1
         step = (velocity / count).to(reports.deltas.dtype)
-        return {"velocity": velocity, "times": times, "round": count}, step, {"times": times[reports.positions]}
+        return (
+            {"velocity": velocity, "times": times, "round": count},
+            step,
+            {"times": times[reports.client_indices]},
+        )
 
 
 @pytest.mark.parametrize("round", [2, 3, 5])
-def test_the_state_of_a_method_survives(tmp_path: Path, federation: udjfl.Federation, round: int) -> None:
+def test_the_state_of_a_method_survives(
+    tmp_path: Path, federation: udjfl.Federation, round: int
+) -> None:
     settings = {**TINY, "participation": 0.7}
     method = ServerMomentum(memory=0.9)
     whole = udjfl.simulate(federation, method, out=tmp_path / "whole", **settings)
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, method, out=tmp_path / "run", progress=stop_after(round), **settings)
+        udjfl.simulate(
+            federation, method, out=tmp_path / "run", progress=stop_after(round), **settings
+        )
     udjfl.simulate(federation, method, out=tmp_path / "run", resume=True, **settings)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     # Each of 7 rounds asks round(0.7 * 3) = 2 of the 3 clients: the last count of every client adds up to 14.
@@ -247,17 +303,23 @@ def with_batch_norm_and_dropout() -> nn.Module:
 
 
 @pytest.mark.filterwarnings("ignore:The model is trained one client at a time")
-def test_buffers_and_randomness_inside_a_model_survive(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_buffers_and_randomness_inside_a_model_survive(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     settings = {**TINY, "model": with_batch_norm_and_dropout}
     udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **settings)
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, "rawls", out=tmp_path / "run", progress=stop_after(5), **settings)
+        udjfl.simulate(
+            federation, "rawls", out=tmp_path / "run", progress=stop_after(5), **settings
+        )
     torch.manual_seed(1)  # a new process would have another state of the global generator
     udjfl.simulate(federation, "rawls", out=tmp_path / "run", resume=True, **settings)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
-def test_per_client_parameters_survive_the_way_through_json(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_per_client_parameters_survive_the_way_through_json(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     for beta in ((1.0, 2.0, 3.0), {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}):
         out = tmp_path / type(beta).__name__
         method = udjfl.UDJ(beta=beta, gamma=1.0)
@@ -273,7 +335,11 @@ def test_per_client_parameters_survive_the_way_through_json(tmp_path: Path, fede
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"federation": make_federation(seed=1)}, DataError, "other data; resume it with the federation it was started on"),
+        (
+            {"federation": make_federation(seed=1)},
+            DataError,
+            "other data; resume it with the federation it was started on",
+        ),
         ({"federation": make_federation(n_clients=2)}, DataError, "other data"),
         ({"method": "desert"}, StorageError, "another params"),
         ({"method": "fedavg"}, StorageError, "another method"),
@@ -281,7 +347,11 @@ def test_per_client_parameters_survive_the_way_through_json(tmp_path: Path, fede
         ({"lr": 0.2}, StorageError, "another .*"),
         ({"rounds": 9}, StorageError, "another .*"),
         ({"model": "mlp"}, StorageError, "another .*"),
-        ({"uncertainty": {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}}, UdjflError, "uncertaint"),
+        (
+            {"uncertainty": {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}},
+            UdjflError,
+            "uncertaint",
+        ),
     ],
     ids=["data", "clients", "theory", "method", "seed", "lr", "rounds", "model", "uncertainty"],
 )
@@ -298,27 +368,49 @@ def test_another_run_is_refused_and_the_folder_left_alone(
 
 
 @pytest.mark.parametrize("change", [{"lr": 0.2}, {"rounds": 9}, {"model": "mlp"}])
-def test_the_error_names_the_setting_that_differs(tmp_path: Path, federation: udjfl.Federation, change: dict[str, Any]) -> None:
+def test_the_error_names_the_setting_that_differs(
+    tmp_path: Path, federation: udjfl.Federation, change: dict[str, Any]
+) -> None:
     udjfl.simulate(federation, "rawls", out=tmp_path, **TINY)
     with pytest.raises(StorageError, match=rf"\b{next(iter(change))}\b"):
         udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **{**TINY, **change})
 
 
-def test_other_given_uncertainties_are_refused(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_other_given_uncertainties_are_refused(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     """They decide the numbers as much as any setting does."""
     one = {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}
     udjfl.simulate(federation, "rawls", uncertainty=one, out=tmp_path, **TINY)
     before = contents(tmp_path)
     with pytest.raises(UdjflError, match="uncertaint"):
-        udjfl.simulate(federation, "rawls", uncertainty={**one, "client-1": 9.0}, out=tmp_path, resume=True, **TINY)
-    udjfl.simulate(federation, "rawls", uncertainty=dict(reversed(one.items())), out=tmp_path, resume=True, **TINY)
-    again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)  # left out: those in the folder
+        udjfl.simulate(
+            federation,
+            "rawls",
+            uncertainty={**one, "client-1": 9.0},
+            out=tmp_path,
+            resume=True,
+            **TINY,
+        )
+    udjfl.simulate(
+        federation,
+        "rawls",
+        uncertainty=dict(reversed(one.items())),
+        out=tmp_path,
+        resume=True,
+        **TINY,
+    )
+    again = udjfl.simulate(
+        federation, "rawls", out=tmp_path, resume=True, **TINY
+    )  # left out: those in the folder
     assert again.uncertainty == one
     assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
-def test_a_damaged_checkpoint_deleted_gives_the_same_result(tmp_path: Path, federation: udjfl.Federation, damage: str) -> None:
+def test_a_damaged_checkpoint_deleted_gives_the_same_result(
+    tmp_path: Path, federation: udjfl.Federation, damage: str
+) -> None:
     udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **TINY)
     out = tmp_path / "run"
     with pytest.raises(Stopped):
@@ -326,9 +418,13 @@ def test_a_damaged_checkpoint_deleted_gives_the_same_result(tmp_path: Path, fede
     checkpoint = out / "checkpoint.safetensors"
     data = bytearray(checkpoint.read_bytes())
     data[-3] ^= 16
-    checkpoint.write_bytes({"empty": b"", "truncated": bytes(data[:-1]), "flipped": bytes(data)}[damage])
+    checkpoint.write_bytes(
+        {"empty": b"", "truncated": bytes(data[:-1]), "flipped": bytes(data)}[damage]
+    )
     before = contents(out)
-    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors is damaged .*delete that file and resume"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint\.safetensors is damaged .*delete that file and resume"
+    ):
         udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
     assert contents(out) == before
     checkpoint.unlink()
@@ -341,14 +437,25 @@ def test_the_reference_is_checked_before_the_work(federation: udjfl.Federation) 
     other = udjfl.simulate(make_federation(n_clients=2), "fedavg", **TINY)
     seen: list[int] = []
     with pytest.raises(SettingsError, match="reference"):
-        udjfl.simulate(federation, "rawls", reference=other, progress=lambda s, done, t: seen.append(done), **TINY)
+        udjfl.simulate(
+            federation,
+            "rawls",
+            reference=other,
+            progress=lambda s, done, t: seen.append(done),
+            **TINY,
+        )
     assert seen == []
 
 
 # --- comparisons -------------------------------------------------------------------------------------------------
 
 COMPARE = udjfl.CompareSettings(
-    methods=["rawls"], seeds=[0, 1], model="logistic", rounds=4, checkpoint_every=3, uncertainty_epochs=1
+    methods=["rawls"],
+    seeds=[0, 1],
+    model="logistic",
+    rounds=4,
+    checkpoint_every=3,
+    uncertainty_epochs=1,
 )
 
 
@@ -387,7 +494,9 @@ def test_finished_runs_of_a_comparison_are_not_run_again(tmp_path: Path, tiny_so
     assert contents(tmp_path) == before
 
 
-def test_a_comparison_with_a_method_that_diverges_is_resumed_with_the_same_words(tmp_path: Path, tiny_source: str) -> None:
+def test_a_comparison_with_a_method_that_diverges_is_resumed_with_the_same_words(
+    tmp_path: Path, tiny_source: str
+) -> None:
     settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
 
     @udjfl.parameters
@@ -410,7 +519,9 @@ def test_a_comparison_with_other_settings_is_refused(tmp_path: Path, tiny_source
     settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
     udjfl.compare(settings, out=tmp_path)
     before = contents(tmp_path)
-    with pytest.raises(StorageError, match=r"already holds a comparison; continue it with `udjfl resume"):
+    with pytest.raises(
+        StorageError, match=r"already holds a comparison; continue it with `udjfl resume"
+    ):
         udjfl.compare(settings, out=tmp_path)
     with pytest.raises(StorageError, match="other settings; resume it with the same"):
         udjfl.compare(settings.model_copy(update={"rounds": 5}), out=tmp_path, resume=True)
@@ -440,7 +551,10 @@ def test_reasons_have_one_order(tmp_path: Path, federation: udjfl.Federation) ->
 
 
 def test_command_resumes_a_run(
-    tmp_path: Path, tiny_source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = "--data tiny --clients 2 --method udj:theory=rawls -p beta=1,2 --seed 3 --model logistic --rounds 5 "
     flags = [*(chosen + "--checkpoint-every 2 --uncertainty-epochs 1 --json --out").split()]
@@ -457,21 +571,29 @@ def test_command_resumes_a_run(
 
 
 def test_command_resumes_a_comparison(
-    tmp_path: Path, tiny_source: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     chosen = "--data tiny --clients 2 --methods rawls,desert --seeds 2 --model logistic --rounds 3 --uncertainty-epochs 1"
     assert command(monkeypatch, "compare", *chosen.split(), "--json", "--out", tmp_path) == 0
     first = capsys.readouterr().out
     before = contents(tmp_path)
     (tmp_path / "comparison.json").unlink()
-    (tmp_path / "seed-1" / folder_name(udjfl.UDJ(theory="desert")) / "checkpoint.safetensors").unlink()
+    (
+        tmp_path / "seed-1" / folder_name(udjfl.UDJ(theory="desert")) / "checkpoint.safetensors"
+    ).unlink()
     assert command(monkeypatch, "resume", tmp_path, "--json") == 0
     assert capsys.readouterr().out == first
     assert contents(tmp_path) == before
 
 
 def test_command_and_a_run_with_data_of_its_own(
-    tmp_path: Path, federation: udjfl.Federation, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    federation: udjfl.Federation,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(Stopped):
         udjfl.simulate(federation, "rawls", out=tmp_path, progress=stop_after(5), **TINY)
@@ -493,7 +615,11 @@ def test_command_and_a_comparison_with_something_of_its_own(
 ) -> None:
     """The command cannot know that federation or those methods; running the settings' own in their place would be wrong."""
     settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
-    given: Any = {"federation": make_federation()} if own == "federation" else {"methods": [ServerMomentum()]}
+    given: Any = (
+        {"federation": make_federation()}
+        if own == "federation"
+        else {"methods": [ServerMomentum()]}
+    )
 
     def stop(*anything: object) -> None:
         raise Stopped
@@ -506,16 +632,23 @@ def test_command_and_a_comparison_with_something_of_its_own(
     assert "udjfl.compare(" in line
 
 
-@pytest.mark.parametrize("content", ["", "{", "null", "[]", '{"origin": {"data": "tiny"}}', '{"comparison": 3}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "null", "[]", '{"origin": {"data": "tiny"}}', '{"comparison": 3}']
+)
 def test_command_and_damaged_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: str,
 ) -> None:
     (tmp_path / "settings.json").write_text(content)
     assert command(monkeypatch, "resume", tmp_path) == 2
     assert "settings.json" in capsys.readouterr().err
 
 
-def test_command_and_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_and_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert command(monkeypatch, "resume", tmp_path / "nowhere") == 2
     assert "holds no run" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()

@@ -45,7 +45,9 @@ def test_every_part_of_the_address_counts(other: tuple[int, str]) -> None:
         (("a\x1fstr:b",), ("a", "b")),
     ],
 )
-def test_addresses_that_look_alike(one: tuple[str | int, ...], other: tuple[str | int, ...]) -> None:
+def test_addresses_that_look_alike(
+    one: tuple[str | int, ...], other: tuple[str | int, ...]
+) -> None:
     assert stream_seed(0, *one) != stream_seed(0, *other)
 
 
@@ -70,6 +72,9 @@ def test_opening_a_stream_leaves_ambient_generators_alone() -> None:
 
 
 def test_seeds_fit_every_generator_and_do_not_collide() -> None:
-    seeds = [stream_seed(s, "batches", r, f"client-{c}") for s, r, c in itertools.product(range(5), range(20), range(20))]
+    seeds = [
+        stream_seed(s, "batches", r, f"client-{c}")
+        for s, r, c in itertools.product(range(5), range(20), range(20))
+    ]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 2**63 for seed in seeds)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.config import TrainingSettings
-from udjfl.engine import SerialEngine, choose, one_thread
+from udjfl.engine import SerialEngine, make_engine, one_thread
 from udjfl.models import build
+from udjfl.settings import TrainingSettings
 from udjfl.uncertainty import Uncertainty, decompose, entropies, entropy, measure, train_alone
 
 KINDS = ["entropy", "confidence", "ensemble"]
@@ -26,7 +26,9 @@ def random_ensemble(members: int = 4, examples: int = 50, classes: int = 5) -> T
     """Predictions [members, examples, classes], from nearly certain to nearly uniform."""
     generator = torch.Generator().manual_seed(0)
     scale = torch.logspace(-3, 1.5, examples, dtype=torch.float64).unsqueeze(1)
-    return (scale * torch.randn(members, examples, classes, generator=generator, dtype=torch.float64)).softmax(dim=-1)
+    return (
+        scale * torch.randn(members, examples, classes, generator=generator, dtype=torch.float64)
+    ).softmax(dim=-1)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -77,10 +79,12 @@ def two_points(labels: dict[str, list[int]], scale: float = 1.0) -> udjfl.Federa
     return udjfl.Federation.from_arrays(made, test=([[8.0, 1.0]], [0]), class_names="abc")
 
 
-def measured(federation: udjfl.Federation, seed: int = 0, model: Any = "mlp", **changes: Any) -> Uncertainty:
+def measured(
+    federation: udjfl.Federation, seed: int = 0, model: Any = "mlp", **changes: Any
+) -> Uncertainty:
     settings = TrainingSettings(hidden=8, **changes)
     module = build(model, federation.input_shape, federation.n_classes, seed, hidden=8)
-    engine = choose(module, federation.clients, settings.engine)
+    engine = make_engine(module, federation.clients, settings.engine)
     with one_thread():
         return measure(federation, engine, settings, seed, model)
 
@@ -95,7 +99,9 @@ def test_uncertainty_is_the_entropy_of_the_labels_given_the_features() -> None:
     assert list(values) == ["clean", "coin", "quarter"]
     assert 0 < values["clean"] < 0.02
     assert values["coin"] == pytest.approx(math.log(2), abs=0.02)
-    assert values["quarter"] == pytest.approx(0.25 * math.log(4) + 0.75 * math.log(4 / 3), abs=0.02)  # 0.562
+    assert values["quarter"] == pytest.approx(
+        0.25 * math.log(4) + 0.75 * math.log(4 / 3), abs=0.02
+    )  # 0.562
 
 
 def test_confidence_is_what_the_best_guess_leaves() -> None:
@@ -106,16 +112,24 @@ def test_confidence_is_what_the_best_guess_leaves() -> None:
 
 
 def test_an_ensemble_gives_both_parts() -> None:
-    result = measured(two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=5)
+    result = measured(
+        two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=5
+    )
     assert result.kind == "ensemble"
     assert result.epistemic is not None
     assert list(result.epistemic) == list(result.values) == ["clean", "coin", "quarter"]
-    assert all(value > 1e-4 for value in result.epistemic.values())  # after 5 epochs the members still differ
+    assert all(
+        value > 1e-4 for value in result.epistemic.values()
+    )  # after 5 epochs the members still differ
     assert result.values["coin"] > result.values["clean"]
-    longer = measured(two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=400)
+    longer = measured(
+        two_points(LABELS), uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=400
+    )
     assert longer.values["coin"] == pytest.approx(math.log(2), abs=0.02)
     assert longer.epistemic is not None
-    assert longer.epistemic["coin"] < 0.1 * result.epistemic["coin"]  # more training, less doubt about the model
+    assert (
+        longer.epistemic["coin"] < 0.1 * result.epistemic["coin"]
+    )  # more training, less doubt about the model
     assert measured(two_points(LABELS), uncertainty_epochs=1).epistemic is None
 
 
@@ -159,9 +173,15 @@ def test_both_engines_measure_the_same() -> None:
 
 
 def test_its_own_settings_reach_the_training() -> None:
-    untrained = measured(two_points(LABELS), uncertainty_epochs=1, uncertainty_lr=1e-9, lr=0.5, local_epochs=9).values
-    trained = measured(two_points(LABELS), uncertainty_epochs=50, uncertainty_lr=0.1, lr=1e-9, local_epochs=1).values
-    assert untrained["clean"] == pytest.approx(untrained["coin"], rel=1e-6)  # one model, the same two points
+    untrained = measured(
+        two_points(LABELS), uncertainty_epochs=1, uncertainty_lr=1e-9, lr=0.5, local_epochs=9
+    ).values
+    trained = measured(
+        two_points(LABELS), uncertainty_epochs=50, uncertainty_lr=0.1, lr=1e-9, local_epochs=1
+    ).values
+    assert untrained["clean"] == pytest.approx(
+        untrained["coin"], rel=1e-6
+    )  # one model, the same two points
     assert trained["clean"] < 0.5 * untrained["clean"]
 
 
@@ -169,7 +189,7 @@ def test_its_own_settings_reach_the_training() -> None:
 def test_the_models_that_clients_trained_alone_have_the_measured_entropies(optimiser: str) -> None:
     made = two_points(LABELS)
     settings = TrainingSettings(hidden=8, uncertainty_epochs=4, uncertainty_optimiser=optimiser)  # type: ignore[arg-type]
-    engine = choose(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
+    engine = make_engine(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
     with one_thread():
         trained = train_alone(made, engine, settings, seed=0)
         found = entropies(made, engine, trained)
@@ -179,22 +199,27 @@ def test_the_models_that_clients_trained_alone_have_the_measured_entropies(optim
         for row, (vector, buffers) in enumerate(trained):
             by_hand = entropy(engine.probabilities(vector, buffers, row)).mean()
             assert found[made.ids[row]] == pytest.approx(float(by_hand))
-    assert len({vector.numpy().tobytes() for vector, _ in trained}) == 3  # each trained on data of its own
+    assert (
+        len({vector.numpy().tobytes() for vector, _ in trained}) == 3
+    )  # each trained on data of its own
 
 
 def test_members_of_an_ensemble_are_numbered() -> None:
     made = two_points(LABELS)
     settings = TrainingSettings(hidden=8, uncertainty_epochs=1)
-    engine = choose(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
+    engine = make_engine(build("mlp", (2,), 3, 0, hidden=8), made.clients, "serial")
     with one_thread():
-        first, again, second = (train_alone(made, engine, settings, 0, number=number)[0][0] for number in (0, 0, 1))
+        first, again, second = (
+            train_alone(made, engine, settings, 0, number=number)[0][0] for number in (0, 0, 1)
+        )
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
 
 
 def test_the_optimiser_reaches_the_training() -> None:
     by_sgd, by_adam = (
-        measured(two_points(LABELS), uncertainty_epochs=3, uncertainty_optimiser=name).values for name in ("sgd", "adam")
+        measured(two_points(LABELS), uncertainty_epochs=3, uncertainty_optimiser=name).values
+        for name in ("sgd", "adam")
     )
     assert by_sgd != by_adam
     assert all(value > 0 for value in by_adam.values())
@@ -202,16 +227,25 @@ def test_the_optimiser_reaches_the_training() -> None:
 
 def test_entropies_of_a_model_that_diverged_are_told_as_they_are() -> None:
     made = two_points({"coin": LABELS["coin"]})
-    engine = choose(build("logistic", (2,), 3, 0), made.clients, "serial")
+    engine = make_engine(build("logistic", (2,), 3, 0), made.clients, "serial")
     with one_thread():
-        assert math.isnan(entropies(made, engine, [(torch.full((9,), math.nan), torch.empty(0))])["coin"])
+        assert math.isnan(
+            entropies(made, engine, [(torch.full((9,), math.nan), torch.empty(0))])["coin"]
+        )
 
 
 def test_progress_counts_models(federation: udjfl.Federation) -> None:
     settings = TrainingSettings(uncertainty="ensemble", uncertainty_models=3, uncertainty_epochs=1)
     module = build("logistic", (4,), 3, 0)
     seen: list[tuple[int, int]] = []
-    measure(federation, SerialEngine(module, federation.clients), settings, 0, "logistic", lambda *at: seen.append(at))
+    measure(
+        federation,
+        SerialEngine(module, federation.clients),
+        settings,
+        0,
+        "logistic",
+        lambda *at: seen.append(at),
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
@@ -239,7 +273,9 @@ def test_a_model_that_is_certain_in_floating_point_still_gives_a_positive_number
     """Features of 1000 (not standardised) and one class: one step moves the scores by 0.1 * 1000 * 1000, and the softmax
     is exactly one-hot. The server refuses an uncertainty of 0, so the measurement must not return one."""
     made = two_points({"one class": [1] * 12}, scale=1000.0)
-    value = measured(made, model="logistic", uncertainty=kind, uncertainty_models=2, uncertainty_epochs=3).values["one class"]
+    value = measured(
+        made, model="logistic", uncertainty=kind, uncertainty_models=2, uncertainty_epochs=3
+    ).values["one class"]
     assert 0 < value < 1e-6
 
 

@@ -11,7 +11,9 @@ from benchmarks.counting import Contender
 from benchmarks.work import Work
 
 SIZE, PRODUCTS = 2048, 8
-SETUP = {"all cores": f"The fastest of {PRODUCTS} products of two {SIZE} x {SIZE} matrices of float32 in each repetition."}
+SETUP = {
+    "all cores": f"The fastest of {PRODUCTS} products of two {SIZE} x {SIZE} matrices of float32 in each repetition."
+}
 
 
 def start(work: Work, variant: str) -> Gemm:  # noqa: ARG001 - the limit does not depend on the work
@@ -26,7 +28,7 @@ class Gemm(Contender):
         self.a, self.b = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
         self.out = torch.empty(SIZE, SIZE)
 
-    def run(self, rounds: int) -> dict[str, float]:  # noqa: ARG002 - one size fits all
+    def run(self, rounds: int) -> dict[str, float]:
         seconds = []
         for _ in range(PRODUCTS):
             begin = time.perf_counter()

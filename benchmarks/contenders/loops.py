@@ -40,7 +40,9 @@ def evaluate_client(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, floa
     """Mean loss, and accuracy from 0 to 1."""
     model.eval()
     logits = model(x)
-    return float(nn.functional.cross_entropy(logits, y)), float((logits.argmax(dim=1) == y).float().mean())
+    return float(nn.functional.cross_entropy(logits, y)), float(
+        (logits.argmax(dim=1) == y).float().mean()
+    )
 
 
 class PlainLoop(Contender):
@@ -115,13 +117,17 @@ class DataLoaderLoop(Contender):
         results: list[tuple[float, float]] = []
         for _ in range(rounds):
             states = [copy.deepcopy(self._trained(loader).state_dict()) for loader in self.train]
-            self.model.load_state_dict({name: torch.stack([s[name] for s in states]).mean(dim=0) for name in states[0]})
+            self.model.load_state_dict(
+                {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in states[0]}
+            )
             results = [self._evaluated(loader) for loader in self.test]
         return mean_outcome(results)
 
     def _trained(self, loader: DataLoader) -> nn.Module:
         model = copy.deepcopy(self.model)
-        optimiser = torch.optim.SGD(model.parameters(), lr=self.work.lr, momentum=self.work.momentum)
+        optimiser = torch.optim.SGD(
+            model.parameters(), lr=self.work.lr, momentum=self.work.momentum
+        )
         model.train()
         losses, right = [], 0.0
         for x, y in loader:

@@ -30,7 +30,9 @@ class Loaders:
     def __init__(self, work: Work) -> None:
         data = make_data(work)
         self.train = [TensorDataset(d.x, d.y) for d in data]
-        self.test = [DataLoader(TensorDataset(d.x_test, d.y_test), batch_size=work.test) for d in data]
+        self.test = [
+            DataLoader(TensorDataset(d.x_test, d.y_test), batch_size=work.test) for d in data
+        ]
 
     def get_dataloader(self, client: int, batch_size: int) -> DataLoader:
         return DataLoader(self.train[client], batch_size=batch_size, shuffle=True)
@@ -39,7 +41,9 @@ class Loaders:
 class Trainer(SGDSerialClientTrainer):
     def setup_momentum(self, work: Work) -> None:
         self.setup_optim(1, work.batch, work.lr)
-        self.optimizer = torch.optim.SGD(self._model.parameters(), lr=work.lr, momentum=work.momentum)
+        self.optimizer = torch.optim.SGD(
+            self._model.parameters(), lr=work.lr, momentum=work.momentum
+        )
 
     def train(self, *args, **kwargs):
         self.optimizer.state.clear()
@@ -70,7 +74,9 @@ class FedLab(Contender):
     def run(self, rounds: int) -> dict[str, float]:
         self.pipeline.handler.global_round = rounds
         self.pipeline.main()
-        results = self.pipeline.results  # with one batch for each client, the sum of the batches' losses is its mean loss
+        results = (
+            self.pipeline.results
+        )  # with one batch for each client, the sum of the batches' losses is its mean loss
         return {
             "loss": sum(loss for loss, _ in results) / len(results),
             "accuracy": sum(float(accuracy) for _, accuracy in results) / len(results),

@@ -47,16 +47,30 @@ class Flgo(Contender):
         task = Path(self.folder.name)
         for name in ("record", "log"):
             (task / name).mkdir()
-        (task / "info").write_text(json.dumps({"benchmark": "benchmarks.contenders.flgo_task", "scene": "horizontal"}))
-        (task / "data.json").write_text(json.dumps({"client_names": [f"Client{i}" for i in range(work.clients)]}))
+        (task / "info").write_text(
+            json.dumps({"benchmark": "benchmarks.contenders.flgo_task", "scene": "horizontal"})
+        )
+        (task / "data.json").write_text(
+            json.dumps({"client_names": [f"Client{i}" for i in range(work.clients)]})
+        )
         self.prepare()
 
     def prepare(self) -> None:
         option = {
-            "num_epochs": 1, "learning_rate": self.work.lr, "momentum": self.work.momentum, "batch_size": self.work.batch,
-            "sample": "full", "proportion": 1.0, "train_holdout": 0.0, "test_batch_size": self.work.test, "gpu": [],
-            "log_level": "ERROR", "no_log_console": True, "no_tqdm": True, "work": self.work.to_json(),
-        }  # fmt: skip
+            "num_epochs": 1,
+            "learning_rate": self.work.lr,
+            "momentum": self.work.momentum,
+            "batch_size": self.work.batch,
+            "sample": "full",
+            "proportion": 1.0,
+            "train_holdout": 0.0,
+            "test_batch_size": self.work.test,
+            "gpu": [],
+            "log_level": "ERROR",
+            "no_log_console": True,
+            "no_tqdm": True,
+            "work": self.work.to_json(),
+        }
         model = flgo.convert_model(MODELS[self.work.model])
         self.server = flgo.init(self.folder.name, fedavg, option, model=model, Logger=Logger)
 

@@ -59,7 +59,9 @@ def train(message: Message, context: Context) -> Message:
         metrics |= {"steps": counts.steps, "examples": counts.examples}
     else:
         train_client(model, own, work)
-    content = RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)})
+    content = RecordDict(
+        {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord(metrics)}
+    )
     return Message(content, reply_to=message)
 
 
@@ -74,13 +76,23 @@ def evaluate(message: Message, context: Context) -> Message:
 def _sums(replies: list[RecordDict], _: str) -> MetricRecord:
     """Of what the clients counted."""
     found = [next(iter(reply.metric_records.values())) for reply in replies]
-    return MetricRecord({name: sum(int(metrics[name]) for metrics in found) for name in ("steps", "examples", "num-examples")})
+    return MetricRecord(
+        {
+            name: sum(int(metrics[name]) for metrics in found)
+            for name in ("steps", "examples", "num-examples")
+        }
+    )
 
 
 def _means(replies: list[RecordDict], _: str) -> MetricRecord:
     found = [next(iter(reply.metric_records.values())) for reply in replies]
-    means = {name: sum(float(metrics[name]) for metrics in found) / len(found) for name in ("loss", "accuracy")}
-    return MetricRecord({**means, "num-examples": sum(int(metrics["num-examples"]) for metrics in found)})
+    means = {
+        name: sum(float(metrics[name]) for metrics in found) / len(found)
+        for name in ("loss", "accuracy")
+    }
+    return MetricRecord(
+        {**means, "num-examples": sum(int(metrics["num-examples"]) for metrics in found)}
+    )
 
 
 class Flower(Contender):
@@ -103,15 +115,20 @@ class Flower(Contender):
         except BaseException as error:
             self.answers.put(error)
 
-    def _serve(self, grid: Grid, context: Context) -> None:  # noqa: ARG002 - Flower's signature
+    def _serve(self, grid: Grid, context: Context) -> None:
         while (asked := self.asked.get()) is not None:
             strategy = FedAvg(
-                min_train_nodes=self.work.clients, min_evaluate_nodes=self.work.clients,
-                min_available_nodes=self.work.clients, train_metrics_aggr_fn=_sums, evaluate_metrics_aggr_fn=_means,
-            )  # fmt: skip
+                min_train_nodes=self.work.clients,
+                min_evaluate_nodes=self.work.clients,
+                min_available_nodes=self.work.clients,
+                train_metrics_aggr_fn=_sums,
+                evaluate_metrics_aggr_fn=_means,
+            )
             initial = ArrayRecord(MODELS[self.work.model]().state_dict())
             config = ConfigRecord({"check": asked["check"]})
-            self.answers.put(strategy.start(grid, initial, num_rounds=asked["rounds"], train_config=config))
+            self.answers.put(
+                strategy.start(grid, initial, num_rounds=asked["rounds"], train_config=config)
+            )
 
     def _ask(self, rounds: int, check: bool = False) -> Any:
         self.asked.put({"rounds": rounds, "check": check})
@@ -129,7 +146,10 @@ class Flower(Contender):
 
     def check(self, rounds: int) -> dict[str, float]:
         result = self._ask(rounds, check=True)
-        totals = {name: sum(int(m[name]) for m in result.train_metrics_clientapp.values()) for name in ("steps", "examples")}
+        totals = {
+            name: sum(int(m[name]) for m in result.train_metrics_clientapp.values())
+            for name in ("steps", "examples")
+        }
         tested = sum(int(m["num-examples"]) for m in result.evaluate_metrics_clientapp.values())
         return {**self._outcome(result, rounds), **totals, "tested": tested}
 

@@ -33,21 +33,30 @@ class Fluke(Contender):
     def __init__(self, work: Work) -> None:
         self.work, data = work, make_data(work)
         self.train = [self._loader(d.x, d.y, work.batch, shuffle=True) for d in data]
-        self.test = self._loader(torch.cat([d.x_test for d in data]), torch.cat([d.y_test for d in data]), work.test)
+        self.test = self._loader(
+            torch.cat([d.x_test for d in data]), torch.cat([d.y_test for d in data]), work.test
+        )
         environment = FlukeENV()
-        environment.set_evaluator(LossToo(1, CLASSES, accuracy=Accuracy(task="multiclass", num_classes=CLASSES)))
+        environment.set_evaluator(
+            LossToo(1, CLASSES, accuracy=Accuracy(task="multiclass", num_classes=CLASSES))
+        )
         environment.set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=True)
 
     @staticmethod
-    def _loader(x: torch.Tensor, y: torch.Tensor, batch: int, shuffle: bool = False) -> FastDataLoader:
+    def _loader(
+        x: torch.Tensor, y: torch.Tensor, batch: int, shuffle: bool = False
+    ) -> FastDataLoader:
         return FastDataLoader(x, y, num_labels=CLASSES, batch_size=batch, shuffle=shuffle)
 
     def prepare(self) -> None:
         client = {
-            "batch_size": self.work.batch, "local_epochs": 1, "loss": torch.nn.CrossEntropyLoss, "persistency": False,
-            "optimizer": {"name": "SGD", "lr": self.work.lr, "momentum": self.work.momentum}, "scheduler": {"name": "StepLR",
-            "step_size": 1, "gamma": 1.0},
-        }  # fmt: skip
+            "batch_size": self.work.batch,
+            "local_epochs": 1,
+            "loss": torch.nn.CrossEntropyLoss,
+            "persistency": False,
+            "optimizer": {"name": "SGD", "lr": self.work.lr, "momentum": self.work.momentum},
+            "scheduler": {"name": "StepLR", "step_size": 1, "gamma": 1.0},
+        }
         settings = DDict(client=client, server={"weighted": True}, model=MODELS[self.work.model]())
         container = DummyDataContainer(self.train, [None] * len(self.train), self.test, CLASSES)
         self.algorithm = FedAvg(len(self.train), DataSplitter(container), settings)

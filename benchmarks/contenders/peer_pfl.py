@@ -55,18 +55,23 @@ class Net(nn.Module):
         self.eval()
         logits = self.inner(x)
         loss = nn.functional.cross_entropy(logits, y, reduction="sum").item()
-        return {"loss": Weighted(loss, len(y)), "accuracy": Weighted((logits.argmax(dim=1) == y).sum().item(), len(y))}
+        return {
+            "loss": Weighted(loss, len(y)),
+            "accuracy": Weighted((logits.argmax(dim=1) == y).sum().item(), len(y)),
+        }
 
 
 class Evaluation(CentralEvaluationCallback):
     last: dict[str, float]
 
-    def on_train_begin(self, *, model: Any) -> Metrics:  # noqa: ARG002 - it would evaluate once before training
+    def on_train_begin(self, *, model: Any) -> Metrics:
         return Metrics()
 
     def after_central_iteration(self, *args: Any, **kwargs: Any) -> Any:
         stop, metrics = super().after_central_iteration(*args, **kwargs)
-        self.last = {str(name): float(getattr(value, "overall_value", value)) for name, value in metrics}
+        self.last = {
+            str(name): float(getattr(value, "overall_value", value)) for name, value in metrics
+        }
         return stop, metrics
 
 
@@ -89,10 +94,14 @@ class Pfl(Contender):
         algorithm = FederatedAveraging()
         algorithm._current_central_iteration = 1
         params = NNAlgorithmParams(
-            central_num_iterations=rounds + 1, evaluation_frequency=rounds + 2,
-            train_cohort_size=len(self.data), val_cohort_size=0,
-        )  # fmt: skip
-        training = NNTrainHyperParams(local_num_epochs=1, local_learning_rate=self.work.lr, local_batch_size=self.work.batch)
+            central_num_iterations=rounds + 1,
+            evaluation_frequency=rounds + 2,
+            train_cohort_size=len(self.data),
+            val_cohort_size=0,
+        )
+        training = NNTrainHyperParams(
+            local_num_epochs=1, local_learning_rate=self.work.lr, local_batch_size=self.work.batch
+        )
         algorithm.run(params, self.backend, self.model, training, callbacks=[self.evaluation])
         found = self.evaluation.last
         return {"loss": _named(found, "loss"), "accuracy": _named(found, "accuracy")}

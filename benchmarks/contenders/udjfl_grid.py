@@ -5,14 +5,14 @@ from __future__ import annotations
 import udjfl
 from benchmarks.contenders.udjfl_runs import Simulated, final_outcome
 from benchmarks.work import MODELS, Work
-from udjfl import simulation
-from udjfl.config import TrainingSettings
+from udjfl.settings import TrainingSettings
+from udjfl.simulation import simulate as simulation
 from udjfl.uncertainty import Uncertainty
 
 METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert", "qffl", "term", "afl")
 SETUP = {
     "one by one": f"One `simulate` after the other: {', '.join(METHODS)}.",
-    "together": "The same methods through `udjfl.simulation.run_together`.",
+    "together": "The same methods through `udjfl.simulation.simulate.run_together`.",
 }
 
 
@@ -20,7 +20,7 @@ def start(work: Work, variant: str) -> Simulated:
     return {"one by one": OneByOne, "together": Together}[variant](work, "auto")
 
 
-def train_together(grid: Simulated, rounds: int) -> list[udjfl.Result]:
+def train_many(grid: Simulated, rounds: int) -> list[udjfl.Result]:
     """All methods in one call. The only place that knows how udjfl is asked for that."""
     settings = TrainingSettings(
         rounds=rounds,
@@ -32,7 +32,12 @@ def train_together(grid: Simulated, rounds: int) -> list[udjfl.Result]:
     )
     entries = [simulation.Entry(udjfl.method(name)) for name in METHODS[: grid.work.settings]]
     results = simulation.run_together(
-        grid.federation, entries, settings, 0, model=MODELS[grid.work.model], uncertainty=Uncertainty("given", grid.uncertainty)
+        grid.federation,
+        entries,
+        settings,
+        0,
+        model=MODELS[grid.work.model],
+        uncertainty=Uncertainty("given", grid.uncertainty),
     )
     for failure in (result for result in results if not isinstance(result, udjfl.Result)):
         raise failure
@@ -51,4 +56,4 @@ class OneByOne(Simulated):
 
 class Together(OneByOne):
     def run(self, rounds: int) -> dict[str, float]:
-        return final_outcome(train_together(self, rounds)[0], rounds)
+        return final_outcome(train_many(self, rounds)[0], rounds)

@@ -13,7 +13,9 @@ from udjfl.methods import METHODS
 
 _SAME = "The loss that clients report is the running one: at the received model it would cost a pass that no peer makes."
 SETUP = {"stacked": _SAME, "serial": _SAME, "auto": _SAME}
-GLOBAL_TEST = 10  # a federation has a global test set, which no peer is tested on: as small as can be
+GLOBAL_TEST = (
+    10  # a federation has a global test set, which no peer is tested on: as small as can be
+)
 
 
 def start(work: Work, variant: str) -> Simulated:
@@ -50,15 +52,25 @@ class Simulated(Contender):
     def _simulate(self, method: udjfl.Method | str, rounds: int) -> udjfl.Result:
         work = self.work
         return udjfl.simulate(
-            self.federation, method, MODELS[work.model], rounds=rounds, lr=work.lr, momentum=work.momentum,
-            batch_size=work.batch, loss_at="running", uncertainty=self.uncertainty, engine=self.engine,
-        )  # fmt: skip
+            self.federation,
+            method,
+            MODELS[work.model],
+            rounds=rounds,
+            lr=work.lr,
+            momentum=work.momentum,
+            batch_size=work.batch,
+            loss_at="running",
+            uncertainty=self.uncertainty,
+            engine=self.engine,
+        )
 
     def check(self, rounds: int) -> dict[str, float]:
         """The engines have no torch optimiser to hook: the steps are those that clients report to the server."""
         with reported_work() as counts:
             outcome = self.run(rounds)
-        tests = sum(len(client.test) for client in self.federation.clients) + len(self.federation.test)
+        tests = sum(len(client.test) for client in self.federation.clients) + len(
+            self.federation.test
+        )
         return {**outcome, **counts, "tested": rounds * tests}
 
 

@@ -6,8 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from udjfl.comparison import Comparison, compare
-    from udjfl.config import CompareSettings, TrainingSettings
     from udjfl.data import Client, Examples, Federation, load
     from udjfl.errors import (
         CheckpointError,
@@ -19,16 +17,28 @@ if TYPE_CHECKING:
         StorageError,
         UdjflError,
     )
-    from udjfl.methods import UDJ, FedAvg, Method, Plan, Reports, Served, Setup, method, parameters
-    from udjfl.result import Result
-    from udjfl.simulation import simulate
+    from udjfl.methods import (
+        UDJ,
+        FedAvg,
+        Method,
+        Plan,
+        Reports,
+        ServedModels,
+        Setup,
+        method,
+        parameters,
+    )
+    from udjfl.settings import CompareSettings, TrainingSettings
+    from udjfl.simulation.compare import Comparison, compare
+    from udjfl.simulation.simulate import simulate
+    from udjfl.training.result import Result
 
 # Where each public name lives; it is imported when first used, so `import udjfl` does not wait for torch.
 _HOME = {
     "CheckpointError": "errors",
     "Client": "data",
-    "CompareSettings": "config",
-    "Comparison": "comparison",
+    "CompareSettings": "settings",
+    "Comparison": "simulation.compare",
     "DataError": "errors",
     "DivergedError": "errors",
     "Examples": "data",
@@ -39,19 +49,19 @@ _HOME = {
     "Plan": "methods",
     "ReportError": "errors",
     "Reports": "methods",
-    "Result": "result",
-    "Served": "methods",
+    "Result": "training.result",
+    "ServedModels": "methods",
     "SettingsError": "errors",
     "Setup": "methods",
     "StorageError": "errors",
-    "TrainingSettings": "config",
+    "TrainingSettings": "settings",
     "UDJ": "methods",
     "UdjflError": "errors",
-    "compare": "comparison",
+    "compare": "simulation.compare",
     "load": "data",
     "method": "methods",
     "parameters": "methods",
-    "simulate": "simulation",
+    "simulate": "simulation.simulate",
 }
 
 __all__ = [
@@ -71,7 +81,7 @@ __all__ = [
     "ReportError",
     "Reports",
     "Result",
-    "Served",
+    "ServedModels",
     "SettingsError",
     "Setup",
     "StorageError",

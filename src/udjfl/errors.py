@@ -30,7 +30,9 @@ class SettingsError(UdjflError, ValueError):
         self.mistakes = (mistakes,) if isinstance(mistakes, str) else tuple(mistakes)
         super().__init__("\n".join(self.mistakes))
 
-    def __reduce__(self) -> tuple[Any, ...]:  # so that it can come back from another process as it was
+    def __reduce__(
+        self,
+    ) -> tuple[Any, ...]:  # so that it can come back from another process as it was
         return type(self), (self.mistakes,)
 
 

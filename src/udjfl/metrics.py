@@ -41,13 +41,43 @@ class Metric:
 
 _TABLE: tuple[tuple[str, str, Literal[-1, 0, 1], str, str], ...] = (
     ("global_accuracy", "Global accuracy", 1, "%", "On the held-out test set."),
-    ("accuracy_most_uncertain", "Most uncertain client", 1, "%", "Accuracy of the client with highest uncertainty."),
-    ("accuracy_least_uncertain", "Least uncertain client", 1, "%", "Accuracy of the client with lowest uncertainty."),
+    (
+        "accuracy_most_uncertain",
+        "Most uncertain client",
+        1,
+        "%",
+        "Accuracy of the client with highest uncertainty.",
+    ),
+    (
+        "accuracy_least_uncertain",
+        "Least uncertain client",
+        1,
+        "%",
+        "Accuracy of the client with lowest uncertainty.",
+    ),
     ("worst_accuracy", "Worst client", 1, "%", "The lowest accuracy of any client."),
     ("mean_accuracy", "Mean accuracy", 1, "%", "The plain mean of the clients' accuracies."),
-    ("std", "STD", -1, "points", "Standard deviation of the clients' accuracies; 0 means equal. Egalitarian."),
-    ("psi", "Psi", 1, "points", "The most uncertain client's gain over the reference, less the others' mean. Rawls."),
-    ("pearson_r", "Pearson r", -1, "", "Correlation of uncertainty and accuracy; -1 is best. Desert."),
+    (
+        "std",
+        "STD",
+        -1,
+        "points",
+        "Standard deviation of the clients' accuracies; 0 means equal. Egalitarian.",
+    ),
+    (
+        "psi",
+        "Psi",
+        1,
+        "points",
+        "The most uncertain client's gain over the reference, less the others' mean. Rawls.",
+    ),
+    (
+        "pearson_r",
+        "Pearson r",
+        -1,
+        "",
+        "Correlation of uncertainty and accuracy; -1 is best. Desert.",
+    ),
 )
 METRICS: tuple[Metric, ...] = tuple(Metric(*row) for row in _TABLE)
 """Every metric, in the order tables show them. Accuracies of clients are on each client's own test data."""
@@ -127,7 +157,9 @@ def psi(accuracies: Numbers, reference_accuracies: Numbers, uncertainties: Numbe
     True
     """
     values, reference, doubts = _aligned(
-        accuracies=accuracies, reference_accuracies=reference_accuracies, uncertainties=uncertainties
+        accuracies=accuracies,
+        reference_accuracies=reference_accuracies,
+        uncertainties=uncertainties,
     )
     if _why_no_psi(values, reference) is not None:
         return None
@@ -175,7 +207,9 @@ def evaluate(
         "worst_accuracy": worst(accuracies),
         "mean_accuracy": mean(accuracies),
         "std": std(accuracies),
-        "psi": None if reference_accuracies is None else psi(accuracies, reference_accuracies, uncertainties),
+        "psi": None
+        if reference_accuracies is None
+        else psi(accuracies, reference_accuracies, uncertainties),
         "pearson_r": pearson_r(uncertainties, accuracies),
     }
 
@@ -189,7 +223,9 @@ def undefined_reason(
 ) -> str | None:
     """Why `evaluate` with these arguments has None under this key: the sentence to show. None if there is a number."""
     if key not in {metric.key for metric in METRICS}:
-        raise DataError(f"There is no metric {key!r}." + did_you_mean(key, [metric.key for metric in METRICS]))
+        raise DataError(
+            f"There is no metric {key!r}." + did_you_mean(key, [metric.key for metric in METRICS])
+        )
     values, doubts = _aligned(accuracies=accuracies, uncertainties=uncertainties)
     if key == "global_accuracy" and global_accuracy is None:
         return NO_GLOBAL_MODEL
@@ -201,9 +237,13 @@ def undefined_reason(
 def finite_numbers(name: str, values: Numbers) -> list[float]:
     """The values as plain floats, or an error that names the field and the first bad entry."""
     try:
-        numbers = [float(value) for value in (values if isinstance(values, Sequence) else values.tolist())]
+        numbers = [
+            float(value) for value in (values if isinstance(values, Sequence) else values.tolist())
+        ]
     except (TypeError, ValueError) as error:
-        raise DataError(f"{name} must be a row of plain numbers, one for each client or seed.") from error
+        raise DataError(
+            f"{name} must be a row of plain numbers, one for each client or seed."
+        ) from error
     for index, number in enumerate(numbers):
         if not math.isfinite(number):
             raise DataError(f"{name}[{index}] is {number}; every value must be a finite number.")
@@ -216,7 +256,9 @@ def _aligned(**columns: Numbers) -> list[list[float]]:
     lengths = {len(values) for values in numbers.values()}
     if len(lengths) > 1 or 0 in lengths:
         found = ", ".join(f"{name} has {len(values)}" for name, values in numbers.items())
-        raise DataError(f"Every client needs one number in each, and there must be a client: {found}.")
+        raise DataError(
+            f"Every client needs one number in each, and there must be a client: {found}."
+        )
     return list(numbers.values())
 
 
@@ -240,7 +282,9 @@ def _why_no_psi(accuracies: list[float], reference_accuracies: Numbers | None) -
     if reference_accuracies is None:
         return "Psi compares with a reference method, and there are no reference accuracies for this run."
     if len(accuracies) < 2:
-        return "Psi compares the most uncertain client with the others, and there is only one client."
+        return (
+            "Psi compares the most uncertain client with the others, and there is only one client."
+        )
     return None
 
 

@@ -20,7 +20,9 @@ SEPARATOR = "\x1f"
 
 def stream_seed(seed: int, *address: str | int) -> int:
     """A 63-bit number that depends on the seed and on every part of the address."""
-    text = SEPARATOR.join([str(int(seed)), *(f"{type(part).__name__}:{_escaped(str(part))}" for part in address)])
+    text = SEPARATOR.join(
+        [str(int(seed)), *(f"{type(part).__name__}:{_escaped(str(part))}" for part in address)]
+    )
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from udjfl.config import TrainingSettings
 from udjfl.data import Federation
-from udjfl.engine import Engine, LocalWork
+from udjfl.engine import Engine, LocalTraining
 from udjfl.errors import ReportError
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
+from udjfl.settings import TrainingSettings
 
 # A model can be certain to the last bit (a client with one class, say); its uncertainty is small, not zero.
 SMALLEST = 1e-12
@@ -40,20 +40,32 @@ class Uncertainty:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON, which has null in place of NaN."""
-        return {"kind": self.kind, "values": without_nan(self.values), "epistemic": without_nan(self.epistemic)}
+        return {
+            "kind": self.kind,
+            "values": without_nan(self.values),
+            "epistemic": without_nan(self.epistemic),
+        }
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
         def numbers(column: Mapping[str, float | None]) -> dict[str, float]:
-            return {name: math.nan if value is None else float(value) for name, value in column.items()}
+            return {
+                name: math.nan if value is None else float(value) for name, value in column.items()
+            }
 
         epistemic = kept.get("epistemic")
-        return Uncertainty(kept["kind"], numbers(kept["values"]), None if epistemic is None else numbers(epistemic))
+        return Uncertainty(
+            kept["kind"], numbers(kept["values"]), None if epistemic is None else numbers(epistemic)
+        )
 
 
 def without_nan(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
     """None in place of what is not a finite number."""
-    return None if values is None else {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return (
+        None
+        if values is None
+        else {name: value if math.isfinite(value) else None for name, value in values.items()}
+    )
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -65,7 +77,9 @@ def entropy(probabilities: Tensor) -> Tensor:
 def decompose(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     """Aleatoric and epistemic part for each example, from the predictions [models, examples, classes] of an ensemble."""
     aleatoric = entropy(probabilities).mean(dim=0)
-    return aleatoric, (entropy(probabilities.mean(dim=0)) - aleatoric).clamp_min(0)  # below zero it is rounding
+    return aleatoric, (entropy(probabilities.mean(dim=0)) - aleatoric).clamp_min(
+        0
+    )  # below zero it is rounding
 
 
 def measure(
@@ -81,11 +95,16 @@ def measure(
     rows = range(len(federation.clients))
     predictions: list[list[Tensor]] = [[] for _ in rows]
     for number in range(n_models):
-        for row, (vector, buffers) in enumerate(train_alone(federation, engine, settings, seed, model, number)):
+        for row, (vector, buffers) in enumerate(
+            train_alone(federation, engine, settings, seed, model, number)
+        ):
             predictions[row].append(engine.probabilities(vector, buffers, row))
         if progress:
             progress(number + 1, n_models)
-    return _checked(_summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions]), settings)
+    return _checked(
+        _summarised(settings.uncertainty, federation.ids, [torch.stack(p) for p in predictions]),
+        settings,
+    )
 
 
 def train_alone(
@@ -97,23 +116,38 @@ def train_alone(
     number: int = 0,
 ) -> list[tuple[Tensor, Tensor]]:
     """For each client the numbers and buffers of a model that it trained on its own data only; `number` of an ensemble."""
-    work = LocalWork(
-        settings.uncertainty_lr, settings.momentum, settings.batch_size, settings.uncertainty_epochs,
+    work = LocalTraining(
+        settings.uncertainty_lr,
+        settings.momentum,
+        settings.batch_size,
+        settings.uncertainty_epochs,
         optimiser=settings.uncertainty_optimiser,
-    )  # fmt: skip
+    )
     module = build(
-        model or settings.model, federation.input_shape, federation.n_classes, seed,
-        hidden=settings.hidden, weight_norm=settings.weight_norm, purpose=f"alone {number}",
-    )  # fmt: skip
+        model or settings.model,
+        federation.input_shape,
+        federation.n_classes,
+        seed,
+        hidden=settings.hidden,
+        weight_norm=settings.weight_norm,
+        purpose=f"alone {number}",
+    )
     start = to_vector(module)
     rows = range(len(federation.clients))
     result = engine.train(start, buffers_to_vector(module), rows, work, (seed, "alone", number))
-    return [(start.to(result.deltas.device) - result.deltas[row], result.buffers[row]) for row in rows]
+    return [
+        (start.to(result.deltas.device) - result.deltas[row], result.buffers[row]) for row in rows
+    ]
 
 
-def entropies(federation: Federation, engine: Engine, trained: Sequence[tuple[Tensor, Tensor]]) -> dict[str, float]:
+def entropies(
+    federation: Federation, engine: Engine, trained: Sequence[tuple[Tensor, Tensor]]
+) -> dict[str, float]:
     """The mean softmax entropy over each client's train part, at its own model."""
-    each = [engine.probabilities(vector, buffers, row)[None] for row, (vector, buffers) in enumerate(trained)]
+    each = [
+        engine.probabilities(vector, buffers, row)[None]
+        for row, (vector, buffers) in enumerate(trained)
+    ]
     return _summarised("entropy", federation.ids, each).values
 
 
@@ -128,9 +162,14 @@ def _checked(measured: Uncertainty, settings: TrainingSettings) -> Uncertainty:
 
 def _summarised(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> Uncertainty:
     if kind == "confidence":
-        return Uncertainty(kind, {i: _positive(1 - p[0].amax(dim=1)) for i, p in zip(ids, predictions, strict=True)})
+        return Uncertainty(
+            kind,
+            {i: _positive(1 - p[0].amax(dim=1)) for i, p in zip(ids, predictions, strict=True)},
+        )
     if kind == "entropy":
-        return Uncertainty(kind, {i: _positive(entropy(p[0])) for i, p in zip(ids, predictions, strict=True)})
+        return Uncertainty(
+            kind, {i: _positive(entropy(p[0])) for i, p in zip(ids, predictions, strict=True)}
+        )
     parts = {i: decompose(p) for i, p in zip(ids, predictions, strict=True)}
     return Uncertainty(
         kind,

@@ -42,7 +42,11 @@ class Server:
         if self.status or body is None:
             self.empty(handler, self.status.pop(0) if self.status else 404)
             return
-        start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked and not self.ignores_range else 0
+        start = (
+            int(asked.removeprefix("bytes=").removesuffix("-"))
+            if asked and not self.ignores_range
+            else 0
+        )
         if start >= len(body):
             self.empty(handler, 416)
             return
@@ -121,7 +125,9 @@ def test_a_file_that_is_there_is_not_fetched_again(server: Server, tmp_path: Pat
     assert server.ranges == []
 
 
-def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Path, pauses: Pauses) -> None:
+def test_a_broken_transfer_goes_on_where_it_stopped(
+    server: Server, tmp_path: Path, pauses: Pauses
+) -> None:
     server.cut = [1000, 500]
     target = fetch(server.url, tmp_path / "file.bin", MD5, patience=pauses.patience)
     assert target.read_bytes() == BODY
@@ -130,7 +136,9 @@ def test_a_broken_transfer_goes_on_where_it_stopped(server: Server, tmp_path: Pa
     assert pauses == [1, 2]
 
 
-def test_it_gives_up_after_some_tries_and_keeps_what_came(server: Server, tmp_path: Path, pauses: Pauses) -> None:
+def test_it_gives_up_after_some_tries_and_keeps_what_came(
+    server: Server, tmp_path: Path, pauses: Pauses
+) -> None:
     server.cut = [10, 10, 10, 10]
     target = tmp_path / "file.bin"
     with pytest.raises(DataError, match="closed after 40 of 256000 bytes") as raised:
@@ -177,14 +185,18 @@ def test_a_whole_part_only_needs_its_name(server: Server, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("oddity", ["ignores_range", "wrong_range"])
-def test_a_server_that_does_not_go_on_there_starts_again(server: Server, tmp_path: Path, oddity: str) -> None:
+def test_a_server_that_does_not_go_on_there_starts_again(
+    server: Server, tmp_path: Path, oddity: str
+) -> None:
     setattr(server, oddity, True)
     target = tmp_path / "file.bin"
     part_of(target).write_bytes(BODY[:1000])
     fetch(server.url, target, MD5)
     assert target.read_bytes() == BODY
     assert server.sent[-1] == len(BODY)
-    assert server.ranges == (["bytes=1000-"] if oddity == "ignores_range" else ["bytes=1000-", None])
+    assert server.ranges == (
+        ["bytes=1000-"] if oddity == "ignores_range" else ["bytes=1000-", None]
+    )
 
 
 def test_a_part_longer_than_the_file_starts_again(server: Server, tmp_path: Path) -> None:
@@ -213,7 +225,9 @@ def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path, pauses:
     assert len(server.ranges) == 1  # the same bytes would come again
 
 
-def test_a_part_of_another_file_is_removed_and_the_next_call_succeeds(server: Server, tmp_path: Path) -> None:
+def test_a_part_of_another_file_is_removed_and_the_next_call_succeeds(
+    server: Server, tmp_path: Path
+) -> None:
     target = tmp_path / "file.bin"
     part_of(target).write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match="removed what came"):
@@ -246,7 +260,9 @@ def test_a_wrong_file_is_left_when_the_new_one_does_not_come(
 
 
 @pytest.mark.parametrize(("status", "tries"), [(404, 1), (403, 1), (503, 4), (429, 4)])
-def test_only_what_may_pass_is_tried_again(server: Server, tmp_path: Path, pauses: Pauses, status: int, tries: int) -> None:
+def test_only_what_may_pass_is_tried_again(
+    server: Server, tmp_path: Path, pauses: Pauses, status: int, tries: int
+) -> None:
     server.status = [status] * 4
     with pytest.raises(DataError, match=f"the server answered {status}"):
         fetch(server.url, tmp_path / "file.bin", MD5, patience=pauses.patience)
@@ -278,12 +294,16 @@ def test_a_place_that_cannot_be_written(server: Server, tmp_path: Path) -> None:
         fetch(server.url, tmp_path / "taken" / "file.bin", MD5)
 
 
-def test_the_second_address_is_asked_when_the_first_fails(server: Server, tmp_path: Path, pauses: Pauses) -> None:
+def test_the_second_address_is_asked_when_the_first_fails(
+    server: Server, tmp_path: Path, pauses: Pauses
+) -> None:
     missing = server.url.replace("/file", "/elsewhere")
     server.files["/other"] = b"other"
     remotes = [
         Remote("file.bin", (missing, server.url), MD5),
-        Remote("other.bin", (server.url.replace("/file", "/other"),), hashlib.md5(b"other").hexdigest()),
+        Remote(
+            "other.bin", (server.url.replace("/file", "/other"),), hashlib.md5(b"other").hexdigest()
+        ),
     ]
     paths = fetch_all(remotes, tmp_path, patience=pauses.patience)
     assert paths == [tmp_path / "file.bin", tmp_path / "other.bin"]
@@ -301,10 +321,14 @@ def test_a_wrong_checksum_at_the_first_address_is_no_end(server: Server, tmp_pat
 
 def test_every_address_that_failed_is_named(server: Server, tmp_path: Path) -> None:
     one, two = (server.url.replace("/file", path) for path in ("/one", "/two"))
-    with pytest.raises(DataError, match=r"one: the server answered 404[^\n]*\n.*two: the server answered 404"):
+    with pytest.raises(
+        DataError, match=r"one: the server answered 404[^\n]*\n.*two: the server answered 404"
+    ):
         fetch_all([Remote("file.bin", (one, two), MD5)], tmp_path)
 
 
 def test_checksum(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
-    assert checksum(tmp_path / "empty") == "d41d8cd98f00b204e9800998ecf8427e"  # the well-known MD5 of nothing
+    assert (
+        checksum(tmp_path / "empty") == "d41d8cd98f00b204e9800998ecf8427e"
+    )  # the well-known MD5 of nothing

@@ -16,10 +16,20 @@ import torch
 from pydantic import Field
 
 from udjfl import data
-from udjfl.config import Settings
-from udjfl.data import SOURCES, Examples, Federation, Partition, Pools, Source, digits, federate, load
+from udjfl.data import (
+    SOURCES,
+    Examples,
+    Federation,
+    Partition,
+    Pools,
+    Source,
+    federate,
+    load,
+)
 from udjfl.data.source import Request
+from udjfl.data.sources import dirty_digits as digits
 from udjfl.errors import DataError, SettingsError
+from udjfl.settings import Settings
 
 SEEDS = (0, 1, 7)
 
@@ -71,7 +81,11 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
         requests.append(request)
         return small_pools()
 
-    monkeypatch.setitem(SOURCES, "small", Source("small", "for tests", "It is made up.", pools, SmallOptions, clients=2))
+    monkeypatch.setitem(
+        SOURCES,
+        "small",
+        Source("small", "for tests", "It is made up.", pools, SmallOptions, clients=2),
+    )
     return requests
 
 
@@ -106,7 +120,13 @@ def test_what_is_left_out_is_the_sources_own_and_what_is_given_wins(monkeypatch)
 
 def test_the_origin_loads_the_same_federation_again(asked, tmp_path):
     made = load("small:level=2", clients=3, partition="dirichlet:0.3", seed=5, root=tmp_path)
-    expected = {"data": "small:level=2", "clients": 3, "partition": "dirichlet:0.3", "seed": 5, "data_root": str(tmp_path)}
+    expected = {
+        "data": "small:level=2",
+        "clients": 3,
+        "partition": "dirichlet:0.3",
+        "seed": 5,
+        "data_root": str(tmp_path),
+    }
     assert made.origin == expected
     name, root, rest = expected.pop("data"), expected.pop("data_root"), expected
     again = load(name, root=root, **rest)
@@ -146,11 +166,19 @@ def test_copies_of_an_image_stay_on_one_side_even_across_clients(partition):
 
 
 def test_the_seed_chooses_who_gets_what_and_what_is_held_out():
-    one, again, other = (federate("small", small_pools(), 2, Partition("iid"), seed) for seed in (0, 0, 1))
-    held = [rows(Examples.joined([made.clients[0].train, made.clients[0].test])) for made in (one, again, other)]
+    one, again, other = (
+        federate("small", small_pools(), 2, Partition("iid"), seed) for seed in (0, 0, 1)
+    )
+    held = [
+        rows(Examples.joined([made.clients[0].train, made.clients[0].test]))
+        for made in (one, again, other)
+    ]
     assert held[0] == held[1] != held[2]
     # With one client everybody has everything, so only the split can differ.
-    tests = [rows(federate("small", small_pools(), 1, Partition("iid"), seed).clients[0].test) for seed in (0, 0, 1)]
+    tests = [
+        rows(federate("small", small_pools(), 1, Partition("iid"), seed).clients[0].test)
+        for seed in (0, 0, 1)
+    ]
     assert tests[0] == tests[1] != tests[2]
 
 
@@ -178,7 +206,14 @@ def hospitals(*owners: str, tabular: bool = False) -> Pools:
     x = torch.arange(float(n)).reshape(n, 1)
     nothing = np.empty(0, dtype=np.int64)
     return Pools(
-        Examples(x, torch.arange(n) % 2), None, None, ("a", "b"), np.arange(n), nothing, owners=owners, tabular=tabular
+        Examples(x, torch.arange(n) % 2),
+        None,
+        None,
+        ("a", "b"),
+        np.arange(n),
+        nothing,
+        owners=owners,
+        tabular=tabular,
     )
 
 
@@ -191,26 +226,42 @@ def test_natural_clients_have_their_own_names_and_data():
         assert sorted(held) == [place for place, owner in enumerate(owners) if owner == client.id]
         assert len(client.test) == 1
         assert client.ambiguous_share is None
-    assert sorted(made.test.x[:, 0].tolist()) == sorted(float(client.test.x[0, 0]) for client in made.clients)
+    assert sorted(made.test.x[:, 0].tolist()) == sorted(
+        float(client.test.x[0, 0]) for client in made.clients
+    )
 
 
 def test_natural_clients_are_those_of_the_source_by_default(monkeypatch):
-    source = Source("hospitals", "", "", lambda _: hospitals(*"aabbcc"), clients=3, partition="natural")
+    source = Source(
+        "hospitals", "", "", lambda _: hospitals(*"aabbcc"), clients=3, partition="natural"
+    )
     monkeypatch.setitem(SOURCES, "hospitals", source)
     made = load("hospitals")
     assert made.ids == ("a", "b", "c")
     assert made.origin == {"data": "hospitals", "clients": 3, "partition": "natural", "seed": 0}
     # Cut anew, nobody is in a hospital.
     assert load("hospitals", clients=2, partition="iid").ids == ("client-1", "client-2")
-    with pytest.raises(DataError, match="clients is 2, but hospitals has 3 by nature: leave the number out, or cut it anew"):
+    with pytest.raises(
+        DataError,
+        match="clients is 2, but hospitals has 3 by nature: leave the number out, or cut it anew",
+    ):
         load("hospitals", clients=2)
 
 
 def test_natural_clients_need_owners():
-    with pytest.raises(DataError, match="partition natural: nobody owns the examples of dirty-digits; use shards, iid"):
+    with pytest.raises(
+        DataError,
+        match="partition natural: nobody owns the examples of dirty-digits; use shards, iid",
+    ):
         load("dirty-digits", partition="natural")
     with pytest.raises(DataError, match="hospitals: 3 owners for 4 examples"):
-        federate("hospitals", replace(hospitals(*"aabb"), owners=("a", "a", "b")), 2, Partition("natural"), seed=0)
+        federate(
+            "hospitals",
+            replace(hospitals(*"aabb"), owners=("a", "a", "b")),
+            2,
+            Partition("natural"),
+            seed=0,
+        )
 
 
 def test_each_client_is_fitted_by_its_own_train_part_alone():
@@ -224,7 +275,9 @@ def test_each_client_is_fitted_by_its_own_train_part_alone():
 
     pools = hospitals(*["a"] * 10, *["b"] * 5)
     plain = federate("hospitals", pools, 2, Partition("natural"), seed=0)
-    made = federate("hospitals", replace(pools, fitted=fitted, tabular=True), 2, Partition("natural"), seed=0)
+    made = federate(
+        "hospitals", replace(pools, fitted=fitted, tabular=True), 2, Partition("natural"), seed=0
+    )
     assert len(calls) == 2
     for client, before, (train, test) in zip(made.clients, plain.clients, calls, strict=True):
         assert torch.equal(train.x, before.train.x)
@@ -236,10 +289,14 @@ def test_each_client_is_fitted_by_its_own_train_part_alone():
 
 
 def test_equal_rows_are_allowed_in_tabular_data_only():
-    same = replace(hospitals(*"aaaaabbbbb"), clean=Examples(torch.ones(10, 1), torch.arange(10) % 2))
+    same = replace(
+        hospitals(*"aaaaabbbbb"), clean=Examples(torch.ones(10, 1), torch.arange(10) % 2)
+    )
     with pytest.raises(DataError, match="are also test examples"):
         federate("hospitals", same, 2, Partition("natural"), seed=0)
-    assert federate("hospitals", replace(same, tabular=True), 2, Partition("natural"), seed=0).allow_duplicates
+    assert federate(
+        "hospitals", replace(same, tabular=True), 2, Partition("natural"), seed=0
+    ).allow_duplicates
 
 
 # Tuning --------------------------------------------------------------------------------------------------------------
@@ -256,13 +313,19 @@ def everything(made: Federation) -> Iterator[Examples]:
 
 
 def multiset(*parts: Examples) -> list[tuple[float, int]]:
-    return sorted((float(x), int(y)) for part in parts for x, y in zip(part.x.flatten(), part.y, strict=True))
+    return sorted(
+        (float(x), int(y)) for part in parts for x, y in zip(part.x.flatten(), part.y, strict=True)
+    )
 
 
-@pytest.mark.parametrize("partition", ["shards", "iid", "dirichlet:0.5", "quantity:0.8", "shards:mix=5/2+2/5+1/1"])
+@pytest.mark.parametrize(
+    "partition", ["shards", "iid", "dirichlet:0.5", "quantity:0.8", "shards:mix=5/2+2/5+1/1"]
+)
 @pytest.mark.parametrize("test", [True, False])
 @pytest.mark.parametrize("copies", [1, 5])
-def test_parameters_are_chosen_without_anything_that_is_tested_on(partition: str, test: bool, copies: int):
+def test_parameters_are_chosen_without_anything_that_is_tested_on(
+    partition: str, test: bool, copies: int
+):
     for seed in SEEDS:
         how = ("small", small_pools(copies=copies, test=test), 3, Partition.parse(partition), seed)
         usual, tuning = federate(*how), federate(*how, tuning=True)
@@ -314,7 +377,9 @@ def test_tuning_fits_by_the_smaller_train_part():
     pools = replace(hospitals(*["a"] * 20, *["b"] * 20), fitted=fitted)
     usual = federate("hospitals", replace(pools, fitted=None), 2, Partition("natural"), seed=0)
     federate("hospitals", pools, 2, Partition("natural"), seed=0, tuning=True)
-    assert [(len(train), len(test)) for train, test in seen] == [(13, 3)] * 2  # 20, less 4, less round(3.2)
+    assert [(len(train), len(test)) for train, test in seen] == [
+        (13, 3)
+    ] * 2  # 20, less 4, less round(3.2)
     for client, (train, test) in zip(usual.clients, seen, strict=True):
         assert sorted(train + test) == multiset(client.train)
 
@@ -341,7 +406,13 @@ def test_clients_must_be_a_whole_number(clients):
 def test_wrong_options_and_a_missing_folder_are_listed_with_the_rest(asked, tmp_path):
     missing = tmp_path / "missing"
     with pytest.raises(SettingsError) as caught:
-        load("small:levle=3:level=9:kind=od", clients=0, partition="shards:mix=1", seed=True, root=missing)
+        load(
+            "small:levle=3:level=9:kind=od",
+            clients=0,
+            partition="shards:mix=1",
+            seed=True,
+            root=missing,
+        )
     found = "\n".join(caught.value.mistakes)
     assert len(caught.value.mistakes) == 7
     assert "levle: no such setting. Did you mean 'level'? Known: kind, level." in found
@@ -368,7 +439,7 @@ def test_options_of_a_source_without_any():
 
 def test_a_damaged_installation_says_so(monkeypatch):
     monkeypatch.setattr(digits, "STORED", "not-there.npz")
-    with pytest.raises(DataError, match=r"data/not-there\.npz is missing: install udjfl again"):
+    with pytest.raises(DataError, match=r"data/sources/not-there\.npz is missing: install udjfl again"):
         digits._stored.__wrapped__()
 
 
@@ -469,14 +540,19 @@ def test_features_are_standardised_by_the_sources():
 
 @pytest.mark.parametrize("partition", ["shards", "iid", "dirichlet:0.3", "quantity:0.5"])
 def test_the_same_seed_gives_the_same_data_and_another_seed_other_data(partition: str):
-    one, again, other = (load("dirty-digits", partition=partition, seed=seed).fingerprint for seed in (0, 0, 1))
+    one, again, other = (
+        load("dirty-digits", partition=partition, seed=seed).fingerprint for seed in (0, 0, 1)
+    )
     assert one == again
     assert one != other
 
 
 def test_a_partition_value_is_as_good_as_its_text():
     by_text = load("dirty-digits", partition="dirichlet:0.3")
-    assert load("dirty-digits", partition=Partition("dirichlet", alpha=0.3)).fingerprint == by_text.fingerprint
+    assert (
+        load("dirty-digits", partition=Partition("dirichlet", alpha=0.3)).fingerprint
+        == by_text.fingerprint
+    )
     assert load("dirty-digits", partition="paper").fingerprint == load("dirty-digits").fingerprint
 
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from udjfl.data.partition import FEWEST, Partition, clean_shards, cut, dirichlet, iid, quantity, shards
+from udjfl.data.partition import (
+    FEWEST,
+    Partition,
+    clean_shards,
+    cut,
+    dirichlet,
+    iid,
+    quantity,
+    shards,
+)
 from udjfl.data.split import split_train_test, stratified_sample
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
@@ -46,7 +55,10 @@ def papers_mix(clients: int, per_client: int = 20) -> list[tuple[int, int]]:
         ("dirichlet: alpha=3e-1", Partition("dirichlet", alpha=0.3)),
         ("natural", Partition("natural")),
         ("shards:mix=19/1+1/19", Partition("shards", mix=((19, 1), (1, 19)))),
-        ("shards(size=7, mix = 3/0 + 0/2)", Partition("shards", shard_size=7, mix=((3, 0), (0, 2)))),
+        (
+            "shards(size=7, mix = 3/0 + 0/2)",
+            Partition("shards", shard_size=7, mix=((3, 0), (0, 2))),
+        ),
     ],
 )
 def test_parsing(text: str, expected: Partition):
@@ -75,7 +87,10 @@ def test_parsing(text: str, expected: Partition):
         ("natural:2", "natural takes no number"),
         ("iid:mix=1/1", "iid takes no number"),
         ("dirichlet:mix=1/1", "option 'mix' is unknown"),
-        ("shards:mix=", "write mix as clean/ambiguous shards of each client, as in 'shards:mix=19/1+1/19'"),
+        (
+            "shards:mix=",
+            "write mix as clean/ambiguous shards of each client, as in 'shards:mix=19/1+1/19'",
+        ),
         ("shards:mix=19", "write mix as"),
         ("shards:mix=19/1+", "write mix as"),
         ("shards:mix=19/-1", "write mix as"),
@@ -104,11 +119,15 @@ def test_numbers_that_the_kind_does_not_use_are_mistakes_and_all_are_listed():
 
 
 def test_shards_come_in_whole_numbers():
-    with pytest.raises(SettingsError, match=r"shard_size is 1\.5: give a whole number of at least 1"):
+    with pytest.raises(
+        SettingsError, match=r"shard_size is 1\.5: give a whole number of at least 1"
+    ):
         Partition("shards", shard_size=1.5)  # type: ignore[arg-type]
 
 
-MIXES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)).filter(any), min_size=1, max_size=8).map(tuple)
+MIXES = st.lists(
+    st.tuples(st.integers(0, 99), st.integers(0, 99)).filter(any), min_size=1, max_size=8
+).map(tuple)
 
 
 @given(
@@ -117,7 +136,9 @@ MIXES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)).filter(any), 
         st.builds(
             Partition,
             st.sampled_from(["dirichlet", "quantity"]),
-            alpha=st.none() | st.floats(min_value=0, exclude_min=True, allow_infinity=False) | st.integers(1, 99),
+            alpha=st.none()
+            | st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+            | st.integers(1, 99),
         ),
         st.builds(
             Partition,
@@ -125,7 +146,9 @@ MIXES = st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)).filter(any), 
             shard_size=st.none() | st.integers(1, 10**6),
             shards_per_client=st.none() | st.integers(2, 10**6),
         ),
-        st.builds(Partition, st.just("shards"), shard_size=st.none() | st.integers(1, 10**6), mix=MIXES),
+        st.builds(
+            Partition, st.just("shards"), shard_size=st.none() | st.integers(1, 10**6), mix=MIXES
+        ),
     )
 )
 def test_text_round_trips(partition: Partition):
@@ -133,8 +156,15 @@ def test_text_round_trips(partition: Partition):
 
 
 def test_the_shortest_texts():
-    assert [str(Partition(kind)) for kind in ("shards", "iid", "dirichlet")] == ["shards", "iid", "dirichlet:0.5"]
-    assert str(Partition("shards", shard_size=7, mix=((19, 1), (1, 19)))) == "shards:size=7,mix=19/1+1/19"
+    assert [str(Partition(kind)) for kind in ("shards", "iid", "dirichlet")] == [
+        "shards",
+        "iid",
+        "dirichlet:0.5",
+    ]
+    assert (
+        str(Partition("shards", shard_size=7, mix=((19, 1), (1, 19))))
+        == "shards:size=7,mix=19/1+1/19"
+    )
     assert str(Partition("quantity", alpha=float(np.float64(0.3)))) == "quantity:0.3"
     assert str(Partition("quantity", alpha=np.float64(0.3))) == "quantity:0.3"
 
@@ -144,13 +174,24 @@ def test_the_shortest_texts():
 PARTITIONS = st.one_of(
     st.just(Partition("iid")),
     st.builds(Partition, st.just("shards"), shards_per_client=st.integers(2, 20)),
-    st.builds(Partition, st.sampled_from(["dirichlet", "quantity"]), alpha=st.floats(1e-300, 1e300)),
+    st.builds(
+        Partition, st.sampled_from(["dirichlet", "quantity"]), alpha=st.floats(1e-300, 1e300)
+    ),
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(PARTITIONS, st.integers(1, 40), st.integers(0, 150), st.integers(0, 150), st.integers(1, 12), st.integers(0, 99))
-def test_every_cut_is_disjoint_leaves_nobody_empty_and_is_repeatable(partition, clients, clean, ambiguous, classes, seed):
+@given(
+    PARTITIONS,
+    st.integers(1, 40),
+    st.integers(0, 150),
+    st.integers(0, 150),
+    st.integers(1, 12),
+    st.integers(0, 99),
+)
+def test_every_cut_is_disjoint_leaves_nobody_empty_and_is_repeatable(
+    partition, clients, clean, ambiguous, classes, seed
+):
     labels, vague = pool(clean, ambiguous, classes)
     try:
         holdings = cut(partition, labels, vague, clients, numpy_stream(seed, "t"))
@@ -177,14 +218,19 @@ def test_every_cut_is_disjoint_leaves_nobody_empty_and_is_repeatable(partition, 
 @pytest.mark.parametrize("text", ["shards", "iid", "dirichlet:0.3", "quantity:0.5"])
 def test_another_stream_gives_another_cut(text: str):
     labels, vague = pool(500, 500)
-    one, other = (cut(Partition.parse(text), labels, vague, 5, numpy_stream(seed, "t")) for seed in (0, 1))
+    one, other = (
+        cut(Partition.parse(text), labels, vague, 5, numpy_stream(seed, "t")) for seed in (0, 1)
+    )
     assert not all(np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("by_alpha", [dirichlet, quantity])
 def test_more_clients_than_the_examples_allow(by_alpha):
     labels, _ = pool(7, 0)
-    with pytest.raises(DataError, match=r"4 clients need 8 examples, 2 for each; there are 7\. Use at most 3 clients"):
+    with pytest.raises(
+        DataError,
+        match=r"4 clients need 8 examples, 2 for each; there are 7\. Use at most 3 clients",
+    ):
         by_alpha(labels, 4, 1.0, numpy_stream(0, "t"))
     with pytest.raises(DataError, match="4 clients need 8 examples"):
         iid(labels, 4, numpy_stream(0, "t"))
@@ -233,7 +279,13 @@ def test_the_papers_counts_are_exact():
     labels, vague = pool(1000, 1049)
     holdings = shards(labels, vague, papers_mix(5), numpy_stream(0, "t"))
     assert [len(rows) for rows in holdings] == [400] * 5
-    assert [int((~vague[rows]).sum()) for rows in holdings] == [19 * 20, 15 * 20, 10 * 20, 5 * 20, 1 * 20]
+    assert [int((~vague[rows]).sum()) for rows in holdings] == [
+        19 * 20,
+        15 * 20,
+        10 * 20,
+        5 * 20,
+        1 * 20,
+    ]
 
 
 def test_a_shard_is_a_run_of_sorted_labels():
@@ -265,7 +317,9 @@ def test_what_the_shards_do_not_need_is_left_out_at_random_not_from_the_end():
 
 def test_shards_of_a_given_size_and_number():
     labels, vague = pool(100, 100)
-    holdings = shards(labels, vague, papers_mix(2, per_client=4), numpy_stream(0, "t"), shard_size=3)
+    holdings = shards(
+        labels, vague, papers_mix(2, per_client=4), numpy_stream(0, "t"), shard_size=3
+    )
     assert [len(rows) for rows in holdings] == [12, 12]  # 4 shards of 3
     assert [int((~vague[rows]).sum()) for rows in holdings] == [9, 3]  # 3/1 and 1/3 shards
 
@@ -273,15 +327,35 @@ def test_shards_of_a_given_size_and_number():
 @pytest.mark.parametrize(
     ("clean", "ambiguous", "clients", "size", "words"),
     [
-        (1000, 1000, 5, 21, r"shards of 21 need 1050 clean and 1050 ambiguous examples; there are 1000 and 1000\."),
+        (
+            1000,
+            1000,
+            5,
+            21,
+            r"shards of 21 need 1050 clean and 1050 ambiguous examples; there are 1000 and 1000\.",
+        ),
         (1000, 1000, 5, 21, "Use a shard size of at most 20, fewer clients"),
-        (1000, 1000, 101, None, r"101 clients .* need 1010 clean and 1010 ambiguous examples; there are 1000 and 1000"),
-        (1000, 0, 5, None, r"there are 1000 and 0\. Use fewer clients, or another partition \(iid, dirichlet, quantity\)"),
+        (
+            1000,
+            1000,
+            101,
+            None,
+            r"101 clients .* need 1010 clean and 1010 ambiguous examples; there are 1000 and 1000",
+        ),
+        (
+            1000,
+            0,
+            5,
+            None,
+            r"there are 1000 and 0\. Use fewer clients, or another partition \(iid, dirichlet, quantity\)",
+        ),
         (0, 1000, 5, None, "there are 0 and 1000"),
         (49, 1000, 5, None, "need 50 clean and 50 ambiguous examples; there are 49 and 1000"),
     ],
 )
-def test_shards_that_do_not_fit(clean: int, ambiguous: int, clients: int, size: int | None, words: str):
+def test_shards_that_do_not_fit(
+    clean: int, ambiguous: int, clients: int, size: int | None, words: str
+):
     labels, vague = pool(clean, ambiguous)
     with pytest.raises(DataError, match=words):
         shards(labels, vague, papers_mix(clients), numpy_stream(0, "t"), shard_size=size)
@@ -291,8 +365,14 @@ def test_a_mix_by_hand():
     # Three clients with 2/0, 1/1 and 0/3 shards: 3 clean and 4 ambiguous. 10 clean and 8 ambiguous examples leave room for
     # shards of 10 // 3 = 3 and 8 // 4 = 2, so of 2: the clients have 4, 4 and 6 examples.
     labels, vague = pool(10, 8, classes=2)
-    holdings = cut(Partition.parse("shards:mix=2/0+1/1+0/3"), labels, vague, 3, numpy_stream(0, "t"))
-    assert [(int((~vague[rows]).sum()), int(vague[rows].sum())) for rows in holdings] == [(4, 0), (2, 2), (0, 6)]
+    holdings = cut(
+        Partition.parse("shards:mix=2/0+1/1+0/3"), labels, vague, 3, numpy_stream(0, "t")
+    )
+    assert [(int((~vague[rows]).sum()), int(vague[rows].sum())) for rows in holdings] == [
+        (4, 0),
+        (2, 2),
+        (0, 6),
+    ]
     assert len(np.unique(np.concatenate(holdings))) == 14
 
 
@@ -307,19 +387,25 @@ def test_the_papers_numbers_written_as_a_mix_are_the_papers_federation():
     for text in ("shards", "shards:mix=19/1+15/5+10/10+5/15+1/19"):
         holdings = cut(Partition.parse(text), labels, vague, 5, numpy_stream(0, "t"))
         expected = shards(labels, vague, papers_mix(5), numpy_stream(0, "t"))
-        assert all(np.array_equal(one, other) for one, other in zip(holdings, expected, strict=True))
+        assert all(
+            np.array_equal(one, other) for one, other in zip(holdings, expected, strict=True)
+        )
 
 
 def test_a_mix_for_another_number_of_clients():
     labels, vague = pool(1000, 1000)
-    with pytest.raises(DataError, match=r"partition shards:mix=3/1\+1/3 is for 2 clients, and clients is 5: make them agree"):
+    with pytest.raises(
+        DataError,
+        match=r"partition shards:mix=3/1\+1/3 is for 2 clients, and clients is 5: make them agree",
+    ):
         cut(Partition.parse("shards:mix=3/1+1/3"), labels, vague, 5, numpy_stream(0, "t"))
 
 
 def test_a_mix_that_does_not_fit_says_how_many_shards_there_are():
     labels, vague = pool(10, 10)
     with pytest.raises(
-        DataError, match="2 clients with 4 to 9 shards of 3 need 30 clean and 9 ambiguous examples; there are 10"
+        DataError,
+        match="2 clients with 4 to 9 shards of 3 need 30 clean and 9 ambiguous examples; there are 10",
     ):
         cut(Partition.parse("shards:size=3,mix=3/1+7/2"), labels, vague, 2, numpy_stream(0, "t"))
 
@@ -339,7 +425,9 @@ def test_tracks_stay_whole_where_their_length_divides_a_shard(seed: int):
     # 4 labels x 10 clean and 10 ambiguous tracks of 30 frames: 1,200 of each kind, for 2 clients with 19/1 and 1/19 shards of
     # 60. A label's 300 frames are 5 shards, so no shard has two labels, and every shard has two whole tracks.
     labels, groups, vague = tracks(per_label=10, length=30, classes=4)
-    order = np.random.default_rng(seed).permutation(len(labels))  # frames of a track need not come one after the other
+    order = np.random.default_rng(seed).permutation(
+        len(labels)
+    )  # frames of a track need not come one after the other
     labels, groups, vague = labels[order], groups[order], vague[order]
     holdings = cut(Partition.parse("shards:60"), labels, vague, 2, numpy_stream(seed, "t"), groups)
     assert [len(rows) for rows in holdings] == [1200, 1200]
@@ -363,7 +451,14 @@ def test_tracks_beyond_what_the_shards_need_are_left_out_whole():
     labels, groups, vague = tracks(per_label=10, length=30, classes=4)
     seen = set()
     for seed in range(5):
-        holdings = cut(Partition.parse("shards:size=60,per-client=4"), labels, vague, 2, numpy_stream(seed, "t"), groups)
+        holdings = cut(
+            Partition.parse("shards:size=60,per-client=4"),
+            labels,
+            vague,
+            2,
+            numpy_stream(seed, "t"),
+            groups,
+        )
         clean = np.concatenate([rows[~vague[rows]] for rows in holdings])
         assert np.bincount(groups[clean])[np.unique(groups[clean])].tolist() == [30] * 8
         seen |= set(labels[clean].tolist())
@@ -378,7 +473,9 @@ def test_tracks_of_another_length_are_the_first_to_be_left_out(seed: int):
     short = np.repeat(np.arange(4), 20)
     labels, groups = np.concatenate([short, labels]), np.concatenate([1000 + short, groups])
     vague = np.concatenate([np.zeros(80, dtype=np.bool_), vague])
-    one, other = cut(Partition.parse("shards:60"), labels, vague, 2, numpy_stream(seed, "t"), groups)
+    one, other = cut(
+        Partition.parse("shards:60"), labels, vague, 2, numpy_stream(seed, "t"), groups
+    )
     assert (len(one), len(other)) == (1200, 1200)
     assert max(groups[np.concatenate([one, other])]) < 1000
     assert set(groups[one]).isdisjoint(groups[other])
@@ -407,7 +504,9 @@ def test_small_alpha_concentrates_each_class_and_large_alpha_spreads_it():
 
     assert largest_holder(0.01) > 0.9
     assert largest_holder(1e6) < 0.21
-    assert largest_holder(1.7e308) < 0.21  # near the largest number there is, where the sampler alone overflows
+    assert (
+        largest_holder(1.7e308) < 0.21
+    )  # near the largest number there is, where the sampler alone overflows
 
 
 def test_quantity_skews_sizes_and_not_labels():
@@ -442,7 +541,9 @@ def test_the_split_is_80_to_20_with_at_least_one_on_each_side():
 
 
 def test_a_large_test_share_still_leaves_one_to_train_on():
-    ((train, test),) = split_train_test([np.arange(10)], np.arange(10), numpy_stream(0, "t"), test_share=0.99)
+    ((train, test),) = split_train_test(
+        [np.arange(10)], np.arange(10), numpy_stream(0, "t"), test_share=0.99
+    )
     assert (len(train), len(test)) == (1, 9)
 
 
@@ -450,7 +551,10 @@ def test_a_large_test_share_still_leaves_one_to_train_on():
 @given(st.data())
 def test_no_group_is_ever_on_both_sides_in_the_whole_federation(data: st.DataObject):
     sizes = data.draw(st.lists(st.integers(2, 12), min_size=1, max_size=6))
-    groups = np.array(data.draw(st.lists(st.integers(0, 15), min_size=sum(sizes), max_size=sum(sizes))), dtype=np.int64)
+    groups = np.array(
+        data.draw(st.lists(st.integers(0, 15), min_size=sum(sizes), max_size=sum(sizes))),
+        dtype=np.int64,
+    )
     holdings = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     try:
         parts = split_train_test(holdings, groups, numpy_stream(0, "t"))
@@ -474,18 +578,24 @@ def test_groups_inside_one_client_are_held_out_whole():
 
 def test_a_group_too_large_for_the_test_part_is_held_out_if_there_is_no_smaller_one():
     # Two groups of 4 and 2: a fifth of 6 is 1, neither fits, so the smaller one is the test part.
-    ((train, test),) = split_train_test([np.arange(6)], np.array([0, 0, 0, 0, 1, 1]), numpy_stream(0, "t"))
+    ((train, test),) = split_train_test(
+        [np.arange(6)], np.array([0, 0, 0, 0, 1, 1]), numpy_stream(0, "t")
+    )
     assert (train.tolist(), test.tolist()) == ([0, 1, 2, 3], [4, 5])
 
 
 def test_a_client_with_copies_of_one_image_only_cannot_be_split():
     with pytest.raises(DataError, match="client 2 has 3 examples in 1 groups of copies"):
-        split_train_test([np.arange(3), np.arange(3, 6)], np.array([0, 1, 2, 3, 3, 3]), numpy_stream(0, "t"))
+        split_train_test(
+            [np.arange(3), np.arange(3, 6)], np.array([0, 1, 2, 3, 3, 3]), numpy_stream(0, "t")
+        )
 
 
 def test_the_split_is_random_and_repeatable():
     holdings, groups = [np.arange(100)], np.arange(100)
-    one, again, other = (split_train_test(holdings, groups, numpy_stream(seed, "t"))[0][1] for seed in (0, 0, 1))
+    one, again, other = (
+        split_train_test(holdings, groups, numpy_stream(seed, "t"))[0][1] for seed in (0, 0, 1)
+    )
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert not np.array_equal(one, np.arange(20))

@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udjfl.config import Settings
-from udjfl.data.source import NoOptions, Request, Source, cache_root, data_root, not_found, parse_data
+from udjfl.data.source import (
+    NoOptions,
+    Request,
+    Source,
+    cache_root,
+    data_root,
+    not_found,
+    parse_data,
+)
 from udjfl.errors import SettingsError
+from udjfl.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +40,12 @@ def test_the_data_root_comes_before_the_cache_then_folders_then_names(tmp_path):
     """Of all eight places, whatever is there, the first in order is taken."""
     root, cache = tmp_path / "root", tmp_path / "cache"
     request = Request(0, root, cache)
-    order = [place / folder / name for place in (root, cache) for folder in ("", "deep/down") for name in ("a", "b")]
+    order = [
+        place / folder / name
+        for place in (root, cache)
+        for folder in ("", "deep/down")
+        for name in ("a", "b")
+    ]
     assert request.find(("a", "b"), ("", "deep/down")) is None
     for path in reversed(order):
         written(path)
@@ -53,7 +66,9 @@ def test_a_folder_is_no_file_and_a_file_no_folder(tmp_path):
     (tmp_path / "a").mkdir()
     file = written(tmp_path / "data.zip")
     assert Request(0, tmp_path, tmp_path / "cache").find(("a",)) is None
-    assert Request(0, file, tmp_path / "cache").find(("a",), ("", "deep")) is None  # a data root may be a file
+    assert (
+        Request(0, file, tmp_path / "cache").find(("a",), ("", "deep")) is None
+    )  # a data root may be a file
 
 
 # Where the places are ------------------------------------------------------------------------------------------------
@@ -92,7 +107,10 @@ def test_the_data_root_is_given_or_the_variable_or_none(tmp_path, monkeypatch):
 
 
 def test_a_data_root_that_is_not_there(tmp_path, monkeypatch):
-    with pytest.raises(SettingsError, match=r"^data_root: .*missing does not exist; name the folder that has the data$"):
+    with pytest.raises(
+        SettingsError,
+        match=r"^data_root: .*missing does not exist; name the folder that has the data$",
+    ):
         data_root(tmp_path / "missing")
     monkeypatch.setenv("UDJFL_DATA", str(tmp_path / "missing"))
     with pytest.raises(SettingsError, match=r"^UDJFL_DATA: .*missing does not exist"):
@@ -100,8 +118,12 @@ def test_a_data_root_that_is_not_there(tmp_path, monkeypatch):
 
 
 def test_what_is_not_found_is_said_with_both_places_and_what_to_do(tmp_path):
-    both = str(not_found("the file was", Request(0, tmp_path / "root", tmp_path / "cache"), "Get it."))
-    assert both == f"the file was not found in {tmp_path / 'root'} and {tmp_path / 'cache'}. Get it."
+    both = str(
+        not_found("the file was", Request(0, tmp_path / "root", tmp_path / "cache"), "Get it.")
+    )
+    assert (
+        both == f"the file was not found in {tmp_path / 'root'} and {tmp_path / 'cache'}. Get it."
+    )
     one = str(not_found("the file was", Request(0, None, tmp_path / "cache"), "Get it."))
     assert one == f"the file was not found in {tmp_path / 'cache'}. Get it."
 
@@ -125,7 +147,9 @@ def test_a_name_with_options(text: str, expected: tuple[str, dict[str, str]]):
     assert parse_data(text) == expected
 
 
-@pytest.mark.parametrize("text", ["signs:", "signs:level", "signs:=3", "signs: =3", "signs:level=3:", "signs::level=3"])
+@pytest.mark.parametrize(
+    "text", ["signs:", "signs:level", "signs:=3", "signs: =3", "signs:level=3:", "signs::level=3"]
+)
 def test_options_that_cannot_be_read(text: str):
     with pytest.raises(SettingsError) as caught:
         parse_data(text)
@@ -143,7 +167,10 @@ WORDS = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1)
 
 @given(WORDS, st.dictionaries(WORDS, WORDS, max_size=4))
 def test_options_come_back_as_they_were_written(name: str, options: dict[str, str]):
-    assert parse_data(":".join([name, *(f"{key}={value}" for key, value in options.items())])) == (name, options)
+    assert parse_data(":".join([name, *(f"{key}={value}" for key, value in options.items())])) == (
+        name,
+        options,
+    )
 
 
 def test_a_request_has_its_options_checked(tmp_path, monkeypatch):
@@ -152,7 +179,9 @@ def test_a_request_has_its_options_checked(tmp_path, monkeypatch):
 
     monkeypatch.setenv("UDJFL_CACHE", str(tmp_path / "cache"))
     source = Source("signs", "signs", "Get it.", lambda _: None, Levels)  # type: ignore[arg-type, return-value]
-    assert source.request(4, tmp_path, {"level": "3"}) == Request(4, tmp_path, tmp_path / "cache", Levels(level=3))
+    assert source.request(4, tmp_path, {"level": "3"}) == Request(
+        4, tmp_path, tmp_path / "cache", Levels(level=3)
+    )
     with pytest.raises(SettingsError, match=r"level: .*got 'high'"):
         source.request(0, None, {"level": "high"})
     plain = Source("plain", "plain", "Get it.", lambda _: None)  # type: ignore[arg-type, return-value]

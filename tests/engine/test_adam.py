@@ -16,14 +16,23 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.config import TrainingSettings, checked
-from udjfl.engine import Engine, Job, LocalResult, LocalWork, MappedEngine, SerialEngine, StackedEngine, one_thread
+from udjfl.engine import (
+    Engine,
+    LocalResult,
+    LocalTraining,
+    MappedEngine,
+    SerialEngine,
+    StackedEngine,
+    TrainJob,
+    one_thread,
+)
 from udjfl.engine import serial as serial_module
 from udjfl.engine import stacked as stacked_module
 from udjfl.engine.base import batch_order
 from udjfl.errors import SettingsError, StorageError
-from udjfl.masks import adapt
 from udjfl.models import WeightNormLinear, buffers_to_vector, build, cnn, logistic, mlp, to_vector
+from udjfl.models.masked import adapt
+from udjfl.settings import TrainingSettings, checked
 from udjfl.uncertainty import measure
 
 ADDRESS = (7, "alone", 3)
@@ -52,9 +61,17 @@ def clients(shape: tuple[int, ...] = (4,), scale: float = 1.0) -> tuple[udjfl.Cl
     return udjfl.Federation.from_arrays(made, test=part(2), class_names="xyz").clients
 
 
-def work(**changes: Any) -> LocalWork:
-    chosen = {"lr": 0.01, "momentum": 0.9, "batch_size": 5, "epochs": 3, "loss_at": "running", "optimiser": "adam", **changes}
-    return LocalWork(**chosen)
+def work(**changes: Any) -> LocalTraining:
+    chosen = {
+        "lr": 0.01,
+        "momentum": 0.9,
+        "batch_size": 5,
+        "epochs": 3,
+        "loss_at": "running",
+        "optimiser": "adam",
+        **changes,
+    }
+    return LocalTraining(**chosen)
 
 
 def seeded(make: Callable[[], nn.Module]) -> nn.Module:
@@ -63,17 +80,25 @@ def seeded(make: Callable[[], nn.Module]) -> nn.Module:
         return make()
 
 
-def trained(kind: Callable[..., Engine], module: nn.Module, how: LocalWork, data: Any = None, workers: int = 1) -> LocalResult:
+def trained(
+    kind: Callable[..., Engine],
+    module: nn.Module,
+    how: LocalTraining,
+    data: Any = None,
+    workers: int = 1,
+) -> LocalResult:
     """All clients, from the module's numbers."""
     data = clients() if data is None else data
     engine = kind(copy.deepcopy(module), data, workers=workers)
     with one_thread():
-        found = engine.train(to_vector(module), buffers_to_vector(module), range(len(data)), how, ADDRESS)
+        found = engine.train(
+            to_vector(module), buffers_to_vector(module), range(len(data)), how, ADDRESS
+        )
     engine.close()
     return found
 
 
-def plain_loop(module: nn.Module, client: udjfl.Client, how: LocalWork) -> tuple[Tensor, float]:
+def plain_loop(module: nn.Module, client: udjfl.Client, how: LocalTraining) -> tuple[Tensor, float]:
     """What a client should do, with torch's own optimisers: delta, and the mean of the batches' losses."""
     model, losses = copy.deepcopy(module), []
     optimiser: torch.optim.Optimizer = torch.optim.Adam(model.parameters(), lr=how.lr)
@@ -89,7 +114,9 @@ def plain_loop(module: nn.Module, client: udjfl.Client, how: LocalWork) -> tuple
     return to_vector(module) - to_vector(model), sum(losses) / len(losses)
 
 
-def assert_plain(found: LocalResult, module: nn.Module, how: LocalWork, data: Any = None) -> None:
+def assert_plain(
+    found: LocalResult, module: nn.Module, how: LocalTraining, data: Any = None
+) -> None:
     for row, client in enumerate(clients() if data is None else data):
         delta, loss = plain_loop(module, client, how)
         torch.testing.assert_close(found.deltas[row], delta, **ROUNDING)
@@ -107,15 +134,21 @@ def test_two_steps_worked_by_hand(kind: type[Engine]) -> None:
             square (0.999 * 0.001 + 0.001 * 0.502238) / (1 - 0.999^2) = 0.001501238 / 0.001999 = 0.750994, its root 0.866599
             so it moves by 0.1 * 0.846678 / 0.866599 = 0.0977012; a bias too: half the mean, half the root
     """
-    one = udjfl.Federation.from_arrays({"a": ([[2.0]], [0], [[5.0]], [0])}, test=([[6.0]], [1])).clients
+    one = udjfl.Federation.from_arrays(
+        {"a": ([[2.0]], [0], [[5.0]], [0])}, test=([[6.0]], [1])
+    ).clients
     module = logistic((1,), 2)
     for p in module.parameters():
         nn.init.zeros_(p)
     found = trained(kind, module, work(lr=0.1, epochs=2, first_step=True), one)
     assert found.first_deltas is not None
     assert found.first_deltas[0].tolist() == pytest.approx([-0.1, 0.1, -0.1, 0.1], abs=1e-6)
-    assert found.deltas[0].tolist() == pytest.approx([-0.1977012, 0.1977012, -0.1977012, 0.1977012], abs=1e-6)
-    assert found.losses.tolist() == pytest.approx([(math.log(2) + math.log(1 + math.exp(-0.6))) / 2])
+    assert found.deltas[0].tolist() == pytest.approx(
+        [-0.1977012, 0.1977012, -0.1977012, 0.1977012], abs=1e-6
+    )
+    assert found.losses.tolist() == pytest.approx(
+        [(math.log(2) + math.log(1 + math.exp(-0.6))) / 2]
+    )
 
 
 @ENGINES
@@ -135,7 +168,7 @@ def test_it_is_torchs_adam_for_a_cnn(kind: type[Engine]) -> None:
 @ENGINES
 @pytest.mark.parametrize("name", MODELS)
 def test_sgd_is_what_it_was(kind: type[Engine], name: str) -> None:
-    module, how = seeded(MODELS[name]), LocalWork(0.01, 0.9, 5, 3, "running")
+    module, how = seeded(MODELS[name]), LocalTraining(0.01, 0.9, 5, 3, "running")
     assert how.optimiser == "sgd"
     found = trained(kind, module, how)
     assert_plain(found, module, how)
@@ -160,19 +193,31 @@ def test_squares_that_overflow(kind: type[Engine]) -> None:
 @ENGINES
 def test_momentum_is_sgds(kind: type[Engine]) -> None:
     module = seeded(MODELS["mlp"])
-    assert torch.equal(trained(kind, module, work(momentum=0.0)).deltas, trained(kind, module, work()).deltas)
+    assert torch.equal(
+        trained(kind, module, work(momentum=0.0)).deltas, trained(kind, module, work()).deltas
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(StackedEngine, "mlp"), (StackedEngine, "logistic"), (SerialEngine, "mlp"), (SerialEngine, "cnn")],
+    [
+        (StackedEngine, "mlp"),
+        (StackedEngine, "logistic"),
+        (SerialEngine, "mlp"),
+        (SerialEngine, "cnn"),
+    ],
 )
-def test_the_number_of_workers_changes_no_bit(kind: type[Engine], name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_workers_changes_no_bit(
+    kind: type[Engine], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stacked_module, "CHUNK_FLOPS", 1)
     monkeypatch.setattr(stacked_module, "WORTH_SHARING", 0)
     monkeypatch.setattr(serial_module, "WORTH_SHARING", 0)
     shape = (1, 8, 8) if name == "cnn" else (4,)
-    module, data = seeded(lambda: cnn(shape, 3) if name == "cnn" else MODELS[name]()), clients(shape)
+    module, data = (
+        seeded(lambda: cnn(shape, 3) if name == "cnn" else MODELS[name]()),
+        clients(shape),
+    )
     one, two = (trained(kind, module, work(first_step=True), data, workers) for workers in (1, 2))
     for column in ("deltas", "losses", "steps", "first_deltas"):
         assert torch.equal(getattr(one, column), getattr(two, column)), column
@@ -192,9 +237,9 @@ def test_jobs_side_by_side_are_as_alone() -> None:
     engine = StackedEngine(module, clients())
     start, buffers = to_vector(module), buffers_to_vector(module)
     works = [work(), work(optimiser="sgd"), work(lr=0.05), work(optimiser="sgd", lr=0.05), work()]
-    jobs = [Job(start, buffers, range(5), how, ADDRESS) for how in works]
+    jobs = [TrainJob(start, buffers, range(5), how, ADDRESS) for how in works]
     with one_thread():
-        together, alone = engine.train_together(jobs), [engine.train_together([job])[0] for job in jobs]
+        together, alone = engine.train_many(jobs), [engine.train_many([job])[0] for job in jobs]
     for ours, theirs, how in zip(together, alone, works, strict=True):
         torch.testing.assert_close(ours.deltas, theirs.deltas, **ROUNDING)
         if how.optimiser == "adam":
@@ -202,7 +247,9 @@ def test_jobs_side_by_side_are_as_alone() -> None:
     assert not torch.allclose(together[0].deltas, together[2].deltas, rtol=0.1)
 
 
-def squared(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+def squared(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
     assert multipliers is not None
     return (losses.square() * weights).sum(dim=1) * multipliers + losses.mul(weights).sum(dim=1)
 
@@ -222,7 +269,9 @@ def test_whatever_work_there_is_agrees_with_serial(kind: type[Engine], what: str
     if what == "own models":
         start = torch.stack([start * (1 + 0.1 * i) for i in range(5)])
     ours, theirs = (
-        engine(copy.deepcopy(module), clients()).train(start, buffers_to_vector(module), range(5), how, ADDRESS)
+        engine(copy.deepcopy(module), clients()).train(
+            start, buffers_to_vector(module), range(5), how, ADDRESS
+        )
         for engine in (kind, SerialEngine)
     )
     assert ours.first_deltas is not None
@@ -235,39 +284,61 @@ def test_whatever_work_there_is_agrees_with_serial(kind: type[Engine], what: str
 
 def test_the_setting_has_two_values() -> None:
     assert TrainingSettings().uncertainty_optimiser == "sgd"
-    assert checked(TrainingSettings, {"uncertainty_optimiser": "adam"}).uncertainty_optimiser == "adam"
+    assert (
+        checked(TrainingSettings, {"uncertainty_optimiser": "adam"}).uncertainty_optimiser == "adam"
+    )
     with pytest.raises(SettingsError, match="uncertainty_optimiser: unknown value 'adamw'"):
         checked(TrainingSettings, {"uncertainty_optimiser": "adamw"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_setting_reaches_the_measurement(kind: type[Engine], federation: udjfl.Federation) -> None:
+def test_the_setting_reaches_the_measurement(
+    kind: type[Engine], federation: udjfl.Federation
+) -> None:
     """The uncertainty is the mean entropy of a model that torch's Adam trained."""
-    how: dict[str, Any] = {"hidden": 6, "uncertainty_epochs": 4, "uncertainty_lr": 0.02, "batch_size": 8}
+    how: dict[str, Any] = {
+        "hidden": 6,
+        "uncertainty_epochs": 4,
+        "uncertainty_lr": 0.02,
+        "batch_size": 8,
+    }
     settings = TrainingSettings(**how, uncertainty_optimiser="adam")
-    found = measure(federation, kind(build("mlp", (4,), 3, 0, hidden=6), federation.clients), settings, 0).values
+    found = measure(
+        federation, kind(build("mlp", (4,), 3, 0, hidden=6), federation.clients), settings, 0
+    ).values
     for client in federation.clients:
         model = build("mlp", (4,), 3, 0, hidden=6, purpose="alone 0")
         optimiser = torch.optim.Adam(model.parameters(), lr=0.02)
         for order in batch_order(len(client.train), 4, (0, "alone", 0), client.id):
             for batch in order.split(8):
                 optimiser.zero_grad()
-                nn.functional.cross_entropy(model(client.train.x[batch]), client.train.y[batch]).backward()
+                nn.functional.cross_entropy(
+                    model(client.train.x[batch]), client.train.y[batch]
+                ).backward()
                 optimiser.step()
         p = model(client.train.x).detach().double().softmax(dim=1)
         assert found[client.id] == pytest.approx(float(-(p * p.log()).sum(dim=1).mean()), rel=1e-4)
 
 
-TINY: dict[str, Any] = {"model": "logistic", "rounds": 2, "uncertainty_epochs": 2, "uncertainty_lr": 0.05}
+TINY: dict[str, Any] = {
+    "model": "logistic",
+    "rounds": 2,
+    "uncertainty_epochs": 2,
+    "uncertainty_lr": 0.05,
+}
 
 
-def test_a_run_keeps_it_and_is_resumed_with_the_same(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_a_run_keeps_it_and_is_resumed_with_the_same(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     result = udjfl.simulate(federation, "rawls", uncertainty_optimiser="adam", out=tmp_path, **TINY)
     kept = json.loads((tmp_path / "settings.json").read_text(encoding="utf-8"))
     assert kept["training"]["uncertainty_optimiser"] == "adam"
     with pytest.raises(StorageError, match="started with another uncertainty_optimiser"):
         udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
-    again = udjfl.simulate(federation, "rawls", uncertainty_optimiser="adam", out=tmp_path, resume=True, **TINY)
+    again = udjfl.simulate(
+        federation, "rawls", uncertainty_optimiser="adam", out=tmp_path, resume=True, **TINY
+    )
     assert again.uncertainty == result.uncertainty
     assert udjfl.simulate(federation, "rawls", **TINY).uncertainty != result.uncertainty
 
@@ -275,7 +346,9 @@ def test_a_run_keeps_it_and_is_resumed_with_the_same(tmp_path: Path, federation:
 def test_the_rounds_stay_sgd(federation: udjfl.Federation) -> None:
     given = {name: 0.1 * (place + 1) for place, name in enumerate(federation.ids)}
     one, other = (
-        udjfl.simulate(federation, "rawls", uncertainty=given, uncertainty_optimiser=name, **TINY).model
+        udjfl.simulate(
+            federation, "rawls", uncertainty=given, uncertainty_optimiser=name, **TINY
+        ).model
         for name in ("sgd", "adam")
     )
     assert torch.equal(to_vector(one), to_vector(other))

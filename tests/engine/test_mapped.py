@@ -16,11 +16,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import udjfl
 from udjfl import engine as engines
-from udjfl.engine import Engine, LocalResult, LocalWork, MappedEngine, SerialEngine, StackedEngine, choose, mapped
+from udjfl.engine import (
+    Engine,
+    LocalResult,
+    LocalTraining,
+    MappedEngine,
+    SerialEngine,
+    StackedEngine,
+    make_engine,
+    mapped,
+)
 from udjfl.errors import DataError
-from udjfl.masks import adapt
 from udjfl.methods.mfairfl import group_gap
 from udjfl.models import WeightNormLinear, buffers_to_vector, cnn, mlp, to_vector
+from udjfl.models.masked import adapt
 
 ADDRESS = (7, "batches", 3)
 # Steps of 5 examples: with 2, 2 and 1 left over, none, and fewer than a batch.
@@ -105,12 +114,24 @@ class TwoHeads(nn.Module):
 def batch_norm() -> nn.Module:
     norms = nn.BatchNorm2d(4), nn.BatchNorm1d(4 * 4)
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), norms[0], nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), norms[1], nn.Linear(16, 3)
+        nn.Conv2d(1, 4, 3, padding=1),
+        norms[0],
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        norms[1],
+        nn.Linear(16, 3),
     )
 
 
 def group_norm() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.GELU(), nn.Flatten(), nn.Linear(16, 3))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False),
+        nn.GroupNorm(2, 4),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(16, 3),
+    )
 
 
 def weight_norm() -> nn.Module:
@@ -137,8 +158,12 @@ def clients(sizes: tuple[int, ...] = SIZES, groups: bool = False) -> tuple[udjfl
         return rng.normal(size=(n, 1, 4, 4)), rng.integers(0, 3, size=n)
 
     made = {f"client-{i}": (*part(n), *part(2)) for i, n in enumerate(sizes)}
-    attribute = {f"client-{i}": rng.integers(0, 2, size=n) for i, n in enumerate(sizes)} if groups else None
-    return udjfl.Federation.from_arrays(made, test=part(2), class_names="xyz", sensitive=attribute).clients
+    attribute = (
+        {f"client-{i}": rng.integers(0, 2, size=n) for i, n in enumerate(sizes)} if groups else None
+    )
+    return udjfl.Federation.from_arrays(
+        made, test=part(2), class_names="xyz", sensitive=attribute
+    ).clients
 
 
 def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
@@ -147,13 +172,20 @@ def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
         return make()
 
 
-def work(**changes: Any) -> LocalWork:
-    return LocalWork(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
+def work(**changes: Any) -> LocalTraining:
+    return LocalTraining(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
 
 
-def trained(kind: type[Engine], module: nn.Module, how: LocalWork, data: Any = None, **given: Any) -> LocalResult:
+def trained(
+    kind: type[Engine], module: nn.Module, how: LocalTraining, data: Any = None, **given: Any
+) -> LocalResult:
     data = clients() if data is None else data
-    asked = {"vector": to_vector(module), "buffers": buffers_to_vector(module), "rows": list(range(len(data))), **given}
+    asked = {
+        "vector": to_vector(module),
+        "buffers": buffers_to_vector(module),
+        "rows": list(range(len(data))),
+        **given,
+    }
     return kind(copy.deepcopy(module), data).train(**asked, work=how, address=ADDRESS)
 
 
@@ -163,17 +195,23 @@ def assert_same(ours: LocalResult, theirs: LocalResult, rounding: dict[str, floa
         if other is None:
             assert one is None
         else:
-            torch.testing.assert_close(one, other, **rounding, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(
+                one, other, **rounding, msg=lambda text, name=name: f"{name}: {text}"
+            )
 
 
-def both(module: nn.Module, how: LocalWork, rounding: dict[str, float] = EXACT, **given: Any) -> LocalResult:
+def both(
+    module: nn.Module, how: LocalTraining, rounding: dict[str, float] = EXACT, **given: Any
+) -> LocalResult:
     """What the two engines agree on."""
     ours, theirs = (trained(kind, module, how, **given) for kind in (MappedEngine, SerialEngine))
     assert_same(ours, theirs, rounding)
     return ours
 
 
-def uneven(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+def uneven(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
     """It looks at which groups there are, as no function inside vmap could."""
     assert groups is not None
     assert multipliers is not None
@@ -184,7 +222,11 @@ def uneven(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: 
 @pytest.mark.parametrize("loss_at", ["received", "running", "final"])
 def test_mapped_equals_serial(name: str, loss_at: Any) -> None:
     # Batches of 4: batch norm refuses one of a single example, and no size here leaves one over.
-    both(Widened(seeded(MODELS[name])), work(loss_at=loss_at, batch_size=4), data=clients((12, 7, 11, 10, 3)))
+    both(
+        Widened(seeded(MODELS[name])),
+        work(loss_at=loss_at, batch_size=4),
+        data=clients((12, 7, 11, 10, 3)),
+    )
 
 
 @every_model
@@ -194,7 +236,9 @@ def test_mapped_equals_serial_in_float32(name: str) -> None:
 
 RECURRENT: dict[str, Callable[[], nn.Module]] = {
     "lstm": Recurrent,
-    "lstm, two layers both ways": lambda: Recurrent(num_layers=2, bidirectional=True, batch_first=True),
+    "lstm, two layers both ways": lambda: Recurrent(
+        num_layers=2, bidirectional=True, batch_first=True
+    ),
     "lstm without biases": lambda: Recurrent(bias=False),
     "gru": lambda: Recurrent(nn.GRU, num_layers=3),
     "gru both ways without biases": lambda: Recurrent(nn.GRU, bias=False, bidirectional=True),
@@ -209,7 +253,7 @@ RECURRENT: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("name", RECURRENT)
 def test_recurrent_layers(name: str) -> None:
     module = seeded(RECURRENT[name])
-    assert mapped.why_not(module, clients()[0].train.x) is None
+    assert mapped.unsupported_reason(module, clients()[0].train.x) is None
     both(Widened(module), work())
 
 
@@ -250,9 +294,15 @@ def test_attention() -> None:
 def test_whatever_clients_are_asked_to_do(name: str, changes: dict[str, Any]) -> None:
     module, data = Widened(seeded(MODELS[name])), clients(groups=True)
     if "pull_share" in changes:
-        changes = {**changes, "pull": torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)}
+        changes = {
+            **changes,
+            "pull": torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64),
+        }
     if "objective" in changes:
-        changes = {**changes, "multipliers": torch.tensor([0.0, 1.0, 0.5, 2.0, 1.5], dtype=torch.float64)}
+        changes = {
+            **changes,
+            "multipliers": torch.tensor([0.0, 1.0, 0.5, 2.0, 1.5], dtype=torch.float64),
+        }
     both(module, work(**changes), data=data)
 
 
@@ -262,7 +312,9 @@ def test_models_of_clients_own_some_of_them_twice(loss_at: Any) -> None:
     starts = torch.stack([to_vector(seeded(batch_norm, seed)).double() for seed in range(4)])
     given = {"vector": starts, "rows": [4, 0, 0, 2], "data": clients((8, 8, 12, 4, 6))}
     multipliers = {"objective": lambda losses, weights, _, own: own * (losses * weights).sum(dim=1)}
-    how = work(batch_size=4, loss_at=loss_at, **multipliers, multipliers=torch.tensor([1.0, 0.5, 2.0, 1.0]))
+    how = work(
+        batch_size=4, loss_at=loss_at, **multipliers, multipliers=torch.tensor([1.0, 0.5, 2.0, 1.0])
+    )
     result = both(module, how, **given)
     assert not torch.equal(result.deltas[1], result.deltas[2])
 
@@ -282,7 +334,10 @@ def test_what_was_given_is_left_alone() -> None:
 
 @every_model
 def test_chunks_change_nothing_but_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, how = Widened(seeded(MODELS[name])), work(batch_size=4, loss_at="running", first_step=True)
+    module, how = (
+        Widened(seeded(MODELS[name])),
+        work(batch_size=4, loss_at="running", first_step=True),
+    )
     whole = trained(MappedEngine, module, how)
     monkeypatch.setattr(MappedEngine, "_chunk_size", lambda *_: 2)
     assert_same(trained(MappedEngine, module, how), whole, EXACT)
@@ -290,7 +345,9 @@ def test_chunks_change_nothing_but_rounding(name: str, monkeypatch: pytest.Monke
     assert_same(trained(MappedEngine, module, how), whole, EXACT)
 
 
-def test_the_size_of_a_chunk_follows_what_a_client_takes_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_size_of_a_chunk_follows_what_a_client_takes_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The cnn on 4x4 images, in float32, keeps of every example for its backward pass:
 
     the image 16, 16 channels of 16 (the ReLU's output) and of 4 (pooled), 32 channels of 4 and of 1: 16 + 256 + 64 + 128 + 32
@@ -301,7 +358,9 @@ def test_the_size_of_a_chunk_follows_what_a_client_takes_up(monkeypatch: pytest.
     monkeypatch.setattr(mapped, "CHUNK_BYTES", 1)
     assert engine._chunk_size(12, work()) == 1
     monkeypatch.setattr(mapped, "CHUNK_BYTES", 10_000_000)
-    sizes = [engine._chunk_size(1000, work(batch_size=batch)) for batch in (1, 10, 100, 1000, 10_000)]
+    sizes = [
+        engine._chunk_size(1000, work(batch_size=batch)) for batch in (1, 10, 100, 1000, 10_000)
+    ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 10 * sizes[3]
     assert sizes[3] == sizes[4]
@@ -309,28 +368,44 @@ def test_the_size_of_a_chunk_follows_what_a_client_takes_up(monkeypatch: pytest.
 
 def test_steps_are_taken_by_clients_with_equal_batches() -> None:
     """Clients of 12, 10, 10, 7 and 3 examples, batches of 5: 5 5 2, 5 5, 5 5, 5 2, 3."""
-    taken = [(who.start, who.stop, part.start, part.stop) for who, part in mapped._together([12, 10, 10, 7, 3], 5)]
+    taken = [
+        (who.start, who.stop, part.start, part.stop)
+        for who, part in mapped._together([12, 10, 10, 7, 3], 5)
+    ]
     assert taken == [(0, 4, 0, 5), (4, 5, 0, 3), (0, 3, 5, 10), (3, 4, 5, 7), (0, 1, 10, 12)]
 
 
 def test_batch_norm_on_one_example_names_the_client() -> None:
     data = clients((4, 1, 6))
     for kind in (SerialEngine, MappedEngine):
-        with pytest.raises(DataError, match=r"client 'client-1' cannot train this model: Expected more than 1 value"):
+        with pytest.raises(
+            DataError,
+            match=r"client 'client-1' cannot train this model: Expected more than 1 value",
+        ):
             trained(kind, seeded(batch_norm), work(batch_size=4), data)
 
 
 def test_dropout_draws_from_the_seed() -> None:
-    module = seeded(lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 20), nn.Dropout(0.5), nn.Linear(20, 3)))
+    module = seeded(
+        lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 20), nn.Dropout(0.5), nn.Linear(20, 3))
+    )
     data = clients((10, 10))
     twins = (data[0], udjfl.Client("twin", data[0].train, data[0].test))
     before = torch.get_rng_state()
-    first, again = (trained(MappedEngine, module, work(batch_size=10, epochs=1), twins) for _ in range(2))
+    first, again = (
+        trained(MappedEngine, module, work(batch_size=10, epochs=1), twins) for _ in range(2)
+    )
     assert torch.equal(first.deltas, again.deltas)
     assert torch.equal(torch.get_rng_state(), before)
-    assert (first.deltas[0] - first.deltas[1]).abs().max() > 0.01  # one batch of all examples: only the draws differ
+    assert (
+        first.deltas[0] - first.deltas[1]
+    ).abs().max() > 0.01  # one batch of all examples: only the draws differ
     other = MappedEngine(copy.deepcopy(module), twins).train(
-        to_vector(module), buffers_to_vector(module), [0, 1], work(batch_size=10, epochs=1), (8, "batches", 3)
+        to_vector(module),
+        buffers_to_vector(module),
+        [0, 1],
+        work(batch_size=10, epochs=1),
+        (8, "batches", 3),
     )
     assert (first.deltas - other.deltas).abs().max() > 0.01
 
@@ -360,7 +435,9 @@ class Packed(nn.Module):
         self.rows, self.out = nn.LSTM(4, 6), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        packed = nn.utils.rnn.pack_padded_sequence(x.flatten(1, 2).transpose(0, 1), torch.full((len(x),), 4))
+        packed = nn.utils.rnn.pack_padded_sequence(
+            x.flatten(1, 2).transpose(0, 1), torch.full((len(x),), 4)
+        )
         return self.out(self.rows(packed)[1][0][-1])
 
 
@@ -389,10 +466,10 @@ UNMAPPABLE = {
 def test_what_cannot_be_mapped_says_why_once(reason: str, caplog: pytest.LogCaptureFixture) -> None:
     engines._said.clear()
     module = seeded(UNMAPPABLE[reason])
-    assert reason in str(mapped.why_not(module, clients()[0].train.x))
+    assert reason in str(mapped.unsupported_reason(module, clients()[0].train.x))
     with caplog.at_level(logging.WARNING, logger="udjfl"):
         for _ in range(2):
-            assert isinstance(choose(module, clients(), "mapped"), SerialEngine)
+            assert isinstance(make_engine(module, clients(), "mapped"), SerialEngine)
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("The model is trained one client at a time: ")
     assert reason in said
@@ -402,7 +479,7 @@ def test_what_cannot_be_mapped_says_why_once(reason: str, caplog: pytest.LogCapt
 def test_a_trial_leaves_no_trace(name: str) -> None:
     module = seeded(MODELS[name]).eval()
     before = torch.get_rng_state(), to_vector(module), buffers_to_vector(module)
-    assert mapped.why_not(module, clients()[0].train.x) is None
+    assert mapped.unsupported_reason(module, clients()[0].train.x) is None
     now = torch.get_rng_state(), to_vector(module), buffers_to_vector(module)
     assert all(torch.equal(one, other) for one, other in zip(before, now, strict=True))
     assert not module.training
@@ -410,13 +487,22 @@ def test_a_trial_leaves_no_trace(name: str) -> None:
 
 def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """On a CPU stacked, else serial; on a GPU stacked, else mapped, else serial; mapped wherever it is asked for."""
-    stackable, mappable, neither = (seeded(make) for make in (MODELS["mlp"], MODELS["cnn"], ByValue))
+    stackable, mappable, neither = (
+        seeded(make) for make in (MODELS["mlp"], MODELS["cnn"], ByValue)
+    )
 
     def chosen(module: nn.Module, asked: Any = "auto") -> type[Engine]:
-        return type(choose(module, clients(), asked))
+        return type(make_engine(module, clients(), asked))
 
-    assert [chosen(module) for module in (stackable, mappable, neither)] == [StackedEngine, SerialEngine, SerialEngine]
-    assert [chosen(module, "mapped") for module in (stackable, mappable)] == [MappedEngine, MappedEngine]
+    assert [chosen(module) for module in (stackable, mappable, neither)] == [
+        StackedEngine,
+        SerialEngine,
+        SerialEngine,
+    ]
+    assert [chosen(module, "mapped") for module in (stackable, mappable)] == [
+        MappedEngine,
+        MappedEngine,
+    ]
     monkeypatch.setattr(engines, "_on_cpu", lambda device: False)
     caplog.clear()
     assert [chosen(module) for module in (stackable, mappable)] == [StackedEngine, MappedEngine]
@@ -432,7 +518,11 @@ def test_a_simulation_on_the_mapped_engine(federation: udjfl.Federation) -> None
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
 
-    ours, theirs = (few_rounds(federation, "rawls", model=model, engine=name) for name in ("mapped", "serial"))
+    ours, theirs = (
+        few_rounds(federation, "rawls", model=model, engine=name) for name in ("mapped", "serial")
+    )
     torch.testing.assert_close(to_vector(ours.model), to_vector(theirs.model), **ROUNDING)
-    torch.testing.assert_close(buffers_to_vector(ours.model), buffers_to_vector(theirs.model), **ROUNDING)
+    torch.testing.assert_close(
+        buffers_to_vector(ours.model), buffers_to_vector(theirs.model), **ROUNDING
+    )
     assert ours.client_accuracy == pytest.approx(theirs.client_accuracy, abs=1e-3)

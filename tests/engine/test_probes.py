@@ -35,7 +35,9 @@ def zero_engine(groups: bool = True) -> tuple[SerialEngine, torch.Tensor]:
 def test_a_model_of_zeros_by_hand() -> None:
     """All zeros: every example has loss ln 2 and is called class 0. Client a has one 0 of four, client b two of two."""
     engine, zeros = zero_engine()
-    found = probe(engine, zeros, NO_BUFFERS, [0, 1], {"losses", "accuracies", "squared_losses", "group_gaps"})
+    found = probe(
+        engine, zeros, NO_BUFFERS, [0, 1], {"losses", "accuracies", "squared_losses", "group_gaps"}
+    )
     assert found["losses"].tolist() == pytest.approx([math.log(2)] * 2)
     assert found["squared_losses"].tolist() == pytest.approx([math.log(2) ** 2] * 2)
     assert found["accuracies"].tolist() == [0.25, 1.0]
@@ -66,10 +68,14 @@ def test_the_gap_is_worst_group_less_best_and_its_gradient_is_autograds() -> Non
     each = nn.functional.cross_entropy(module(data.x), data.y, reduction="none")
     means = torch.stack([each[:2].mean(), each[2:].mean()])
     gap = means.max() - means.min()
-    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(gap, list(module.parameters()))])
+    gradient = torch.cat(
+        [g.reshape(-1) for g in torch.autograd.grad(gap, list(module.parameters()))]
+    )
     assert gap.item() > 0.1
     assert float(found["group_gaps"][0]) == pytest.approx(gap.item(), rel=1e-5)
-    torch.testing.assert_close(found["group_gap_gradients"][0], gradient.to(torch.float64), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found["group_gap_gradients"][0], gradient.to(torch.float64), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_one_group_has_no_gap() -> None:
@@ -77,7 +83,13 @@ def test_one_group_has_no_gap() -> None:
         {"a": ([[1.0], [2.0]], [0, 1], [[0.5]], [1])}, test=([[0.1]], [0]), sensitive={"a": [3, 3]}
     )
     engine = SerialEngine(logistic((1,), 2), one.clients)
-    found = probe(engine, torch.tensor([1.0, 0.0, 0.0, 0.0]), NO_BUFFERS, [0], {"group_gaps", "group_gap_gradients"})
+    found = probe(
+        engine,
+        torch.tensor([1.0, 0.0, 0.0, 0.0]),
+        NO_BUFFERS,
+        [0],
+        {"group_gaps", "group_gap_gradients"},
+    )
     assert found["group_gaps"].tolist() == [0.0]
     assert found["group_gap_gradients"].tolist() == [[0.0] * 4]
 
@@ -127,7 +139,9 @@ def test_each_client_may_be_probed_at_its_own_model() -> None:
 def test_dropout_is_off_while_probing() -> None:
     engine = SerialEngine(nn.Sequential(nn.Linear(1, 2), nn.Dropout(0.9)), two_clients().clients)
     vector = torch.tensor([0.3, -0.7, 0.2, 0.1])
-    first, second = (probe(engine, vector, NO_BUFFERS, [0, 1], {"losses", "gradients"}) for _ in range(2))
+    first, second = (
+        probe(engine, vector, NO_BUFFERS, [0, 1], {"losses", "gradients"}) for _ in range(2)
+    )
     assert torch.equal(first["losses"], second["losses"])
     assert torch.equal(first["gradients"], second["gradients"])
 

@@ -11,11 +11,21 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Engine, LocalResult, LocalWork, MappedEngine, SerialEngine, StackedEngine, why_not
-from udjfl.masks import adapt
+from udjfl.engine import (
+    Engine,
+    LocalResult,
+    LocalTraining,
+    MappedEngine,
+    SerialEngine,
+    StackedEngine,
+    unsupported_reason,
+)
 from udjfl.models import logistic, mlp, to_vector
+from udjfl.models.masked import adapt
 
-ENGINES = pytest.mark.parametrize("kind", [SerialEngine, StackedEngine, MappedEngine], ids=["serial", "stacked", "mapped"])
+ENGINES = pytest.mark.parametrize(
+    "kind", [SerialEngine, StackedEngine, MappedEngine], ids=["serial", "stacked", "mapped"]
+)
 ADDRESS = (3, "batches", 1)
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}  # a few dozen float32 steps of size 0.1
@@ -28,7 +38,9 @@ def federation(sizes: tuple[int, ...] = (7, 12), groups: bool = False) -> udjfl.
         return rng.normal(size=(n, 3)), rng.integers(0, 3, size=n)
 
     made = {f"client-{i}": (*part(n), *part(2)) for i, n in enumerate(sizes)}
-    attribute = {f"client-{i}": rng.integers(0, 2, size=n) for i, n in enumerate(sizes)} if groups else None
+    attribute = (
+        {f"client-{i}": rng.integers(0, 2, size=n) for i, n in enumerate(sizes)} if groups else None
+    )
     return udjfl.Federation.from_arrays(made, test=part(2), class_names="xyz", sensitive=attribute)
 
 
@@ -38,28 +50,38 @@ def fresh(make: Any = lambda: mlp((3,), 3, hidden=4), seed: int = 0) -> nn.Modul
         return make()
 
 
-def work(**changes: Any) -> LocalWork:
-    return LocalWork(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
+def work(**changes: Any) -> LocalTraining:
+    return LocalTraining(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
 
 
-def engine_of(kind: type[Engine], module: nn.Module, data: udjfl.Federation | None = None) -> Engine:
+def engine_of(
+    kind: type[Engine], module: nn.Module, data: udjfl.Federation | None = None
+) -> Engine:
     return kind(copy.deepcopy(module), (data or federation()).clients)
 
 
-def train(engine: Engine, vector: Tensor, how: LocalWork, rows: tuple[int, ...] = (0, 1)) -> LocalResult:
+def train(
+    engine: Engine, vector: Tensor, how: LocalTraining, rows: tuple[int, ...] = (0, 1)
+) -> LocalResult:
     return engine.train(vector, NO_BUFFERS, list(rows), how, ADDRESS)
 
 
-def doubled(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+def doubled(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
     return 2 * (losses * weights).sum(dim=1)
 
 
-def scaled(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+def scaled(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
     assert multipliers is not None
     return multipliers * (losses * weights).sum(dim=1)
 
 
-def of_group_one(losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+def of_group_one(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
     assert groups is not None
     return (losses * weights * (groups == 1)).sum(dim=1)
 
@@ -78,7 +100,9 @@ def test_each_client_has_its_own_multiplier(kind: type[Engine]) -> None:
     module = fresh()
     how = work(objective=scaled, multipliers=torch.tensor([0.0, 1.0], dtype=torch.float64))
     plain, changed = (train(engine_of(kind, module), to_vector(module), w) for w in (work(), how))
-    assert torch.equal(changed.deltas[0], torch.zeros_like(changed.deltas[0]))  # nothing to minimise, no update
+    assert torch.equal(
+        changed.deltas[0], torch.zeros_like(changed.deltas[0])
+    )  # nothing to minimise, no update
     torch.testing.assert_close(changed.deltas[1], plain.deltas[1], **CLOSE)
 
 
@@ -96,7 +120,10 @@ def test_groups_reach_the_objective_in_the_order_of_the_batch() -> None:
     """Both engines agree, and a client that looks at group 1 alone is one that has nothing but group 1, at batch size 1."""
     module, data = fresh(), federation(groups=True)
     how = work(objective=of_group_one, batch_size=1, momentum=0.0, epochs=1)
-    serial, stacked = (train(engine_of(k, module, data), to_vector(module), how) for k in (SerialEngine, StackedEngine))
+    serial, stacked = (
+        train(engine_of(k, module, data), to_vector(module), how)
+        for k in (SerialEngine, StackedEngine)
+    )
     torch.testing.assert_close(serial.deltas, stacked.deltas, **CLOSE)
     by_hand = copy.deepcopy(module)
     client = data.clients[0]
@@ -104,7 +131,9 @@ def test_groups_reach_the_objective_in_the_order_of_the_batch() -> None:
 
     for example in batch_order(len(client.train), 1, ADDRESS, client.id)[0].tolist():
         if client.train.group[example] == 1:
-            loss = nn.functional.cross_entropy(by_hand(client.train.x[[example]]), client.train.y[[example]])
+            loss = nn.functional.cross_entropy(
+                by_hand(client.train.x[[example]]), client.train.y[[example]]
+            )
             gradients = torch.autograd.grad(loss, list(by_hand.parameters()))
             with torch.no_grad():
                 for p, g in zip(by_hand.parameters(), gradients, strict=True):
@@ -117,7 +146,12 @@ def test_a_full_pull_is_all_there_is(kind: type[Engine]) -> None:
     """pull_share 1 with momentum 0: each of the client's steps is lr * pull. 7 examples in batches of 5 twice: 4 steps."""
     module = fresh()
     pull = torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)
-    result = train(engine_of(kind, module), to_vector(module), work(pull=pull, pull_share=1.0, momentum=0.0), rows=(0,))
+    result = train(
+        engine_of(kind, module),
+        to_vector(module),
+        work(pull=pull, pull_share=1.0, momentum=0.0),
+        rows=(0,),
+    )
     torch.testing.assert_close(result.deltas[0], (4 * 0.1 * pull).to(torch.float32), **CLOSE)
 
 
@@ -125,7 +159,9 @@ def test_pull_with_momentum_is_the_same_on_both_engines() -> None:
     module = fresh()
     pull = torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)
     how = work(pull=pull, pull_share=0.3)
-    serial, stacked = (train(engine_of(k, module), to_vector(module), how) for k in (SerialEngine, StackedEngine))
+    serial, stacked = (
+        train(engine_of(k, module), to_vector(module), how) for k in (SerialEngine, StackedEngine)
+    )
     torch.testing.assert_close(serial.deltas, stacked.deltas, **CLOSE)
     plain = train(engine_of(SerialEngine, module), to_vector(module), work())
     assert float((serial.deltas - plain.deltas).abs().max()) > 0.01
@@ -135,7 +171,9 @@ def test_pull_with_momentum_is_the_same_on_both_engines() -> None:
 def test_the_first_step_is_that_of_a_training_with_one_step(kind: type[Engine]) -> None:
     """Batches of 100 hold everything, so one epoch is one step."""
     module = fresh()
-    result = train(engine_of(kind, module), to_vector(module), work(batch_size=100, epochs=3, first_step=True))
+    result = train(
+        engine_of(kind, module), to_vector(module), work(batch_size=100, epochs=3, first_step=True)
+    )
     one_step = train(engine_of(kind, module), to_vector(module), work(batch_size=100, epochs=1))
     torch.testing.assert_close(result.first_deltas, one_step.deltas, **CLOSE)
     assert train(engine_of(kind, module), to_vector(module), work()).first_deltas is None
@@ -157,17 +195,24 @@ def test_clients_may_start_from_models_of_their_own(kind: type[Engine]) -> None:
 @pytest.mark.parametrize("loss_at", ["received", "running", "final"])
 def test_engines_agree_on_models_of_their_own(loss_at: str) -> None:
     starts = torch.stack([to_vector(fresh(seed=s)) for s in (0, 1)])
-    serial, stacked = (train(engine_of(k, fresh()), starts, work(loss_at=loss_at)) for k in (SerialEngine, StackedEngine))
+    serial, stacked = (
+        train(engine_of(k, fresh()), starts, work(loss_at=loss_at))
+        for k in (SerialEngine, StackedEngine)
+    )
     torch.testing.assert_close(serial.deltas, stacked.deltas, **CLOSE)
     torch.testing.assert_close(serial.losses, stacked.losses, **CLOSE)
 
 
 def test_masks_are_stacked_and_agree_with_serial() -> None:
     module = adapt(fresh(), 0.5, torch.Generator().manual_seed(0))
-    assert why_not(module) is None
+    assert unsupported_reason(module) is None
     start = to_vector(module)
-    assert len(start) == 3 * 4 + 4 * 3  # scores of two layers; weights are no part of it, and there are no biases
-    serial, stacked = (train(engine_of(k, module), start, work()) for k in (SerialEngine, StackedEngine))
+    assert (
+        len(start) == 3 * 4 + 4 * 3
+    )  # scores of two layers; weights are no part of it, and there are no biases
+    serial, stacked = (
+        train(engine_of(k, module), start, work()) for k in (SerialEngine, StackedEngine)
+    )
     torch.testing.assert_close(serial.deltas, stacked.deltas, **CLOSE)
     assert float(serial.deltas.abs().max()) > 0.01
     engine = engine_of(StackedEngine, module)
@@ -180,7 +225,7 @@ def test_masks_are_stacked_and_agree_with_serial() -> None:
 def test_a_frozen_layer_is_still_no_reason_to_stack() -> None:
     module = fresh(lambda: nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3)))
     module[0].weight.requires_grad_(False)
-    assert why_not(module) == "some of its parameters are frozen"
+    assert unsupported_reason(module) == "some of its parameters are frozen"
 
 
 def test_a_mixture_of_models_mixes_probabilities() -> None:
@@ -191,8 +236,12 @@ def test_a_mixture_of_models_mixes_probabilities() -> None:
     engine = SerialEngine(logistic((3,), 3), federation().clients)
     vectors = torch.zeros(2, 12)
     vectors[:, 9:] = torch.tensor([[0.5, 0.25, 0.25], [0.1, 0.8, 0.1]]).log()
-    examples = udjfl.Examples(torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 2]))
-    loss, accuracy = engine.evaluate_mixture(vectors, torch.tensor([0.75, 0.25]), NO_BUFFERS, examples)
+    examples = udjfl.Examples(
+        torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 2])
+    )
+    loss, accuracy = engine.evaluate_mixture(
+        vectors, torch.tensor([0.75, 0.25]), NO_BUFFERS, examples
+    )
     assert accuracy == 0.5
     assert loss == pytest.approx(-float(np.mean(np.log([0.4, 0.4, 0.3875, 0.2125]))), rel=1e-6)
     alone = engine.evaluate_mixture(vectors, torch.tensor([0.0, 1.0]), NO_BUFFERS, examples)

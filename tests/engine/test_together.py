@@ -13,9 +13,19 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Job, LocalResult, LocalWork, Pooled, SerialEngine, StackedEngine, dense, one_thread, stacked
-from udjfl.masks import adapt
+from udjfl.engine import (
+    EvaluationSet,
+    LocalResult,
+    LocalTraining,
+    SerialEngine,
+    StackedEngine,
+    TrainJob,
+    one_thread,
+    stacked,
+)
+from udjfl.engine import _stacked_mlp as dense
 from udjfl.models import logistic, mlp, to_vector
+from udjfl.models.masked import adapt
 
 NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 ADDRESS = (1, "batches", 2)
@@ -41,8 +51,8 @@ def models(features: int = 3, hidden: int = 4, count: int = 3) -> tuple[nn.Modul
     return found[0], [to_vector(module) for module in found]
 
 
-def work(**changes: Any) -> LocalWork:
-    return LocalWork(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
+def work(**changes: Any) -> LocalTraining:
+    return LocalTraining(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
 
 
 def same(ours: LocalResult, theirs: LocalResult) -> bool:
@@ -54,15 +64,20 @@ def same(ours: LocalResult, theirs: LocalResult) -> bool:
 
 @pytest.mark.parametrize("sizes", [[160] * 5, [96] * 15, [333, 200, 129, 77, 1]])
 @pytest.mark.parametrize(("features", "weight_norm"), [(784, False), (784, True), (64, True)])
-def test_company_changes_no_bit_of_our_models(sizes: list[int], features: int, weight_norm: bool) -> None:
+def test_company_changes_no_bit_of_our_models(
+    sizes: list[int], features: int, weight_norm: bool
+) -> None:
     with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(0)
         found = [mlp((features,), 10, hidden=64, weight_norm=weight_norm) for _ in range(5)]
         engine = StackedEngine(found[0], clients(sizes, features))
-        rows, how = list(range(len(sizes))), work(batch_size=128, loss_at="running", first_step=True)
-        jobs = [Job(to_vector(module), NO_BUFFERS, rows, how, ADDRESS) for module in found]
-        for job, result in zip(jobs, engine.train_together(jobs), strict=True):
-            assert same(engine.train_together([job])[0], result)
+        rows, how = (
+            list(range(len(sizes))),
+            work(batch_size=128, loss_at="running", first_step=True),
+        )
+        jobs = [TrainJob(to_vector(module), NO_BUFFERS, rows, how, ADDRESS) for module in found]
+        for job, result in zip(jobs, engine.train_many(jobs), strict=True):
+            assert same(engine.train_many([job])[0], result)
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -80,9 +95,9 @@ def test_company_changes_no_more_than_the_last_digits(
     module, starts = models(features, hidden)
     engine = StackedEngine(module, clients(sizes, features))
     how = work(lr=0.01, batch_size=batch_size, epochs=1, loss_at=loss_at, first_step=True)
-    jobs = [Job(start, NO_BUFFERS, list(range(len(sizes))), how, ADDRESS) for start in starts]
-    for job, result in zip(jobs, engine.train_together(jobs), strict=True):
-        alone = engine.train_together([job])[0]
+    jobs = [TrainJob(start, NO_BUFFERS, list(range(len(sizes))), how, ADDRESS) for start in starts]
+    for job, result in zip(jobs, engine.train_many(jobs), strict=True):
+        alone = engine.train_many([job])[0]
         torch.testing.assert_close(alone.deltas, result.deltas, **CLOSE)
         torch.testing.assert_close(alone.first_deltas, result.first_deltas, **CLOSE)
         torch.testing.assert_close(alone.losses, result.losses, **CLOSE)
@@ -93,14 +108,23 @@ def test_settings_side_by_side_agree_with_serial() -> None:
     module, starts = models()
     data = clients([7, 12, 3])
     own = torch.stack([torch.stack([starts[1], starts[2], starts[0]]), torch.stack(starts)])
-    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
+    serial, stack = (
+        SerialEngine(copy.deepcopy(module), data),
+        StackedEngine(copy.deepcopy(module), data),
+    )
     jobs = [
-        *(Job(start, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS) for start, lr in zip(starts, (0.1, 0.2, 0.05), strict=True)),
-        *(Job(vectors, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS) for vectors, lr in zip(own, (0.1, 0.3), strict=True)),
-        Job(starts[0], NO_BUFFERS, [2, 0], work(), ADDRESS),
-        Job(starts[0], NO_BUFFERS, [0, 1, 2], work(momentum=0.0), ADDRESS),
+        *(
+            TrainJob(start, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS)
+            for start, lr in zip(starts, (0.1, 0.2, 0.05), strict=True)
+        ),
+        *(
+            TrainJob(vectors, NO_BUFFERS, [0, 1, 2], work(lr=lr), ADDRESS)
+            for vectors, lr in zip(own, (0.1, 0.3), strict=True)
+        ),
+        TrainJob(starts[0], NO_BUFFERS, [2, 0], work(), ADDRESS),
+        TrainJob(starts[0], NO_BUFFERS, [0, 1, 2], work(momentum=0.0), ADDRESS),
     ]
-    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+    for one, other in zip(serial.train_many(jobs), stack.train_many(jobs), strict=True):
         torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)
         torch.testing.assert_close(one.losses, other.losses, **CLOSE)
         assert torch.equal(one.steps, other.steps)
@@ -109,18 +133,25 @@ def test_settings_side_by_side_agree_with_serial() -> None:
 def test_masks_side_by_side_agree_with_serial() -> None:
     module, data = adapt(models()[0], 0.5, torch.Generator().manual_seed(0)), clients([7, 12])
     starts = [to_vector(module), to_vector(module).flip(0)]
-    jobs = [Job(start, NO_BUFFERS, [0, 1], work(), ADDRESS) for start in starts]
-    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
-    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+    jobs = [TrainJob(start, NO_BUFFERS, [0, 1], work(), ADDRESS) for start in starts]
+    serial, stack = (
+        SerialEngine(copy.deepcopy(module), data),
+        StackedEngine(copy.deepcopy(module), data),
+    )
+    for one, other in zip(serial.train_many(jobs), stack.train_many(jobs), strict=True):
         torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)
 
 
 def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     module, starts = models()
     data = clients([11, 40, 3, 25, 25, 8, 1])
-    whole = StackedEngine(copy.deepcopy(module), data).train(starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS)
+    whole = StackedEngine(copy.deepcopy(module), data).train(
+        starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS
+    )
     monkeypatch.setattr(stacked, "CHUNK_BYTES", 1)
-    single = StackedEngine(copy.deepcopy(module), data).train(starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS)
+    single = StackedEngine(copy.deepcopy(module), data).train(
+        starts[0], NO_BUFFERS, list(range(7)), work(), ADDRESS
+    )
     torch.testing.assert_close(whole.deltas, single.deltas, **CLOSE)
     torch.testing.assert_close(whole.losses, single.losses, **CLOSE)
 
@@ -128,18 +159,25 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_chunk_bounds_memory_whatever_the_number_of_clients() -> None:
     module, _ = models(hidden=64, features=64)
     engine = StackedEngine(module, clients([48] * 3, 64))
-    size = {n: engine._chunk_size([48] * n, work(batch_size=128), 1) for n in (100, 10_000, 100_000)}
+    size = {
+        n: engine._chunk_size([48] * n, work(batch_size=128), 1) for n in (100, 10_000, 100_000)
+    }
     assert size[10_000] == size[100_000]
     assert size[10_000] * 4 * 3 * len(to_vector(module)) <= stacked.CHUNK_BYTES
-    assert engine._chunk_size([48] * 10_000, work(batch_size=128), 8) < size[10_000]  # more settings, fewer clients
+    assert (
+        engine._chunk_size([48] * 10_000, work(batch_size=128), 8) < size[10_000]
+    )  # more settings, fewer clients
 
 
 def test_models_are_evaluated_together() -> None:
     module, starts = models()
     data = clients([30, 7])
-    engine, serial = StackedEngine(copy.deepcopy(module), data), SerialEngine(copy.deepcopy(module), data)
-    pooled = Pooled([client.train for client in data])
-    together = engine.evaluate_together([(start, NO_BUFFERS) for start in starts], pooled)
+    engine, serial = (
+        StackedEngine(copy.deepcopy(module), data),
+        SerialEngine(copy.deepcopy(module), data),
+    )
+    pooled = EvaluationSet([client.train for client in data])
+    together = engine.evaluate_many([(start, NO_BUFFERS) for start in starts], pooled)
     for start, (losses, accuracies) in zip(starts, together, strict=True):
         alone = serial.evaluate(start, NO_BUFFERS, pooled)
         torch.testing.assert_close(losses, alone[0], rtol=1e-6, atol=1e-7)
@@ -154,13 +192,23 @@ def test_written_out_gradients_are_autograds() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         plain = nn.Sequential(
-            nn.Flatten(), nn.Linear(3, 6), nn.ReLU(), WeightNormLinear(6, 5), nn.ReLU(), nn.Linear(5, 4), WeightNormLinear(4, 3)
+            nn.Flatten(),
+            nn.Linear(3, 6),
+            nn.ReLU(),
+            WeightNormLinear(6, 5),
+            nn.ReLU(),
+            nn.Linear(5, 4),
+            WeightNormLinear(4, 3),
         )
     (client,) = clients([20])
     loss = nn.functional.cross_entropy(plain(client.train.x), client.train.y)
-    gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(plain.parameters()))])
+    gradient = torch.cat(
+        [g.reshape(-1) for g in torch.autograd.grad(loss, list(plain.parameters()))]
+    )
     engine = StackedEngine(copy.deepcopy(plain), [client])
-    result = engine.train(to_vector(plain), NO_BUFFERS, [0], work(lr=1.0, batch_size=20, epochs=1), ADDRESS)
+    result = engine.train(
+        to_vector(plain), NO_BUFFERS, [0], work(lr=1.0, batch_size=20, epochs=1), ADDRESS
+    )
     torch.testing.assert_close(result.deltas[0], gradient, rtol=1e-4, atol=1e-6)
 
 
@@ -173,7 +221,13 @@ def test_a_huge_loss_is_finite() -> None:
 
 def test_logistic_regression_has_its_gradient_from_the_first_layer() -> None:
     module, data = logistic((3,), 3), clients([9, 4])
-    jobs = [Job(to_vector(module) * scale, NO_BUFFERS, [0, 1], work(), ADDRESS) for scale in (1.0, -1.0)]
-    serial, stack = SerialEngine(copy.deepcopy(module), data), StackedEngine(copy.deepcopy(module), data)
-    for one, other in zip(serial.train_together(jobs), stack.train_together(jobs), strict=True):
+    jobs = [
+        TrainJob(to_vector(module) * scale, NO_BUFFERS, [0, 1], work(), ADDRESS)
+        for scale in (1.0, -1.0)
+    ]
+    serial, stack = (
+        SerialEngine(copy.deepcopy(module), data),
+        StackedEngine(copy.deepcopy(module), data),
+    )
+    for one, other in zip(serial.train_many(jobs), stack.train_many(jobs), strict=True):
         torch.testing.assert_close(one.deltas, other.deltas, **CLOSE)

@@ -21,9 +21,22 @@ from flower_deployment import HOST, Deployment, DeploymentError, Finished, free_
 from flower_processes import Part, process_table, stop  # noqa: E402
 
 __all__ = [
-    "APP", "HOST", "ROOT", "SCRIPTS", "Deployment", "DeploymentError", "Finished", "Part", "flower_demo", "flower_keys",
-    "free_port", "process_table", "reached", "secrets_in", "stop",
-]  # fmt: skip
+    "APP",
+    "HOST",
+    "ROOT",
+    "SCRIPTS",
+    "Deployment",
+    "DeploymentError",
+    "Finished",
+    "Part",
+    "flower_demo",
+    "flower_keys",
+    "free_port",
+    "process_table",
+    "reached",
+    "secrets_in",
+    "stop",
+]
 
 SECRET = (b"PRIVATE KEY", b"BEGIN CERTIFICATE", b"ecdsa-sha2", b"openssh-key")
 

@@ -31,7 +31,9 @@ def fleet_door(deployment: Deployment) -> Iterator[tuple[int, list[str]]]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            behind = http.client.HTTPSConnection(HOST, deployment.port, context=trusted, timeout=300)
+            behind = http.client.HTTPSConnection(
+                HOST, deployment.port, context=trusted, timeout=300
+            )
             with contextlib.closing(behind):
                 behind.request("POST", self.path, body, dict(self.headers))
                 reply = behind.getresponse()

@@ -31,12 +31,16 @@ Tamper = Callable[[Message, Message], Message | None]
 class InProcessGrid(Grid):
     """Nodes 101, 102, ... hold the clients of a federation. `tamper` may replace a reply, or lose it by returning None."""
 
-    def __init__(self, federation: Federation, model: Any = "mlp", tamper: Tamper | None = None) -> None:
+    def __init__(
+        self, federation: Federation, model: Any = "mlp", tamper: Tamper | None = None
+    ) -> None:
         self.tamper = tamper
         self.apps: dict[int, ClientApp] = {}
         self.contexts: dict[int, Context] = {}
         self.replies: dict[str, Message] = {}
-        self.log: list[tuple[str, int, RecordDict, Message | None]] = []  # kind, node, question, reply
+        self.log: list[
+            tuple[str, int, RecordDict, Message | None]
+        ] = []  # kind, node, question, reply
         self.pulls = 0
         for place, client in enumerate(federation.clients):
             self.add(FIRST_NODE + place, client_data(federation, client.id), model)
@@ -80,13 +84,17 @@ class InProcessGrid(Grid):
         try:
             return self.apps[node](message, self.contexts[node])
         except Exception as error:  # as a SuperNode does
-            return Message(Error(2, f"Traceback\n{type(error).__name__}: {error}"), reply_to=message)
+            return Message(
+                Error(2, f"Traceback\n{type(error).__name__}: {error}"), reply_to=message
+            )
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         self.pulls += 1
         return [self.replies.pop(name) for name in list(message_ids) if name in self.replies]
 
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
         return self.pull_messages(self.push_messages(list(messages)))
 
     def sent(self, kind: str) -> list[tuple[int, RecordDict, Message | None]]:
@@ -96,12 +104,19 @@ class InProcessGrid(Grid):
 
 def client_data(federation: Federation, client_id: str, **changes: Any) -> ClientData:
     client = next(client for client in federation.clients if client.id == client_id)
-    given = {"id": client.id, "train": client.train, "test": client.test, "n_classes": federation.n_classes}
+    given = {
+        "id": client.id,
+        "train": client.train,
+        "test": client.test,
+        "n_classes": federation.n_classes,
+    }
     return ClientData(**{**given, **changes}, allow_duplicates=True)
 
 
 def server_data(federation: Federation) -> ServerData:
-    return ServerData(federation.test, federation.validation, federation.input_shape, federation.n_classes)
+    return ServerData(
+        federation.test, federation.validation, federation.input_shape, federation.n_classes
+    )
 
 
 def with_validation(federation: Federation) -> Federation:
@@ -112,7 +127,11 @@ def with_validation(federation: Federation) -> Federation:
     clients = {c.id: (c.train.x, c.train.y, c.test.x, c.test.y) for c in federation.clients}
     test = (federation.test.x, federation.test.y)
     return Federation.from_arrays(
-        clients, test, federation.class_names, validation=(x, y), allow_duplicates=federation.allow_duplicates
+        clients,
+        test,
+        federation.class_names,
+        validation=(x, y),
+        allow_duplicates=federation.allow_duplicates,
     )
 
 
@@ -120,12 +139,18 @@ def with_groups(federation: Federation) -> Federation:
     """The same clients with a sensitive attribute: the sign of the first feature."""
     clients = {c.id: (c.train.x, c.train.y, c.test.x, c.test.y) for c in federation.clients}
     groups = {c.id: (c.train.x.flatten(1)[:, 0] > 0).long() for c in federation.clients}
-    return Federation.from_arrays(clients, (federation.test.x, federation.test.y), federation.class_names, sensitive=groups)
+    return Federation.from_arrays(
+        clients, (federation.test.x, federation.test.y), federation.class_names, sensitive=groups
+    )
 
 
 def made(federation: Federation, method: Method | str = "fedavg", **changes: Any) -> MethodStrategy:
     """A strategy for all clients of a federation; what is no setting of training is one of the strategy."""
-    own = {key: changes.pop(key) for key in list(changes) if key not in TrainingSettings.model_fields or key == "model"}
+    own = {
+        key: changes.pop(key)
+        for key in list(changes)
+        if key not in TrainingSettings.model_fields or key == "model"
+    }
     rule = parse_method(method) if isinstance(method, str) else method
     given = {
         "settings": TrainingSettings(**{**FAST, **changes}),
@@ -138,14 +163,21 @@ def made(federation: Federation, method: Method | str = "fedavg", **changes: Any
     return MethodStrategy(rule, **{**given, **own})
 
 
-def played(federation: Federation, method: Method | str = "fedavg", grid: Grid | None = None, **changes: Any) -> MethodStrategy:
+def played(
+    federation: Federation,
+    method: Method | str = "fedavg",
+    grid: Grid | None = None,
+    **changes: Any,
+) -> MethodStrategy:
     """A strategy that has run."""
     strategy = made(federation, method, **changes)
     strategy.start(grid or InProcessGrid(federation))
     return strategy
 
 
-def simulated(federation: Federation, method: Method | str = "fedavg", **changes: Any) -> udjfl.Result:
+def simulated(
+    federation: Federation, method: Method | str = "fedavg", **changes: Any
+) -> udjfl.Result:
     return udjfl.simulate(federation, method, **{**FAST, **changes})
 
 

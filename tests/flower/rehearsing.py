@@ -11,7 +11,7 @@ from deploying import Deployment, Finished, flower_demo, reached
 from safetensors.torch import load_file
 
 import udjfl
-from udjfl.history import History, RunFolder
+from udjfl.training.run_folder import History, RunFolder
 
 APP = Path(__file__).parent / "rehearsal"
 TRAINING = {"hidden": 5, "lr": 0.4, "uncertainty_epochs": 2}
@@ -39,15 +39,25 @@ class Act:
     """One run and its gates: see rehearsal_app."""
 
     def __init__(self, stage: Stage, folder: Path, settings: dict[str, Any]) -> None:
-        self.stage, self.out, self.gates, self.models = stage, folder / "out", folder / "gates", folder / "models"
+        self.stage, self.out, self.gates, self.models = (
+            stage,
+            folder / "out",
+            folder / "gates",
+            folder / "models",
+        )
         self.gates.mkdir(parents=True)
         self.models.mkdir()
         own = {
             "clients": len(stage.federation.clients),
-            "out": str(self.out), "gates": str(self.gates), "shown": str(self.models),
+            "out": str(self.out),
+            "gates": str(self.gates),
+            "shown": str(self.models),
             "server-data": str(stage.deployment.folder / "data" / "server" / "data.npz"),
-        }  # fmt: skip
-        self.settings = {**own, **{name.replace("_", "-"): value for name, value in settings.items()}}
+        }
+        self.settings = {
+            **own,
+            **{name.replace("_", "-"): value for name, value in settings.items()},
+        }
 
     def run(self, **changes: Any) -> Finished:
         return self.stage.deployment.run(APP, {**self.settings, **changes})

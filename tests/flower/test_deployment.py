@@ -39,7 +39,7 @@ from rehearsing import Act, Stage
 
 import udjfl
 from udjfl.methods import ALIASES, METHODS
-from udjfl.rounds import Steps
+from udjfl.training.rounds import Steps
 
 pytestmark = pytest.mark.processes
 
@@ -75,7 +75,11 @@ class Runs(dict[str, dict]):
         return self.acts[method].out
 
     def __missing__(self, method: str) -> dict:
-        reference = {"reference": str(self.folder("fedavg"))} if method == "rawls" and self["fedavg"] else {}
+        reference = (
+            {"reference": str(self.folder("fedavg"))}
+            if method == "rawls" and self["fedavg"]
+            else {}
+        )
         self.acts[method] = act = self.stage.act(method=method, **SMALL, **reference)
         finished = act.run()
         assert finished.completed, finished.output
@@ -117,32 +121,44 @@ def test_the_numbers_are_the_simulators(
         assert there["uncertainty"] == pytest.approx(here.uncertainty, rel=1e-4)
 
 
-def test_five_nodes_train_a_method_and_its_run_folder_is_whole(federation: udjfl.Federation, runs: Runs) -> None:
+def test_five_nodes_train_a_method_and_its_run_folder_is_whole(
+    federation: udjfl.Federation, runs: Runs
+) -> None:
     result, folder = runs["fedavg"], runs.folder("fedavg")
     assert result["method"] == "fedavg"
     assert list(result["client_accuracy"]) == list(federation.ids)
     assert 0 <= result["global_accuracy"] <= 100
-    assert {"settings.json", "versions.json", "records.jsonl", "model.safetensors"} <= {path.name for path in folder.iterdir()}
+    assert {"settings.json", "versions.json", "records.jsonl", "model.safetensors"} <= {
+        path.name for path in folder.iterdir()
+    }
     assert flower_demo.rounds_done(folder) == SMALL["rounds"]
 
 
-def test_psi_is_measured_from_the_run_that_is_named(federation: udjfl.Federation, runs: Runs) -> None:
+def test_psi_is_measured_from_the_run_that_is_named(
+    federation: udjfl.Federation, runs: Runs
+) -> None:
     before, after = runs["fedavg"]["client_accuracy"], runs["rawls"]["client_accuracy"]
     doubts = runs["rawls"]["uncertainty"]
-    expected = udjfl.metrics.psi(*([numbers[name] for name in federation.ids] for numbers in (after, before, doubts)))
+    expected = udjfl.metrics.psi(
+        *([numbers[name] for name in federation.ids] for numbers in (after, before, doubts))
+    )
     assert runs["rawls"]["psi"] == pytest.approx(expected)
     assert "psi" not in runs["fedavg"]
     for table in flower_demo.tables(runs):
         assert table.row_count == len(runs)
 
 
-def test_no_key_is_in_a_run_folder_or_in_what_nodes_were_sent(deployment: Deployment, runs: Runs) -> None:
+def test_no_key_is_in_a_run_folder_or_in_what_nodes_were_sent(
+    deployment: Deployment, runs: Runs
+) -> None:
     assert runs["rawls"]
     assert secrets_in(deployment.folder / "runs") == []
     assert secrets_in(deployment.folder / "superlink") == []
     assert secrets_in(deployment.folder / "nodes") == []
     assert secrets_in(deployment.folder) != []  # they are in keys/
-    written = b"".join(path.read_bytes() for path in (deployment.folder / "runs").rglob("*") if path.is_file())
+    written = b"".join(
+        path.read_bytes() for path in (deployment.folder / "runs").rglob("*") if path.is_file()
+    )
     assert str(deployment.keys).encode() not in written
 
 
@@ -167,9 +183,12 @@ def test_a_killed_server_goes_on_from_its_checkpoint_to_the_same_model() -> None
         out = deployment.folder / "runs" / "rawls"
         chosen = {
             **{name.replace("_", "-"): value for name, value in settings.items()},
-            "method": "rawls", "clients": 2, "checkpoint-every": 1, "out": str(out),
+            "method": "rawls",
+            "clients": 2,
+            "checkpoint-every": 1,
+            "out": str(out),
             "server-data": str(deployment.folder / "data" / "server" / "data.npz"),
-        }  # fmt: skip
+        }
         deployment.begin(APP, chosen)
         assert reached(lambda: flower_demo.rounds_done(out) >= 2)
         deployment.superlink.kill()
@@ -214,7 +233,9 @@ def test_an_interrupted_program_leaves_no_process_behind(number: int) -> None:
     """Ctrl-C stops everything in order; when there is no chance to do that, the kernel ends the parts (on Linux)."""
     if number == signal.SIGKILL and not sys.platform.startswith("linux"):
         pytest.skip("only Linux ends a process with its parent")
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(SCRIPTS)], stdout=subprocess.PIPE, text=True) as holding:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(SCRIPTS)], stdout=subprocess.PIPE, text=True
+    ) as holding:
         assert holding.stdout is not None
         folder, *family = holding.stdout.readline().split()
         holding.send_signal(number)
@@ -225,13 +246,17 @@ def test_an_interrupted_program_leaves_no_process_behind(number: int) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere nothing tells whose an orphan was")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="elsewhere nothing tells whose an orphan was"
+)
 def test_a_family_is_stopped_with_its_orphans_and_the_stubborn(tmp_path: Path) -> None:
     """A grandchild in a session of its own whose parent has ended, and a child that does not listen to SIGTERM."""
     sleep = "[sys.executable, '-c', 'import time; time.sleep(1000)']"
     leave = f"import subprocess, sys; subprocess.Popen({sleep}, start_new_session=True)"
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(1000)"
-    program = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {leave!r}]); {deaf}"
+    program = (
+        f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {leave!r}]); {deaf}"
+    )
     part = Part("stubborn", [sys.executable, "-c", program], {}, tmp_path / "log")
     try:
         assert reached(lambda: "deaf" in part.output)
@@ -243,7 +268,9 @@ def test_a_family_is_stopped_with_its_orphans_and_the_stubborn(tmp_path: Path) -
         part.kill()
 
 
-def test_every_node_has_its_own_clients_data_and_nothing_else(federation: udjfl.Federation, tmp_path: Path) -> None:
+def test_every_node_has_its_own_clients_data_and_nothing_else(
+    federation: udjfl.Federation, tmp_path: Path
+) -> None:
     files = flower_demo.write_data(federation, tmp_path / "data")
     assert list(files) == list(federation.ids)
     assert len({path.parent for path in files.values()}) == len(files)
@@ -259,7 +286,9 @@ def context(node: dict, run: dict) -> Context:
     return Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config=run)
 
 
-def test_the_app_has_the_same_data_from_files_and_in_a_simulation(federation: udjfl.Federation, tmp_path: Path) -> None:
+def test_the_app_has_the_same_data_from_files_and_in_a_simulation(
+    federation: udjfl.Federation, tmp_path: Path
+) -> None:
     from udjfl_app import task
 
     run = {"dataset": "dirty-digits", "seed": 0, "clients": 5, "server-data": ""}
@@ -269,15 +298,25 @@ def test_the_app_has_the_same_data_from_files_and_in_a_simulation(federation: ud
         simulated = task.client_data(context({"partition-id": number, "num-partitions": 5}, run))
         assert deployed.id == simulated.id == name
         assert deployed.federation.fingerprint == simulated.federation.fingerprint
-    from_file = task.server_data(context({}, {**run, "server-data": str(tmp_path / "data" / "server" / "data.npz")}))
+    from_file = task.server_data(
+        context({}, {**run, "server-data": str(tmp_path / "data" / "server" / "data.npz")})
+    )
     cut = task.server_data(context({}, run))
     for side in ("test", "validation"):
         assert np.array_equal(getattr(from_file, side).x, getattr(cut, side).x)
         assert np.array_equal(getattr(from_file, side).y, getattr(cut, side).y)
-    assert (from_file.input_shape, from_file.n_classes) == (cut.input_shape, cut.n_classes) == ((1, 8, 8), 10)
+    assert (
+        (from_file.input_shape, from_file.n_classes)
+        == (cut.input_shape, cut.n_classes)
+        == ((1, 8, 8), 10)
+    )
     np.savez(tmp_path / "shape.npz", input_shape=[13], n_classes=2)
     shape_alone = task.server_data(context({}, {**run, "server-data": str(tmp_path / "shape.npz")}))
-    assert (shape_alone.test, shape_alone.validation, shape_alone.input_shape) == (None, None, (13,))
+    assert (shape_alone.test, shape_alone.validation, shape_alone.input_shape) == (
+        None,
+        None,
+        (13,),
+    )
 
 
 def test_the_demo_trains_methods_that_exist() -> None:
@@ -285,7 +324,9 @@ def test_the_demo_trains_methods_that_exist() -> None:
     assert {udjfl.method(name).name for name in flower_demo.METHODS} <= set(METHODS)
 
 
-def test_the_demo_refuses_a_folder_that_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_refuses_a_folder_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         flower_demo.main(["--keep", str(tmp_path)])
     assert "name a new folder" in capsys.readouterr().err
@@ -299,11 +340,15 @@ def test_the_apps_modules_are_small() -> None:
 
 def test_the_app_can_set_what_udjfl_reads_with_the_same_defaults() -> None:
     """Flower lets a run change only what the app's pyproject.toml names."""
-    from udjfl.flower.options import NOT_HERE, FlowerSettings
+    from udjfl.flower.settings import NOT_HERE, FlowerSettings
 
-    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
+        "app"
+    ]["config"]
     known = {
-        name.replace("_", "-"): field.default for name, field in FlowerSettings.model_fields.items() if name not in NOT_HERE
+        name.replace("_", "-"): field.default
+        for name, field in FlowerSettings.model_fields.items()
+        if name not in NOT_HERE
     }
     assert set(config) == {*known, "dataset", "server-data"}
     assert {key: value for key, value in config.items() if known.get(key, value) != value} == {}
@@ -317,13 +362,21 @@ def blocks(page: str, command: str) -> list[str]:
 
 def test_the_runbook_names_settings_and_flags_that_exist() -> None:
     page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
-    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+    config = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["flwr"][
+        "app"
+    ]["config"]
     settings = " ".join(re.findall(r"-c '([^']*)'", page))
     assert set(re.findall(r"([a-z-]+)=", settings)) <= set(config)
     for command in ("flower-superlink", "flower-supernode"):
         (line,) = blocks(page, command)
-        help_page = subprocess.run([str(Path(sys.executable).parent / command), "--help"], capture_output=True, text=True)
-        assert [flag for flag in re.findall(r"--[a-z-]+", line) if f"{flag} " not in help_page.stdout.replace("\n", " ")] == []
+        help_page = subprocess.run(
+            [str(Path(sys.executable).parent / command), "--help"], capture_output=True, text=True
+        )
+        assert [
+            flag
+            for flag in re.findall(r"--[a-z-]+", line)
+            if f"{flag} " not in help_page.stdout.replace("\n", " ")
+        ] == []
     for target in re.findall(r"\]\(([^)#:]+)\)", page):
         assert (ROOT / "docs" / target).exists(), target
 

@@ -69,7 +69,9 @@ def test_a_second_client_with_the_same_id_stops_the_run(stage: Stage) -> None:
 
 
 def test_or_is_refused_and_named_in_the_history(stage: Stage) -> None:
-    act = stage.act(liar=stage.liar, faults=f"as {stage.honest}", on_bad_report="exclude", clients=1, rounds=1)
+    act = stage.act(
+        liar=stage.liar, faults=f"as {stage.honest}", on_bad_report="exclude", clients=1, rounds=1
+    )
     finished = act.run()
     assert finished.completed, finished.output
     assert "id is that of node" in str(act.history.by_client("excluded", 1)[stage.honest])
@@ -93,7 +95,9 @@ def test_an_uncertainty_that_changes_between_queries_is_refused(stage: Stage) ->
 
 
 def test_a_node_killed_in_a_round_is_recorded_and_rejoins_as_the_same_client(stage: Stage) -> None:
-    act = stage.act(method="rawls", liar=stage.liar, faults=",hang", rounds=3, quorum=1, round_timeout=90.0)
+    act = stage.act(
+        method="rawls", liar=stage.liar, faults=",hang", rounds=3, quorum=1, round_timeout=90.0
+    )
     act.close(3)
     run = act.begin()
     assert act.heard("hanging-2"), stage.deployment.log(run)
@@ -104,7 +108,11 @@ def test_a_node_killed_in_a_round_is_recorded_and_rejoins_as_the_same_client(sta
     act.open(3)
     assert stage.deployment.wait(run) == "finished:completed", stage.deployment.log(run)
     both = [stage.honest, stage.liar]
-    assert [list(act.history.by_client("weight", t)) for t in (1, 2, 3)] == [both, [stage.honest], both]
+    assert [list(act.history.by_client("weight", t)) for t in (1, 2, 3)] == [
+        both,
+        [stage.honest],
+        both,
+    ]
     assert list(act.history.by_client("absent", 2)) == [stage.liar]
     alone = udjfl.simulate(stage.federation, "rawls", rounds=1, **TRAINING).uncertainty
     result = json.loads((act.out / "result.json").read_text(encoding="utf-8"))
@@ -131,6 +139,10 @@ def test_fewer_clients_than_the_quorum_stop_the_run_and_nothing_is_lost(stage: S
     assert_the_simulators(act.model, stage.federation, "fedavg", 2)
 
 
-def assert_the_simulators(model: dict[str, torch.Tensor], federation: udjfl.Federation, method: str, rounds: int) -> None:
-    for name, values in udjfl.simulate(federation, method, rounds=rounds, **TRAINING).model.state_dict().items():
+def assert_the_simulators(
+    model: dict[str, torch.Tensor], federation: udjfl.Federation, method: str, rounds: int
+) -> None:
+    for name, values in (
+        udjfl.simulate(federation, method, rounds=rounds, **TRAINING).model.state_dict().items()
+    ):
         torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)

@@ -26,7 +26,9 @@ REPLIES_OF_A_ROUND = CLIENTS * (FEATURES + CLASSES) * HIDDEN * 4
 # The server app may be gone before anybody looks after the last round.
 SETTLED, LAST = 10, ROUNDS - 1
 ALLOWED = 2 * REPLIES_OF_A_ROUND
-PATIENCE = 3 * 3600.0  # the SuperLink takes part in some 50,000 requests, and others may be at work on the machine
+PATIENCE = (
+    3 * 3600.0
+)  # the SuperLink takes part in some 50,000 requests, and others may be at work on the machine
 PAUSE = 5.0
 SERVER_APP, SUPERLINK = "flwr-serverapp", "flower-superlink"
 
@@ -50,9 +52,15 @@ def load() -> Iterator[Load]:
         deployment.start_swarm(files, PAUSE)
         out = deployment.folder / "run"
         settings = {
-            "method": "fedavg", "clients": CLIENTS, "quorum": CLIENTS, "rounds": ROUNDS, "hidden": HIDDEN,
-            "eval-every": ROUNDS, "out": str(out), "server-data": str(deployment.folder / "data" / "server.npz"),
-        }  # fmt: skip
+            "method": "fedavg",
+            "clients": CLIENTS,
+            "quorum": CLIENTS,
+            "rounds": ROUNDS,
+            "hidden": HIDDEN,
+            "eval-every": ROUNDS,
+            "out": str(out),
+            "server-data": str(deployment.folder / "data" / "server.npz"),
+        }
 
         def look() -> None:
             done = flower_demo.rounds_done(out)
@@ -62,7 +70,10 @@ def load() -> Iterator[Load]:
         finished = deployment.run(APP, settings, PATIENCE, watch=look)
         seen.status, seen.output = finished.status, finished.output
         if finished.completed:
-            seen.records = [json.loads(line) for line in (out / "records.jsonl").read_text(encoding="utf-8").splitlines()]
+            seen.records = [
+                json.loads(line)
+                for line in (out / "records.jsonl").read_text(encoding="utf-8").splitlines()
+            ]
         yield seen
 
 
@@ -88,7 +99,9 @@ def memory(pids: list[int]) -> Counter[str]:
             status = Path(f"/proc/{pid}/status").read_text()
         except OSError:  # there is no /proc, or the process has just ended
             continue
-        most = [int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")]
+        most = [
+            int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:")
+        ]
         found[SERVER_APP if SERVER_APP in command else SUPERLINK] += sum(most)
     return found
 
@@ -102,11 +115,16 @@ def test_everybody_is_in_every_round(load: Load) -> None:
     used = Counter(record["round"] for record in load.records if record["metric"] == "weight")
     assert used == dict.fromkeys(range(1, ROUNDS + 1), CLIENTS)
     assert [record for record in load.records if record["metric"] in ("absent", "excluded")] == []
-    tested = {record["client"] for record in load.records if record["metric"] == "test_accuracy"} - {None}
+    tested = {
+        record["client"] for record in load.records if record["metric"] == "test_accuracy"
+    } - {None}
     assert len(tested) == CLIENTS
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only /proc tells how much memory another process has")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(),
+    reason="only /proc tells how much memory another process has",
+)
 @pytest.mark.parametrize("process", [SERVER_APP, SUPERLINK])
 def test_the_servers_memory_does_not_grow_with_rounds(process: str, load: Load) -> None:
     by_round = {t: round(seen[process] / 1e6, 1) for t, seen in load.memory.items()}

@@ -11,13 +11,21 @@ import torch
 
 pytest.importorskip("flwr")
 
-from inprocess import InProcessGrid, made, make_federation, played, simulated, with_groups, with_validation
+from inprocess import (
+    InProcessGrid,
+    made,
+    make_federation,
+    played,
+    simulated,
+    with_groups,
+    with_validation,
+)
 from torch import nn
 
 import udjfl
 from udjfl.methods import ALIASES, METHODS, Method, Reports, method
 from udjfl.methods.base import EXTRAS
-from udjfl.rounds import Server, Steps
+from udjfl.training.rounds import Server, Steps
 
 NAMES = [*ALIASES, *(name for name in METHODS if name != "udj")]
 LOOSE = {"rtol": 1e-4, "atol": 1e-6}
@@ -53,7 +61,9 @@ def compare(models: list[torch.Tensor], rounds: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_round_ends_with_the_simulators_model(name: str, digits: udjfl.Federation, models: list[torch.Tensor]) -> None:
+def test_every_round_ends_with_the_simulators_model(
+    name: str, digits: udjfl.Federation, models: list[torch.Tensor]
+) -> None:
     changes = {"rounds": 3, "hidden": 8, "batch_size": 64, "lr": 0.4, "local_epochs": 2}
     here = simulated(digits, name, **changes)
     there = played(digits, name, **changes).result
@@ -77,7 +87,9 @@ def test_every_round_ends_with_the_simulators_model(name: str, digits: udjfl.Fed
         ("term", {"loss_at": "final"}),
     ],
 )
-def test_so_does_every_way_of_asking(name: str, changes: dict[str, Any], models: list[torch.Tensor]) -> None:
+def test_so_does_every_way_of_asking(
+    name: str, changes: dict[str, Any], models: list[torch.Tensor]
+) -> None:
     federation = with_validation(make_federation(4))
     model = changes.pop("model", "mlp")
     simulated(federation, name, model=model, **changes)
@@ -114,12 +126,18 @@ def test_records_and_result_are_the_simulators(tmp_path: Any) -> None:
     there = played(federation, "rawls", out=tmp_path / "there").result
     mine, theirs = there.history.records, here.history.records
     assert [record[:3] for record in mine] == [record[:3] for record in theirs]
-    assert [record.value for record in mine] == pytest.approx([record.value for record in theirs], rel=1e-4, abs=1e-6)
-    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("here", "there")]
+    assert [record.value for record in mine] == pytest.approx(
+        [record.value for record in theirs], rel=1e-4, abs=1e-6
+    )
+    results = [
+        json.loads((tmp_path / name / "result.json").read_text()) for name in ("here", "there")
+    ]
     assert results[0].keys() == results[1].keys()
     assert results[0]["client_accuracy"] == results[1]["client_accuracy"]
     assert results[0]["uncertainty"] == pytest.approx(results[1]["uncertainty"], rel=1e-5)
-    assert {path.name for path in (tmp_path / "here").iterdir()} == {path.name for path in (tmp_path / "there").iterdir()}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == {
+        path.name for path in (tmp_path / "there").iterdir()
+    }
 
 
 def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Reports:
@@ -127,7 +145,9 @@ def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Repo
     rows = []
     for reply in replies:
         content = reply.content
-        arrays = {name: torch.from_numpy(array.numpy()) for name, array in content["arrays"].items()}
+        arrays = {
+            name: torch.from_numpy(array.numpy()) for name, array in content["arrays"].items()
+        }
         name = content["config"]["client-id"]
         position = strategy.ground.ids.index(name)
         rows.append((name, arrays, dict(content["metrics"]), position))
@@ -147,10 +167,13 @@ def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Repo
         torch.stack([arrays["delta"] for _, arrays, _, _ in rows]),
         lr=strategy.settings.lr,
         momentum=0.0 if strategy.current.plan.one_full_step else strategy.settings.momentum,
-        positions=[position for *_, position in rows],
+        client_indices=[position for *_, position in rows],
         model=strategy.server.vector,
         round=round,
-        extras={name: torch.stack([arrays[f"extra.{name}"] for _, arrays, _, _ in rows]) for name in extras},
+        extras={
+            name: torch.stack([arrays[f"extra.{name}"] for _, arrays, _, _ in rows])
+            for name in extras
+        },
         **given,
     )
 
@@ -167,7 +190,9 @@ def test_the_same_replies_give_the_methods_own_bits(name: str) -> None:
         if "validation_accuracies" in rule.needs:
             ground = strategy.ground
             scoring = ground.scoring
-            reports = ground.terms.scored(reports, state, strategy.server.buffers, scoring.engine, scoring.validation)
+            reports = ground.terms.scored(
+                reports, state, strategy.server.buffers, scoring.engine, scoring.validation
+            )
         before = strategy.server.vector
         after, step, _ = rule.aggregate(state, reports)
         strategy.aggregate_train(t, reversed(replies))  # in whatever order they come

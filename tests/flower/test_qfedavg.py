@@ -35,7 +35,11 @@ def flat(arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def flowers_model(
-    before: list[np.ndarray], after: dict[int, list[np.ndarray]], losses: dict[int, float], q: float, lr: float
+    before: list[np.ndarray],
+    after: dict[int, list[np.ndarray]],
+    losses: dict[int, float],
+    q: float,
+    lr: float,
 ) -> np.ndarray:
     """The model after one round of Flower's strategy. Copies throughout, because it works in place."""
     strategy = QFedAvg(client_learning_rate=lr, q=q)
@@ -43,7 +47,11 @@ def flowers_model(
     replies = []
     for node, arrays in after.items():
         numbers = MetricRecord({"train_loss": losses[node], "num-examples": 10 * node})
-        replies.append(Reply(RecordDict({"arrays": ArrayRecord([a.copy() for a in arrays]), "metrics": numbers})))
+        replies.append(
+            Reply(
+                RecordDict({"arrays": ArrayRecord([a.copy() for a in arrays]), "metrics": numbers})
+            )
+        )
     model, _ = strategy.aggregate_train(1, replies)
     assert model is not None
     return flat(model.to_numpy_ndarrays())
@@ -55,7 +63,10 @@ def flowers_model(
 def test_the_same_replies_lead_to_the_same_model(q, lr, dtype):
     rng = np.random.default_rng(0)
     before = [rng.normal(size=shape).astype(dtype) for shape in SHAPES]
-    after = {node: [array + rng.normal(scale=0.1, size=array.shape).astype(dtype) for array in before] for node in NODES}
+    after = {
+        node: [array + rng.normal(scale=0.1, size=array.shape).astype(dtype) for array in before]
+        for node in NODES
+    }
     losses = {node: float(rng.uniform(0.1, 3)) for node in NODES}
     theirs = flowers_model(before, after, losses, q, lr)
     model = torch.from_numpy(flat(before))
@@ -63,6 +74,8 @@ def test_the_same_replies_lead_to_the_same_model(q, lr, dtype):
     reports = Reports([str(node) for node in NODES], deltas, list(losses.values()), lr=lr)
     _, step, _ = QFFL(q=q, lipschitz="paper").aggregate({}, reports)
     # Flower adds 1e-10 to losses of at least 0.1, which changes them by 1e-9 of themselves.
-    np.testing.assert_allclose(step.numpy(), (flat(before) - theirs), rtol=0, atol=1e-6 if dtype == np.float32 else 1e-9)
+    np.testing.assert_allclose(
+        step.numpy(), (flat(before) - theirs), rtol=0, atol=1e-6 if dtype == np.float32 else 1e-9
+    )
     # The step is no rounding error: Flower's model did move.
     assert np.abs(flat(before) - theirs).max() > 1e-4

@@ -20,7 +20,10 @@ from door import fleet_door
 pytestmark = pytest.mark.processes
 
 PATIENCE = 300.0  # a refused SuperNode ends by itself, on a busy machine after a while
-NODE = {"client-id": "north", "data": "/nowhere"}  # nothing is trained here, so nobody looks at the data
+NODE = {
+    "client-id": "north",
+    "data": "/nowhere",
+}  # nothing is trained here, so nobody looks at the data
 ONE_TRY = ["--max-retries", "1"]
 
 
@@ -65,7 +68,9 @@ def test_a_node_without_a_key_is_refused(north: Deployment) -> None:
 
 
 @pytest.mark.parametrize("authority", ["none", "another"])
-def test_without_the_right_authority_a_node_refuses_the_server(north: Deployment, authority: str, tmp_path: Path) -> None:
+def test_without_the_right_authority_a_node_refuses_the_server(
+    north: Deployment, authority: str, tmp_path: Path
+) -> None:
     """Its key is registered: it is the certificate that it cannot check."""
     trusted = None if authority == "none" else flower_keys.make_ca(tmp_path)
     node = north.start_node("north", NODE, root_certificates=trusted, options=ONE_TRY)
@@ -101,8 +106,12 @@ def test_plain_text_gets_no_answer(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("connection", ["", "insecure = true\n"])
-def test_an_operator_without_the_authority_gets_no_connection(deployment: Deployment, connection: str, tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text(f'[superlink.here]\naddress = "{deployment.address}"\n{connection}')
+def test_an_operator_without_the_authority_gets_no_connection(
+    deployment: Deployment, connection: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text(
+        f'[superlink.here]\naddress = "{deployment.address}"\n{connection}'
+    )
     assert deployment.flwr("supernode", "list", "here", home=tmp_path).returncode != 0
     assert deployment.flwr("supernode", "list", "here").returncode == 0
 
@@ -121,7 +130,9 @@ def test_a_proxy_can_let_in_nodes_and_nobody_else(north: Deployment, tmp_path: P
     assert refused == ["/v1/control/list-nodes", "/v1/control/start-run"]
 
 
-def test_private_keys_are_the_owners_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_private_keys_are_the_owners_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even where new files are open to everybody, and before the first byte is written."""
     seen = {}
     opened = os.fdopen

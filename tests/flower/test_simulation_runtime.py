@@ -79,7 +79,11 @@ class Runtime:
 
     def others(self) -> dict[int, str]:
         """The command lines of all that was started, without the operator's own."""
-        return {pid: command_line(pid) for pid in self.operator.family() if pid != self.operator.process.pid}
+        return {
+            pid: command_line(pid)
+            for pid in self.operator.family()
+            if pid != self.operator.process.pid
+        }
 
 
 @pytest.fixture(scope="module")
@@ -87,13 +91,24 @@ def runtime() -> Iterator[Runtime]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'flwr[simulation]'")
     folder = Path(tempfile.mkdtemp(prefix="udjfl-ray-"))  # a short path, as Ray keeps sockets in it
-    commands = {method: command(folder, method, {"method": method, "clients": 5}) + FIVE for method in METHODS}
+    commands = {
+        method: command(folder, method, {"method": method, "clients": 5}) + FIVE
+        for method in METHODS
+    }
     commands["as-it-is"] = command(folder, "as-it-is", {})
     port = free_port()
     (folder / "home").mkdir()
     connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{HOST}:{port}"\ninsecure = true\n'
     (folder / "home" / "config.toml").write_text(connection, encoding="utf-8")
-    program = [sys.executable, "-c", OPERATOR, str(folder), str(Path(sys.executable).parent), str(port), json.dumps(commands)]
+    program = [
+        sys.executable,
+        "-c",
+        OPERATOR,
+        str(folder),
+        str(Path(sys.executable).parent),
+        str(port),
+        json.dumps(commands),
+    ]
     operator = Part("operator", program, environment(folder), folder / "operator.log")
     try:
         assert reached(lambda: (folder / "runs.json").exists() or not operator.running, PATIENCE)
@@ -110,26 +125,42 @@ def command(folder: Path, name: str, changes: dict[str, str | int]) -> list[str]
     settings = {key.replace("_", "-"): value for key, value in SMALL.items()}
     settings |= {"out": str(folder / "runs" / name), **changes}
     chosen = folder / f"{name}.toml"
-    chosen.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()), encoding="utf-8")
+    chosen.write_text(
+        "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()),
+        encoding="utf-8",
+    )
     return ["run", str(APP), "--stream", "-c", str(chosen)]
 
 
 def environment(folder: Path) -> dict[str, str]:
     """Ours, but with a home of its own, and nothing that would reach beyond this machine."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("FLWR_", "RAY_"))}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("FLWR_", "RAY_"))
+    }
     kept = {key: value for key, value in kept.items() if not key.lower().endswith("_proxy")}
-    return kept | {
-        "FLWR_HOME": str(folder / "home"), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "RAY_TMPDIR": str(folder), "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: Ray then listens on the loopback interface alone
-        "UV_OFFLINE": "1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]),
-        "PYTHONUNBUFFERED": "1", "COLUMNS": "200",
-    }  # fmt: skip
+    return (
+        kept
+        | {
+            "FLWR_HOME": str(folder / "home"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            "RAY_TMPDIR": str(folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: Ray then listens on the loopback interface alone
+            "UV_OFFLINE": "1",
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]
+            ),
+            "PYTHONUNBUFFERED": "1",
+            "COLUMNS": "200",
+        }
+    )
 
 
 def command_line(pid: int) -> str:
-    return subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False).stdout.strip()
+    return subprocess.run(
+        ["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -137,7 +168,10 @@ def test_the_numbers_are_the_simulators(method: str, runtime: Runtime) -> None:
     """Five simulated SuperNodes train what udjfl's own simulator trains, and leave the same run folder."""
     assert runtime.status(method)[0] == "finished:completed", runtime.output(method)
     folder = runtime.folder / "runs" / method
-    there, model = json.loads((folder / "result.json").read_text(encoding="utf-8")), load_file(folder / "model.safetensors")
+    there, model = (
+        json.loads((folder / "result.json").read_text(encoding="utf-8")),
+        load_file(folder / "model.safetensors"),
+    )
     here = udjfl.simulate(udjfl.load("dirty-digits", clients=5, seed=0), method, **SMALL)
     for name, values in here.model.state_dict().items():
         torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)
@@ -150,13 +184,17 @@ def test_the_numbers_are_the_simulators(method: str, runtime: Runtime) -> None:
 def test_flowers_own_two_supernodes_are_enough(runtime: Runtime) -> None:
     """Without a word about the federation, Flower simulates two SuperNodes, and the app has two clients."""
     assert runtime.status("as-it-is")[0] == "finished:completed", runtime.output("as-it-is")
-    result = json.loads((runtime.folder / "runs" / "as-it-is" / "result.json").read_text(encoding="utf-8"))
+    result = json.loads(
+        (runtime.folder / "runs" / "as-it-is" / "result.json").read_text(encoding="utf-8")
+    )
     assert list(result["client_accuracy"]) == ["client-1", "client-2"]
 
 
 def test_the_runtime_installs_nothing(runtime: Runtime) -> None:
     for method in METHODS:
-        assert "No additional application dependencies needed installation" in runtime.output(method)
+        assert "No additional application dependencies needed installation" in runtime.output(
+            method
+        )
 
 
 def test_a_superlink_that_is_stopped_by_its_id_ends_with_all_it_started(runtime: Runtime) -> None:
@@ -167,7 +205,9 @@ def test_a_superlink_that_is_stopped_by_its_id_ends_with_all_it_started(runtime:
 
 def test_the_app_keeps_flower_from_asking_an_index_for_what_it_needs() -> None:
     about = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = {re.split(r"[^a-z-]", requirement)[0] for requirement in about["project"]["dependencies"]}
+    needed = {
+        re.split(r"[^a-z-]", requirement)[0] for requirement in about["project"]["dependencies"]
+    }
     assert needed == {"flwr", "udjfl"} == set(about["tool"]["uv"]["exclude-dependencies"])
 
 
@@ -177,5 +217,8 @@ def test_a_simulated_client_refuses_another_number_of_clients_than_of_nodes() ->
     run = {"dataset": "dirty-digits", "seed": 0, "clients": 3, "server-data": ""}
     node = {"partition-id": 0, "num-partitions": 2}
     context = Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config=run)
-    with pytest.raises(udjfl.DataError, match=r"has 2 SuperNodes, the run 3 clients; .*'num-supernodes=3'.*'clients=2'"):
+    with pytest.raises(
+        udjfl.DataError,
+        match=r"has 2 SuperNodes, the run 3 clients; .*'num-supernodes=3'.*'clients=2'",
+    ):
         task.client_data(context)

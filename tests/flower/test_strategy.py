@@ -26,8 +26,8 @@ from inprocess import (
 
 from udjfl.errors import DataError, NotDefinedError, ReportError, SettingsError, StorageError
 from udjfl.flower import QuorumError, ServerData
-from udjfl.history import RunFolder
 from udjfl.methods import FedAvg, parameters
+from udjfl.training.run_folder import RunFolder
 
 BAD = FIRST_NODE + 1  # the node of client-2
 
@@ -37,7 +37,9 @@ def federation() -> Any:
     return make_federation()
 
 
-def in_training(change: Any, node: int = BAD, rounds: tuple[int, ...] = (2,), kind: str = "train") -> Any:
+def in_training(
+    change: Any, node: int = BAD, rounds: tuple[int, ...] = (2,), kind: str = "train"
+) -> Any:
     """Tampers with the replies of one node in some rounds."""
 
     def tamper(message: Message, reply: Message) -> Message | None:
@@ -63,12 +65,16 @@ def with_arrays(**changes: Any) -> Any:
 
 
 def with_metrics(**changes: Any) -> Any:
-    return lambda reply: RecordDict({**reply.content, "metrics": MetricRecord({**reply.content["metrics"], **changes})})
+    return lambda reply: RecordDict(
+        {**reply.content, "metrics": MetricRecord({**reply.content["metrics"], **changes})}
+    )
 
 
 def with_config(**changes: Any) -> Any:
     named = {name.replace("_", "-"): value for name, value in changes.items()}
-    return lambda reply: RecordDict({**reply.content, "config": ConfigRecord({**reply.content["config"], **named})})
+    return lambda reply: RecordDict(
+        {**reply.content, "config": ConfigRecord({**reply.content["config"], **named})}
+    )
 
 
 def without(record: str, name: str) -> Any:
@@ -81,13 +87,22 @@ def without(record: str, name: str) -> Any:
 
 BROKEN = {
     "NaN": (with_arrays(delta=lambda d: d * np.float32("nan")), "deltas has values that are NaN"),
-    "infinite": (with_arrays(delta=lambda d: np.full(d.shape, np.inf)), "deltas has values that are NaN or infinite"),
-    "too large for its type": (with_arrays(delta=lambda d: np.full(d.shape, 1e300)), "deltas has values that are NaN"),
+    "infinite": (
+        with_arrays(delta=lambda d: np.full(d.shape, np.inf)),
+        "deltas has values that are NaN or infinite",
+    ),
+    "too large for its type": (
+        with_arrays(delta=lambda d: np.full(d.shape, 1e300)),
+        "deltas has values that are NaN",
+    ),
     "wrong shape": (with_arrays(delta=lambda d: d[:-1]), "deltas has shape"),
     "a table": (with_arrays(delta=lambda d: d[None]), "deltas has shape"),
     "no delta": (without("arrays", "delta"), r"deltas has shape \[0\]"),
     "texts": (with_arrays(delta=np.array(["a"])), "reply cannot be read"),
-    "another id": (with_config(client_id="client-3"), "id is 'client-3' in its reply, and was 'client-2' before"),
+    "another id": (
+        with_config(client_id="client-3"),
+        "id is 'client-3' in its reply, and was 'client-2' before",
+    ),
     "an id nobody has": (with_config(client_id="stranger"), "id is 'stranger' in its reply"),
     "no id": (without("config", "client-id"), "reply cannot be read"),
     "another round": (with_config(round=1), "round is 1 in its reply; the server is in round 2"),
@@ -98,16 +113,26 @@ BROKEN = {
     "no records": (lambda reply: RecordDict({}), "reply cannot be read"),
     "buffers": (with_arrays(buffers=np.zeros(3)), r"buffers has shape \[3\]; the model has 0"),
     "an error as Flower tells it": (
-        lambda reply: Error(2, "<class 'udjfl.errors.DataError'>:<'train: 3 labels\ntest: is empty'>"),
+        lambda reply: Error(
+            2, "<class 'udjfl.errors.DataError'>:<'train: 3 labels\ntest: is empty'>"
+        ),
         r"is an error \(code 2\): DataError: train: 3 labels; test: is empty",
     ),
-    "an error without a word": (lambda reply: Error(2, ""), r"is an error \(code 2\): the client gave no reason"),
-    "an error": (lambda reply: Error(2, "Traceback\nValueError: no disk"), r"is an error \(code 2\): ValueError: no disk"),
+    "an error without a word": (
+        lambda reply: Error(2, ""),
+        r"is an error \(code 2\): the client gave no reason",
+    ),
+    "an error": (
+        lambda reply: Error(2, "Traceback\nValueError: no disk"),
+        r"is an error \(code 2\): ValueError: no disk",
+    ),
 }
 
 
 @pytest.mark.parametrize(("change", "problem"), BROKEN.values(), ids=list(BROKEN))
-def test_an_unusable_reply_stops_the_run_or_is_left_out(federation: Any, change: Any, problem: str) -> None:
+def test_an_unusable_reply_stops_the_run_or_is_left_out(
+    federation: Any, change: Any, problem: str
+) -> None:
     grid = InProcessGrid(federation, tamper=in_training(change))
     with pytest.raises(ReportError, match=problem) as caught:
         played(federation, "rawls", grid)
@@ -125,7 +150,9 @@ def test_a_huge_update_is_used_unless_there_is_a_limit(federation: Any) -> None:
     assert strategy.result.history.by_client("excluded", 2) == {}
     grid = InProcessGrid(federation, tamper=tamper)
     strategy = played(federation, "fedavg", grid, max_update_norm=1000.0, on_bad_report="exclude")
-    assert "above max_update_norm, 1000" in str(strategy.result.history.by_client("excluded", 2)["client-2"])
+    assert "above max_update_norm, 1000" in str(
+        strategy.result.history.by_client("excluded", 2)["client-2"]
+    )
     assert strategy.result.history.by_client("excluded", 1) == {}
 
 
@@ -151,7 +178,11 @@ def test_who_is_away_misses_a_round_and_comes_back(federation: Any, code: int | 
     assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
     # It introduced itself again, and told the uncertainty that it had kept.
     assert [node for node, *_ in grid.sent("query.introduce")].count(BAD) == 2
-    told = [reply.content["metrics"]["uncertainty"] for node, _, reply in grid.sent("query.uncertainty") if node == BAD]
+    told = [
+        reply.content["metrics"]["uncertainty"]
+        for node, _, reply in grid.sent("query.uncertainty")
+        if node == BAD
+    ]
     assert len(told) == 2
     assert told[0] == told[1]
 
@@ -164,7 +195,9 @@ def test_replies_that_name_no_node_are_known_by_their_message(federation: Any) -
         unknown.metadata.__dict__["_src_node_id"] = 1  # as the SuperLink does
         return unknown
 
-    history = played(federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=1).result.history
+    history = played(
+        federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=1
+    ).result.history
     assert history.by_client("absent", 1) == {"client-2": "its node is not connected"}
 
 
@@ -172,7 +205,10 @@ def test_a_client_may_come_back_as_another_node(federation: Any) -> None:
     class Moving(InProcessGrid):
         def push_messages(self, messages: Any) -> list[str]:
             messages = list(messages)
-            if messages[0].metadata.message_type == "train" and messages[0].content["config"]["round"] == 2:
+            if (
+                messages[0].metadata.message_type == "train"
+                and messages[0].content["config"]["round"] == 2
+            ):
                 self.apps.pop(BAD, None)
                 self.add(777, client_data(federation, "client-2"))
             return super().push_messages(messages)
@@ -180,7 +216,11 @@ def test_a_client_may_come_back_as_another_node(federation: Any) -> None:
     grid = Moving(federation)
     strategy = played(federation, "rawls", grid)
     assert list(strategy.result.history.by_client("absent", 2)) == ["client-2"]
-    assert list(strategy.result.history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
+    assert list(strategy.result.history.by_client("weight", 3)) == [
+        "client-1",
+        "client-2",
+        "client-3",
+    ]
     assert strategy.meeting.nodes["client-2"] == 777
 
 
@@ -202,7 +242,11 @@ def test_two_nodes_with_one_id_are_refused(federation: Any) -> None:
     strategy = played(federation, "fedavg", grid, on_bad_report="exclude")
     assert strategy.meeting.nodes["client-2"] == BAD
     assert "as well" in str(strategy.result.history.by_client("excluded", 1)["client-2"])
-    assert list(strategy.result.history.by_client("weight", 1)) == ["client-1", "client-2", "client-3"]
+    assert list(strategy.result.history.by_client("weight", 1)) == [
+        "client-1",
+        "client-2",
+        "client-3",
+    ]
 
 
 def changed_uncertainty(reply: Message) -> RecordDict:
@@ -211,19 +255,29 @@ def changed_uncertainty(reply: Message) -> RecordDict:
 
 def coming_back_changed() -> Any:
     """Client-2 misses round 1, and has another uncertainty in round 2."""
-    away, other = in_training(lambda _: None, rounds=(1,)), in_training(changed_uncertainty, kind="query.uncertainty")
-    return lambda message, reply: found and other(message, found) if (found := away(message, reply)) else None
+    away, other = (
+        in_training(lambda _: None, rounds=(1,)),
+        in_training(changed_uncertainty, kind="query.uncertainty"),
+    )
+    return lambda message, reply: (
+        found and other(message, found) if (found := away(message, reply)) else None
+    )
 
 
 def test_an_uncertainty_that_changes_is_refused(federation: Any) -> None:
-    with pytest.raises(ReportError, match=r"client 'client-2': uncertainties was .* and is now .*; it is measured once"):
+    with pytest.raises(
+        ReportError,
+        match=r"client 'client-2': uncertainties was .* and is now .*; it is measured once",
+    ):
         played(federation, "rawls", InProcessGrid(federation, tamper=coming_back_changed()))
     grid = InProcessGrid(federation, tamper=coming_back_changed())
     strategy = played(federation, "rawls", grid, on_bad_report="exclude")
     assert "is measured once" in str(strategy.result.history.by_client("excluded", 2)["client-2"])
     assert list(strategy.result.history.by_client("weight", 3)) == ["client-1", "client-3"]
     first = strategy.result.uncertainty["client-2"]
-    assert first == pytest.approx(simulated(federation, "rawls", rounds=1).uncertainty["client-2"], rel=1e-5)
+    assert first == pytest.approx(
+        simulated(federation, "rawls", rounds=1).uncertainty["client-2"], rel=1e-5
+    )
 
 
 def test_a_client_whose_data_changed_is_refused(federation: Any) -> None:
@@ -232,7 +286,9 @@ def test_a_client_whose_data_changed_is_refused(federation: Any) -> None:
     strategy.prepare(grid)
     strategy.meeting.lose("client-2")
     client = federation.clients[1]
-    grid.add(BAD, client_data(federation, "client-2", train=(client.train.x[:-3], client.train.y[:-3])))
+    grid.add(
+        BAD, client_data(federation, "client-2", train=(client.train.x[:-3], client.train.y[:-3]))
+    )
     with pytest.raises(ReportError, match=r"client 'client-2': sizes was 29.0 and is now 26.0"):
         strategy.meeting.greet(grid, 1)
 
@@ -242,19 +298,30 @@ def test_too_few_reports_stop_the_run_and_lose_nothing(federation: Any, tmp_path
     whole = played(federation, "rawls", out=tmp_path / "whole", **changes)
     grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(4,)))
     with pytest.raises(
-        QuorumError, match=r"round 4: 2 usable reports, fewer than the quorum of 3 \(client-2: did not reply"
+        QuorumError,
+        match=r"round 4: 2 usable reports, fewer than the quorum of 3 \(client-2: did not reply",
     ) as e:
         played(federation, "rawls", grid, out=tmp_path / "run", quorum=3, **changes)
     assert "as it was after round 3; start the missing clients and resume" in str(e.value)
     assert RunFolder.open(tmp_path / "run").rewind()[0].round == 3
     resumed = played(federation, "rawls", out=tmp_path / "run", resume=True, quorum=3, **changes)
-    for name in ("records.jsonl", "checkpoint.safetensors", "model.safetensors", "result.json", "settings.json"):
-        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    for name in (
+        "records.jsonl",
+        "checkpoint.safetensors",
+        "model.safetensors",
+        "result.json",
+        "settings.json",
+    ):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
     assert torch.equal(resumed.server.vector, whole.server.vector)
 
 
 @pytest.mark.parametrize("name", ["afl", "focus", "fedeba", "e2fl", "fedfair3"])
-def test_a_server_that_was_killed_goes_on_to_the_same_result(federation: Any, tmp_path: Path, name: str) -> None:
+def test_a_server_that_was_killed_goes_on_to_the_same_result(
+    federation: Any, tmp_path: Path, name: str
+) -> None:
     class KilledError(BaseException):
         """Nothing is done about it, as when the process is killed."""
 
@@ -263,7 +330,9 @@ def test_a_server_that_was_killed_goes_on_to_the_same_result(federation: Any, tm
 
     changes = {"rounds": 5, "checkpoint_every": 2, "participation": 0.7, "quorum": 1}
     played(federation, name, out=tmp_path / "whole", **changes)
-    grid = InProcessGrid(federation, tamper=in_training(kill, rounds=(4,), node=FIRST_NODE, kind="evaluate"))
+    grid = InProcessGrid(
+        federation, tamper=in_training(kill, rounds=(4,), node=FIRST_NODE, kind="evaluate")
+    )
     strategy = made(federation, name, out=tmp_path / "run", **changes)
     strategy.prepare(grid)
     for _ in range(3):
@@ -274,7 +343,9 @@ def test_a_server_that_was_killed_goes_on_to_the_same_result(federation: Any, tm
     played(federation, name, out=tmp_path / "run", resume=True, **changes)
     kept = ["records.jsonl", "checkpoint.safetensors", "result.json"]
     for file in kept:
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), (
+            file
+        )
 
 
 def test_a_finished_run_resumed_gives_its_result_again(federation: Any, tmp_path: Path) -> None:
@@ -293,15 +364,29 @@ def test_a_resumed_run_knows_its_clients(federation: Any, tmp_path: Path) -> Non
         played(federation, "rawls", grid, quorum=3, **changes)
     stranger = InProcessGrid(federation)
     stranger.add(BAD, client_data(federation, "client-2", id="stranger"))
-    with pytest.raises(ReportError, match="client 'stranger': id is of no client of this run, which has client-1, client-2"):
+    with pytest.raises(
+        ReportError,
+        match="client 'stranger': id is of no client of this run, which has client-1, client-2",
+    ):
         played(federation, "rawls", stranger, resume=True, **changes)
-    changed = InProcessGrid(federation, tamper=in_training(changed_uncertainty, kind="query.uncertainty"))
+    changed = InProcessGrid(
+        federation, tamper=in_training(changed_uncertainty, kind="query.uncertainty")
+    )
     with pytest.raises(ReportError, match="client 'client-2': uncertainties was"):
         played(federation, "rawls", changed, resume=True, **changes)
     with pytest.raises(StorageError, match="was started with another seed"):
         played(federation, "rawls", resume=True, seed=1, **changes)
-    with pytest.raises(StorageError, match="was started with another report_uncertainties, max_update_norm"):
-        played(federation, "rawls", resume=True, report_uncertainties=True, max_update_norm=5.0, **changes)
+    with pytest.raises(
+        StorageError, match="was started with another report_uncertainties, max_update_norm"
+    ):
+        played(
+            federation,
+            "rawls",
+            resume=True,
+            report_uncertainties=True,
+            max_update_norm=5.0,
+            **changes,
+        )
     with pytest.raises(StorageError, match="already holds a run; go on with it by resume = true"):
         played(federation, "rawls", **changes)
     missing = InProcessGrid(federation)
@@ -321,7 +406,10 @@ def test_a_run_of_the_simulator_is_not_resumed(federation: Any, tmp_path: Path) 
 def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
     grid = InProcessGrid(federation)
     grid.remove(BAD)
-    with pytest.raises(QuorumError, match=r"2 of 3 clients came within 0.1 seconds \(client-1, client-3\); start the others"):
+    with pytest.raises(
+        QuorumError,
+        match=r"2 of 3 clients came within 0.1 seconds \(client-1, client-3\); start the others",
+    ):
         played(federation, "fedavg", grid)
     assert grid.sent("train") == []
 
@@ -330,7 +418,10 @@ def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
     ("changes", "problem"),
     [
         ({"n_classes": 4}, "n_classes is 4, elsewhere 3"),
-        ({"train": (np.ones((4, 5)), [0, 1, 2, 0]), "test": (np.zeros((2, 5)), [0, 1])}, r"input_shape is \[5\], elsewhere"),
+        (
+            {"train": (np.ones((4, 5)), [0, 1, 2, 0]), "test": (np.zeros((2, 5)), [0, 1])},
+            r"input_shape is \[5\], elsewhere",
+        ),
     ],
 )
 def test_clients_have_to_agree(federation: Any, changes: dict[str, Any], problem: str) -> None:
@@ -345,7 +436,9 @@ def test_clients_have_to_agree(federation: Any, changes: dict[str, Any], problem
 def test_all_have_a_sensitive_attribute_or_none(federation: Any) -> None:
     grid = InProcessGrid(federation)
     grid.add(BAD, client_data(with_groups(federation), "client-2"))
-    with pytest.raises(ReportError, match="client 'client-2': sensitive attribute has to be there for every client"):
+    with pytest.raises(
+        ReportError, match="client 'client-2': sensitive attribute has to be there for every client"
+    ):
         played(federation, "mfairfl", grid)
 
 
@@ -363,12 +456,18 @@ def test_a_client_whose_data_cannot_be_loaded_is_named_by_its_error(federation: 
         raise DataError("client 'client-2', train part: is empty: give at least one example")
 
     grid.apps[BAD] = broken  # type: ignore[assignment]
-    with pytest.raises(ReportError, match=r"introduction is an error \(code 2\): DataError: client 'client-2', train part"):
+    with pytest.raises(
+        ReportError,
+        match=r"introduction is an error \(code 2\): DataError: client 'client-2', train part",
+    ):
         played(federation, "fedavg", grid)
 
 
 def test_what_cannot_be_run_this_way_refuses_before_anything_is_sent(federation: Any) -> None:
-    with pytest.raises(NotDefinedError, match=r"cffl: scores clients' models .* give ServerData\(validation=\(x, y\)\)"):
+    with pytest.raises(
+        NotDefinedError,
+        match=r"cffl: scores clients' models .* give ServerData\(validation=\(x, y\)\)",
+    ):
         made(federation, "cffl")
     with pytest.raises(SettingsError, match="drop-out: leave it at 0"):
         made(federation, "fedavg", drop_out=0.1)
@@ -422,7 +521,9 @@ def test_uncertainties_can_be_asked_for_where_the_method_does_without(federation
 def test_psi_is_measured_from_a_finished_run_of_fedavg(federation: Any, tmp_path: Path) -> None:
     played(federation, "fedavg", out=tmp_path / "fedavg", report_uncertainties=True)
     result = played(federation, "rawls", reference=tmp_path / "fedavg").result
-    expected = simulated(federation, "rawls", reference=simulated(federation, "fedavg")).metrics["psi"]
+    expected = simulated(federation, "rawls", reference=simulated(federation, "fedavg")).metrics[
+        "psi"
+    ]
     assert result.metrics["psi"] == pytest.approx(expected)
     assert "psi" not in played(federation, "rawls").result.metrics
     with pytest.raises(SettingsError, match=r"reference: .* has seed 0, this run has seed 1"):
@@ -435,7 +536,10 @@ def test_a_server_without_data_learns_the_shape_from_clients(federation: Any) ->
     assert result.undefined["global_accuracy"] == "The server has no test data."
     assert result.client_accuracy == simulated(federation, "rawls").client_accuracy
     only_shape = ServerData(None, None, federation.input_shape, federation.n_classes)
-    assert played(federation, "rawls", server_data=only_shape).result.client_accuracy == result.client_accuracy
+    assert (
+        played(federation, "rawls", server_data=only_shape).result.client_accuracy
+        == result.client_accuracy
+    )
 
 
 def test_who_cannot_be_evaluated_is_in_no_metric(federation: Any) -> None:
@@ -444,7 +548,9 @@ def test_who_cannot_be_evaluated_is_in_no_metric(federation: Any) -> None:
     assert set(result.client_accuracy) == {"client-1", "client-3"}
     assert result.notes[-1] == "Not evaluated after the last round, and in no metric: client-2."
     assert result.history.by_client("not_evaluated", 3) == {"client-2": "did not reply in time"}
-    assert result.metrics["mean_accuracy"] == pytest.approx(sum(result.client_accuracy.values()) / 2)
+    assert result.metrics["mean_accuracy"] == pytest.approx(
+        sum(result.client_accuracy.values()) / 2
+    )
     bad = in_training(with_metrics(**{"test-accuracy": 3.0}), rounds=(3,), kind="evaluate")
     with pytest.raises(ReportError, match=r"test accuracy is 3\.0; it must be from 0 to 1"):
         played(federation, "rawls", InProcessGrid(federation, tamper=bad))

@@ -21,7 +21,14 @@ STEPS = ("scaled", "mean", "paper")
 
 def reports_of(deltas: Any, losses: Any, **changes: Any) -> Reports:
     rows = torch.as_tensor(deltas, dtype=torch.float64)
-    return Reports(**{"ids": [f"client-{i}" for i in range(len(rows))], "deltas": rows, "losses": losses, **changes})
+    return Reports(
+        **{
+            "ids": [f"client-{i}" for i in range(len(rows))],
+            "deltas": rows,
+            "losses": losses,
+            **changes,
+        }
+    )
 
 
 def random_reports(n: int = 4, d: int = 9, seed: int = 0) -> Reports:
@@ -38,7 +45,9 @@ def notes_of(rule: AdaFed, reports: Reports) -> dict[str, torch.Tensor]:
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-9, atol: float = 1e-9) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=atol)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=atol
+    )
 
 
 def published(gradients: torch.Tensor, losses: torch.Tensor, gamma: float) -> torch.Tensor:
@@ -46,7 +55,9 @@ def published(gradients: torch.Tensor, losses: torch.Tensor, gamma: float) -> to
     made: list[torch.Tensor] = []
     for g, f in zip(gradients, losses, strict=True):
         ratios = [g @ other / (other @ other) for other in made]
-        rest = g - sum((r * other for r, other in zip(ratios, made, strict=True)), torch.zeros_like(g))
+        rest = g - sum(
+            (r * other for r, other in zip(ratios, made, strict=True)), torch.zeros_like(g)
+        )
         made.append(rest / (f**gamma - sum(ratios)))
     shares = torch.stack([1 / (g @ g) for g in made])
     return (shares / shares.sum()) @ torch.stack(made)
@@ -77,7 +88,10 @@ def test_by_hand(params, expected):
     if expected is None:
         v = np.array([1.0, (2 * math.sqrt(5) - 1) / 2])
         expected = v / (v @ v)
-    close(step_of(AdaFed(ridge=0.0, **params), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])), expected)
+    close(
+        step_of(AdaFed(ridge=0.0, **params), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])),
+        expected,
+    )
 
 
 def test_the_ridge_by_hand():
@@ -91,7 +105,9 @@ def test_the_ridge_by_hand():
 
 def test_diagnostics_by_hand():
     # d = (4/5, 2/5) = 3/5 g_a + 1/5 g_b: <g_a, d> = 4/5, <g_b, d> = 8/5, |d|^2 = 4/5.
-    notes = notes_of(AdaFed(gamma=0.5, step="paper", ridge=0.0), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0]))
+    notes = notes_of(
+        AdaFed(gamma=0.5, step="paper", ridge=0.0), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])
+    )
     close(notes["coefficient"], (3 / 5, 1 / 5))
     close(notes["weight"], (3 / 5, 2 / 5))
     close(notes["slope"], (math.sqrt(4 / 5), 2 * math.sqrt(4 / 5)))
@@ -109,7 +125,9 @@ def test_the_closed_form_is_the_published_recursion_in_any_order(gamma, seed):
 
 
 @EXAMPLES
-@given(gamma=st.floats(0, 3), n=st.integers(1, 6), seed=st.integers(0, 1000), normalise=st.booleans())
+@given(
+    gamma=st.floats(0, 3), n=st.integers(1, 6), seed=st.integers(0, 1000), normalise=st.booleans()
+)
 def test_slopes_are_as_the_losses(gamma, n, seed, normalise):
     """T7: <g_k, d> = f_k^gamma |d|^2 for each client; with any other length of step, in the same ratio."""
     reports = random_reports(n, seed=seed)
@@ -137,16 +155,26 @@ def test_units_cancel(step, scale):
     reports = random_reports()
     expected = step_of(AdaFed(step=step), reports)
     close(step_of(AdaFed(step=step), reports_of(reports.deltas, scale * reports.losses)), expected)
-    close(step_of(AdaFed(step=step), reports_of(scale * reports.deltas, reports.losses)), scale * expected)
+    close(
+        step_of(AdaFed(step=step), reports_of(scale * reports.deltas, reports.losses)),
+        scale * expected,
+    )
 
 
 @EXAMPLES
-@given(data=st.data(), n=st.integers(1, 7), d=st.integers(1, 4), gamma=st.sampled_from([0.0, 1.0, 10.0, 100.0]))
+@given(
+    data=st.data(),
+    n=st.integers(1, 7),
+    d=st.integers(1, 4),
+    gamma=st.sampled_from([0.0, 1.0, 10.0, 100.0]),
+)
 def test_finite_for_any_numbers(data, n, d, gamma):
     """Also with more clients than parameters, duplicates, zero losses and zero updates."""
     number = st.sampled_from([-2.0, -1.0, 0.0, 1e-20, 0.5, 3.0])
     deltas = data.draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=n, max_size=n))
-    losses = data.draw(st.lists(st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 50.0]), min_size=n, max_size=n))
+    losses = data.draw(
+        st.lists(st.sampled_from([0.0, 1e-300, 1e-6, 1.0, 50.0]), min_size=n, max_size=n)
+    )
     reports = reports_of(torch.tensor(deltas), losses)
     longest = reports.deltas.norm(dim=1).max()
     for ridge in (0.0, 0.01):
@@ -179,11 +207,21 @@ def test_a_ridge_keeps_similar_clients_moving():
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("ridge", [0.0, 0.01])
 def test_opposite_clients_find_no_step(step, ridge):
-    assert step_of(AdaFed(step=step, ridge=ridge), reports_of([[1.0, 0.0], [-1.0, 0.0]], [1.0, 1.0])).norm() < 1e-9
+    assert (
+        step_of(
+            AdaFed(step=step, ridge=ridge), reports_of([[1.0, 0.0], [-1.0, 0.0]], [1.0, 1.0])
+        ).norm()
+        < 1e-9
+    )
 
 
 def test_clients_alike_step_as_one():
-    for rule in (AdaFed(), AdaFed(ridge=0.0), AdaFed(step="mean"), AdaFed(normalise=True, step="mean")):
+    for rule in (
+        AdaFed(),
+        AdaFed(ridge=0.0),
+        AdaFed(step="mean"),
+        AdaFed(normalise=True, step="mean"),
+    ):
         close(step_of(rule, reports_of([[3.0, 4.0]] * 5, [2.0] * 5)), (3.0, 4.0), rtol=1e-6)
 
 
@@ -210,13 +248,19 @@ def test_the_published_step_has_a_largest_factor():
 def test_a_client_without_update_is_left_out(normalise):
     rule = AdaFed(normalise=normalise)
     with_still = reports_of([[1.0, 0.0], [0.0, 0.0], [1.0, 2.0]], [1.0, 9.0, 4.0])
-    close(step_of(rule, with_still), step_of(rule, reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])), rtol=1e-12)
+    close(
+        step_of(rule, with_still),
+        step_of(rule, reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])),
+        rtol=1e-12,
+    )
     assert notes_of(rule, with_still)["weight"][1] == 0
 
 
 def test_nobody_moves():
     for step in STEPS:
-        assert step_of(AdaFed(step=step), reports_of([[0.0, 0.0]] * 3, [1.0, 2.0, 0.0])).tolist() == [0, 0]
+        assert step_of(
+            AdaFed(step=step), reports_of([[0.0, 0.0]] * 3, [1.0, 2.0, 0.0])
+        ).tolist() == [0, 0]
 
 
 def test_comes_to_rest_at_a_pareto_point():
@@ -227,7 +271,9 @@ def test_comes_to_rest_at_a_pareto_point():
         model = torch.tensor([1.0, 3.0], dtype=torch.float64)
         for _ in range(500):
             losses = (model - centres).square().sum(dim=1) / 2 + 1
-            model = model - step_of(AdaFed(ridge=ridge), reports_of(0.1 * (model - centres).numpy(), losses))
+            model = model - step_of(
+                AdaFed(ridge=ridge), reports_of(0.1 * (model - centres).numpy(), losses)
+            )
         assert abs(float(model[1])) < 1e-3
         rest[ridge] = float(model[0])
     assert rest[0.1] == pytest.approx(2, abs=0.01)  # by symmetry
@@ -240,13 +286,22 @@ def test_losses_are_needed():
 
 
 def test_whoever_reports_is_all_there_is():
-    some = reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0], positions=[3, 8], round=4)
-    assert torch.equal(step_of(AdaFed(), some), step_of(AdaFed(), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0])))
+    some = reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0], client_indices=[3, 8], round=4)
+    assert torch.equal(
+        step_of(AdaFed(), some), step_of(AdaFed(), reports_of([[1.0, 0.0], [1.0, 2.0]], [1.0, 4.0]))
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("gamma", -1.0), ("ridge", -1e-9), ("server_lr", 0.0), ("step", "long"), ("gamma", math.inf), ("normalise", 3)],
+    [
+        ("gamma", -1.0),
+        ("ridge", -1e-9),
+        ("server_lr", 0.0),
+        ("step", "long"),
+        ("gamma", math.inf),
+        ("normalise", 3),
+    ],
 )
 def test_bad_parameters_are_refused(name, value):
     with pytest.raises(SettingsError, match=rf"adafed: .*{name}"):

@@ -27,7 +27,12 @@ def two_clients(norms: Any = (2.0, 6.0), **changes: Any) -> Reports:
         "lr": 0.5,
         **changes,
     }
-    return Reports(**values, extras={} if norms is None else {"gradient_norms": torch.tensor(norms, dtype=torch.float64)})
+    return Reports(
+        **values,
+        extras={}
+        if norms is None
+        else {"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
+    )
 
 
 def first_round(rule: AdaFedAdam, reports: Reports) -> tuple[dict, torch.Tensor, dict]:
@@ -35,7 +40,9 @@ def first_round(rule: AdaFedAdam, reports: Reports) -> tuple[dict, torch.Tensor,
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=0)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=0
+    )
 
 
 def test_two_rounds_by_hand():
@@ -47,7 +54,9 @@ def test_two_rounds_by_hand():
 
     # b's loss halved: I = 1, 1/2, omega ~ 1 : 3/2 = 2/5, 3/5. b went e times as far: C_b = 2, U_b is still (0, 6).
     # C = 2/5 + 6/5 = 8/5, g = (4/5, 18/5), b1 = 0.9^1.6, P1 = 0.9^2.6, and so for 0.999.
-    reports = two_clients(losses=[1.0, 0.5], deltas=torch.tensor([[1.0, 0.0], [0.0, 3 * math.e]], dtype=torch.float64))
+    reports = two_clients(
+        losses=[1.0, 0.5], deltas=torch.tensor([[1.0, 0.0], [0.0, 3 * math.e]], dtype=torch.float64)
+    )
     state, step, notes = rule.aggregate(state, reports)
     close(notes["weight"], [0.4, 0.6])
     close(notes["relative_loss"], [1.0, 0.5])
@@ -68,14 +77,20 @@ def test_after_one_plain_step_it_is_adam_on_the_weighted_gradient():
     theta = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
     judge = torch.optim.Adam([theta], lr=0.05, betas=(0.8, 0.95), eps=1e-8)
     ours, sizes = theta.detach().clone(), torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64)
-    centres = torch.tensor([[0.0, 1.0, 2.0], [3.0, -1.0, 0.0], [1.0, 1.0, -4.0]], dtype=torch.float64)
+    centres = torch.tensor(
+        [[0.0, 1.0, 2.0], [3.0, -1.0, 0.0], [1.0, 1.0, -4.0]], dtype=torch.float64
+    )
     state = rule.init(Setup(["a", "b", "c"], sizes, ours))
     for _ in range(6):
         gradients = ours - centres  # of |theta - centre|^2 / 2
         reports = Reports(
-            ids=["a", "b", "c"], deltas=lr * gradients, losses=[1.0, 2.0, 3.0], sizes=sizes, lr=lr,
+            ids=["a", "b", "c"],
+            deltas=lr * gradients,
+            losses=[1.0, 2.0, 3.0],
+            sizes=sizes,
+            lr=lr,
             extras={"gradient_norms": gradients.norm(dim=1)},
-        )  # fmt: skip
+        )
         state, step, notes = rule.aggregate(state, reports)
         ours = ours - step
         theta.grad = (sizes / 8) @ (theta.detach() - centres)
@@ -100,7 +115,9 @@ def test_weights_of_a_first_round(params, losses, expected):
 
 def test_a_common_factor_of_the_losses_changes_nothing():
     rule = AdaFedAdam(weights="code", alpha=3.0)
-    step, scaled = (first_round(rule, two_clients(losses=[c * 0.2, c * 1.1]))[1] for c in (1.0, 1e5))
+    step, scaled = (
+        first_round(rule, two_clients(losses=[c * 0.2, c * 1.1]))[1] for c in (1.0, 1e5)
+    )
     close(scaled, step, rtol=1e-10)
 
 
@@ -152,7 +169,9 @@ def test_a_round_without_any_direction_changes_nothing(changes):
 
 def test_certainty_is_kept_above_zero():
     # eta' = lr e^-5: C would be -4, and the averages would run backwards.
-    state, step, notes = first_round(AdaFedAdam(), two_clients(norms=(2 * math.exp(5), 6 * math.exp(5))))
+    state, step, notes = first_round(
+        AdaFedAdam(), two_clients(norms=(2 * math.exp(5), 6 * math.exp(5)))
+    )
     close(notes["certainty"], [-4.0, -4.0])
     close(notes["certainty_used"], 0.1)
     close(state["decays"], [0.9**0.1, 0.999**0.1])
@@ -175,7 +194,14 @@ def test_who_comes_late_counts_as_if_it_had_not_improved():
     rule = AdaFedAdam(alpha=1.0)
     state = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2)))
     for t, loss in enumerate([1.0, 0.5], start=1):
-        alone = Reports(["a"], [[1.0, 0.0]], [loss], [1], round=t, extras={"gradient_norms": torch.tensor([1.0])})
+        alone = Reports(
+            ["a"],
+            [[1.0, 0.0]],
+            [loss],
+            [1],
+            round=t,
+            extras={"gradient_norms": torch.tensor([1.0])},
+        )
         state, _, _ = rule.aggregate(state, alone)
     # a's loss fell to 1/100 of its first; b's is its first: 1/100 : 1 at equal sizes.
     _, _, notes = rule.aggregate(state, two_clients(losses=[0.01, 0.01], sizes=[1, 1], round=3))
@@ -195,10 +221,10 @@ def test_a_first_loss_near_zero_counts_as_a_thousandth_of_the_largest():
 def test_first_losses_are_kept_by_place():
     rule = AdaFedAdam()
     state = rule.init(Setup(["a", "b", "c", "d"], torch.ones(4), torch.zeros(2)))
-    state, _, _ = rule.aggregate(state, two_clients(losses=[2.0, 3.0], positions=[1, 3]))
+    state, _, _ = rule.aggregate(state, two_clients(losses=[2.0, 3.0], client_indices=[1, 3]))
     assert state["first_losses"].tolist() == [0.0, 2.0, 0.0, 3.0]
     # The client at place 3 is back with a third of its loss; the one at place 0 is new, so I = 1.
-    state, _, notes = rule.aggregate(state, two_clients(losses=[5.0, 1.0], positions=[0, 3]))
+    state, _, notes = rule.aggregate(state, two_clients(losses=[5.0, 1.0], client_indices=[0, 3]))
     assert state["first_losses"].tolist() == [5.0, 2.0, 0.0, 3.0]
     close(notes["weight"], [0.5, 0.5])  # 1*1 : 3*1/3
 
@@ -211,18 +237,26 @@ def test_rounds_stay_finite_and_the_unit_of_the_updates_cancels(data, weights):
     start = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2)))
     states = {1.0: start, 64.0: start}
     for _ in range(3):
-        deltas = torch.tensor([[data.draw(number), data.draw(number)] for _ in range(3)], dtype=torch.float64)
+        deltas = torch.tensor(
+            [[data.draw(number), data.draw(number)] for _ in range(3)], dtype=torch.float64
+        )
         losses, norms = ([data.draw(positive) for _ in range(3)] for _ in range(2))
         steps = []
         for c, state in states.items():  # c times the learning rate moves clients c times as far
             reports = Reports(
-                ids=["a", "b", "c"], deltas=c * deltas, losses=losses, sizes=[1, 2, 3], lr=0.01 * c,
+                ids=["a", "b", "c"],
+                deltas=c * deltas,
+                losses=losses,
+                sizes=[1, 2, 3],
+                lr=0.01 * c,
                 extras={"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
-            )  # fmt: skip
+            )
             states[c], step, notes = rule.aggregate(state, reports)
             steps.append(step)
             assert torch.isfinite(step).all()
-            assert all(torch.isfinite(value).all() for value in (*states[c].values(), *notes.values()))
+            assert all(
+                torch.isfinite(value).all() for value in (*states[c].values(), *notes.values())
+            )
             assert float(notes["weight"].sum()) == pytest.approx(1)
         torch.testing.assert_close(steps[1], steps[0], rtol=1e-6, atol=1e-12)
 

@@ -31,7 +31,7 @@ def reports_of(rows: list[int]) -> Reports:
         "losses": [0.3, 2.0, 0.05, 1.1],
         "uncertainties": [0.2, 0.9, 0.001, 0.4],
         "steps": [3, 8, 1, 5],
-        "positions": [0, 1, 2, 3],
+        "client_indices": [0, 1, 2, 3],
     }
     picked = {name: [values[row] for row in rows] for name, values in columns.items()}
     return Reports(deltas=deltas[rows], lr=0.1, momentum=0.5, **picked)
@@ -52,13 +52,18 @@ def test_the_scale_is_any_number() -> None:
     rule, everyone = UDJ.rawls(), reports_of([0, 1, 2, 3])
     common = {**rule.additive.common(everyone), "log_scale": 3.0}
     terms = rule.additive.client_terms(everyone, common)
-    torch.testing.assert_close(rule.additive.step_from_sums(terms, 0.1, 0.5), rule.aggregate({}, everyone)[1])
+    torch.testing.assert_close(
+        rule.additive.step_from_sums(terms, 0.1, 0.5), rule.aggregate({}, everyone)[1]
+    )
 
 
 def test_by_hand() -> None:
     # Egalitarian, normalised: u-weighted mean. (0.2 * 1 + 0.6 * 3) / 0.8 = 2.5
     rule = UDJ.egalitarian(step="normalised")
-    each = [Reports(["x"], [[value]], losses=[1.0], uncertainties=[u]) for value, u in ((1.0, 0.2), (3.0, 0.6))]
+    each = [
+        Reports(["x"], [[value]], losses=[1.0], uncertainties=[u])
+        for value, u in ((1.0, 0.2), (3.0, 0.6))
+    ]
     common = {"largest_uncertainty": 0.6, "inverse_uncertainties": 1.0, "log_scale": 0.0}
     terms = [rule.additive.client_terms(report, common) for report in each]
     sums = {name: terms[0][name] + terms[1][name] for name in terms[0]}

@@ -30,12 +30,18 @@ def two_clients(**changes: Any) -> Reports:
 
 
 def federation(n: int, sizes: Any = None) -> Setup:
-    sizes = torch.ones(n, dtype=torch.float64) if sizes is None else torch.tensor(sizes, dtype=torch.float64)
+    sizes = (
+        torch.ones(n, dtype=torch.float64)
+        if sizes is None
+        else torch.tensor(sizes, dtype=torch.float64)
+    )
     return Setup([f"c{i}" for i in range(n)], sizes, torch.zeros(2), (2,))
 
 
 def close(actual: torch.Tensor, expected: Any, atol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
+    )
 
 
 def test_two_rounds_by_hand():
@@ -108,7 +114,7 @@ def test_weights_stay_on_the_simplex_whatever_the_losses(losses):
 def test_weights_belong_to_clients_not_to_rows():
     # Clients 3 and 1 of four report, a in place 3. From 1/4 each, plus 0.1 F = 0.1 and 0.2: sums to 1.3, 0.075 off each.
     rule = AFL(lr_lambda=0.1)
-    reports = two_clients(positions=[3, 1])
+    reports = two_clients(client_indices=[3, 1])
     state, step, notes = rule.aggregate(rule.init(federation(4)), reports)
     close(state["lambda"], (0.175, 0.375, 0.175, 0.275))
     # The step divides by what the two have, 0.65.
@@ -120,7 +126,7 @@ def test_weights_belong_to_clients_not_to_rows():
 def test_absent_clients_give_way_alike_and_keep_their_order():
     rule = AFL(lr_lambda=0.05)
     before = rule.init(federation(4, [1, 2, 3, 4]))["lambda"]
-    after = rule.aggregate({"lambda": before}, two_clients(positions=[0, 2]))[0]["lambda"]
+    after = rule.aggregate({"lambda": before}, two_clients(client_indices=[0, 2]))[0]["lambda"]
     # Plus 0.05 and 0.1: 0.15 too much, 0.0375 off each.
     close(after, before + torch.tensor([0.0125, -0.0375, 0.0625, -0.0375], dtype=torch.float64))
 
@@ -140,7 +146,7 @@ def test_the_state_keeps_its_shape_and_survives_a_file():
     state = rule.init(federation(5))
     for places in ([0, 1], [4, 2], [3, 0]):
         before = state["lambda"].clone()
-        after, _, _ = rule.aggregate(state, two_clients(positions=places))
+        after, _, _ = rule.aggregate(state, two_clients(client_indices=places))
         assert torch.equal(state["lambda"], before)
         state = load(save(after))
         assert list(state) == ["lambda"]
@@ -152,9 +158,13 @@ def test_the_state_keeps_its_shape_and_survives_a_file():
 
 
 def test_sizes_are_needed_only_to_start_by_size():
-    AFL(start="uniform").aggregate({"lambda": torch.tensor([0.5, 0.5], dtype=torch.float64)}, two_clients(sizes=None))
+    AFL(start="uniform").aggregate(
+        {"lambda": torch.tensor([0.5, 0.5], dtype=torch.float64)}, two_clients(sizes=None)
+    )
     with pytest.raises(ReportError, match="sizes was left out"):
-        AFL().aggregate({"lambda": torch.tensor([0.5, 0.5], dtype=torch.float64)}, two_clients(sizes=None))
+        AFL().aggregate(
+            {"lambda": torch.tensor([0.5, 0.5], dtype=torch.float64)}, two_clients(sizes=None)
+        )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +183,9 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 @EXAMPLES
 @given(
-    rows=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6
+    ),
     rate=st.floats(0, 2),
     shift=st.floats(0, 10),
     order=st.sampled_from(["update_first", "step_first"]),
@@ -191,10 +203,16 @@ def test_properties(rows, rate, shift, order):
     assert after["lambda"].min() >= 0
     assert after["lambda"].sum().item() == pytest.approx(1, abs=1e-12)
     places = torch.arange(len(rows))
-    reverse = Reports(ids[::-1], deltas.flip(0), losses.flip(0), sizes.flip(0), positions=places.flip(0))
+    reverse = Reports(
+        ids[::-1], deltas.flip(0), losses.flip(0), sizes.flip(0), client_indices=places.flip(0)
+    )
     assert torch.equal(rule.aggregate(state, reverse)[1], step)
     # A constant added to every loss is taken off again by the projection; the step is linear in the deltas.
-    close(rule.aggregate(state, Reports(ids, deltas, losses + shift, sizes))[0]["lambda"], after["lambda"], atol=1e-9)
+    close(
+        rule.aggregate(state, Reports(ids, deltas, losses + shift, sizes))[0]["lambda"],
+        after["lambda"],
+        atol=1e-9,
+    )
     close(rule.aggregate(state, Reports(ids, 3 * deltas, losses, sizes))[1], 3 * step)
 
 
@@ -210,6 +228,8 @@ def test_it_reaches_the_smallest_largest_loss(order):
         deltas = torch.tensor([[lr * x], [lr * (x - 2)]], dtype=torch.float64)
         state, step, _ = rule.aggregate(state, Reports(["a", "b"], deltas, losses(x), sizes=[1, 1]))
         x -= step.item()
-    best = minimize_scalar(lambda x: losses(x).max(), bounds=(0, 2), method="bounded", options={"xatol": 1e-9}).fun
+    best = minimize_scalar(
+        lambda x: losses(x).max(), bounds=(0, 2), method="bounded", options={"xatol": 1e-9}
+    ).fun
     assert losses(x).max() == pytest.approx(best, rel=1e-6)
     close(state["lambda"], (3 / 8, 5 / 8), atol=1e-6)

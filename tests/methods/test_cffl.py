@@ -25,19 +25,33 @@ HAND: dict[str, Any] = {"alpha": 3 * math.log(2), "memory": 0.0, "clip": 1.5, "d
 
 def reports_of(deltas: Any, accuracies: Any, **changes: Any) -> Reports:
     deltas = torch.tensor(deltas, dtype=F64)
-    values: dict[str, Any] = {"ids": [f"c{i}" for i in range(len(deltas))], "sizes": [5] * len(deltas), **changes}
-    return Reports(deltas=deltas, extras={"validation_accuracies": torch.tensor(accuracies, dtype=F64)}, **values)
+    values: dict[str, Any] = {
+        "ids": [f"c{i}" for i in range(len(deltas))],
+        "sizes": [5] * len(deltas),
+        **changes,
+    }
+    return Reports(
+        deltas=deltas,
+        extras={"validation_accuracies": torch.tensor(accuracies, dtype=F64)},
+        **values,
+    )
 
 
 def two_clients(**changes: Any) -> Reports:
     # Changes of the clients' models: (1, 2, 0), which is clipped to (1, 1.5, 0), and (0, -1, 0.5).
-    values: dict[str, Any] = {"deltas": [[-1.0, -2.0, 0.0], [0.0, 1.0, -0.5]], "accuracies": [0.8, 0.4], **changes}
+    values: dict[str, Any] = {
+        "deltas": [[-1.0, -2.0, 0.0], [0.0, 1.0, -0.5]],
+        "accuracies": [0.8, 0.4],
+        **changes,
+    }
     return reports_of(**values)
 
 
 def start(rule: CFFL, n: int = 2, sizes: Any = None, model: Any = START) -> dict[str, torch.Tensor]:
     sizes = [5] * n if sizes is None else sizes
-    return rule.init(Setup([f"c{i}" for i in range(n)], torch.tensor(sizes), torch.tensor(model, dtype=F64)))
+    return rule.init(
+        Setup([f"c{i}" for i in range(n)], torch.tensor(sizes), torch.tensor(model, dtype=F64))
+    )
 
 
 def close(actual: torch.Tensor, expected: Any, **tolerance: float) -> None:
@@ -115,16 +129,19 @@ def test_reputation_remembers():
 def test_models_to_be_scored():
     state = start(CFFL())
     reports = two_clients(model=torch.tensor([1.0, 2.0, 3.0], dtype=F64))
-    close(CFFL(**HAND).validated(state, reports), [[11.0, 21.5, 30.0], [10.0, 19.0, 30.5]])
-    close(CFFL(**HAND, theta=1 / 3).validated(state, reports), [[1.0, 3.5, 3.0], [1.0, 1.0, 3.0]])
+    close(CFFL(**HAND).models_to_score(state, reports), [[11.0, 21.5, 30.0], [10.0, 19.0, 30.5]])
+    close(
+        CFFL(**HAND, theta=1 / 3).models_to_score(state, reports),
+        [[1.0, 3.5, 3.0], [1.0, 1.0, 3.0]],
+    )
     with pytest.raises(SettingsError, match="needs the server's model"):
-        CFFL(theta=0.5).validated(state, two_clients())
+        CFFL(theta=0.5).models_to_score(state, two_clients())
 
 
 def test_clients_receive_and_serve_their_own_models():
     rule = CFFL(**HAND)
     state, _, _ = rule.aggregate(start(rule), two_clients())
-    assert torch.equal(rule.received(state, torch.tensor([1])), state["models"][1:])
+    assert torch.equal(rule.initial_models(state, torch.tensor([1])), state["models"][1:])
     served = rule.served(state, torch.zeros(3))
     assert torch.equal(served.models, state["models"])
     assert torch.equal(served.shares, torch.eye(2, dtype=F64))
@@ -161,7 +178,9 @@ def test_a_larger_alpha_is_more_unequal():
         rule = CFFL(alpha=alpha, coef=0.0)
         return float(rule.aggregate(start(rule), two_clients())[0]["reputation"][0])
 
-    assert 2 / 3 < best(1.0) < best(5.0) < best(20.0) < best(1e5) <= 1  # at 1e5 a plain sinh is infinite
+    assert (
+        2 / 3 < best(1.0) < best(5.0) < best(20.0) < best(1e5) <= 1
+    )  # at 1e5 a plain sinh is infinite
 
 
 accuracy_lists = st.lists(st.floats(0, 1), min_size=1, max_size=6)
@@ -190,7 +209,7 @@ def test_properties(accuracies, alpha, theta, aggregation, download, data):
         [accuracies[i] for i in order],
         sizes=[sizes[i] for i in order],
         ids=[f"c{i}" for i in order],
-        positions=order,
+        client_indices=order,
     )
     after, step, notes = rule.aggregate(state, reports)
     again, step_again, _ = rule.aggregate(state, shuffled)
@@ -199,7 +218,9 @@ def test_properties(accuracies, alpha, theta, aggregation, download, data):
         assert torch.equal(value, again[name])
         assert torch.isfinite(value).all()
         assert (value.shape, value.dtype) == (state[name].shape, state[name].dtype)
-    assert all(torch.isfinite(value).all() and value.shape in ((), (n,)) for value in notes.values())
+    assert all(
+        torch.isfinite(value).all() and value.shape in ((), (n,)) for value in notes.values()
+    )
     assert after["reputation"].sum().item() == pytest.approx(1)
     assert (after["reputation"][after["reputable"] == 0] == 0).all()
     assert step.abs().max() <= n * 0.01 + 1e-12
@@ -216,7 +237,10 @@ def test_no_update_no_step():
 
 def test_a_small_update_passes_in_proportion_and_a_large_one_is_clipped():
     rule = CFFL(clip=1.0)
-    steps = [rule.aggregate(start(rule), two_clients(deltas=[[s, -s, 0.0]] * 2))[1] for s in (0.25, 0.5, 1.0, 8.0)]
+    steps = [
+        rule.aggregate(start(rule), two_clients(deltas=[[s, -s, 0.0]] * 2))[1]
+        for s in (0.25, 0.5, 1.0, 8.0)
+    ]
     close(steps[1], 2 * steps[0])
     assert torch.equal(steps[2], steps[3])
 
@@ -259,8 +283,12 @@ def test_lost_reputation_is_lost_for_good():
 
 def test_a_round_of_clients_without_reputation_moves_no_server():
     rule = CFFL(clip=1.0)
-    state = {**start(rule), "reputable": torch.tensor([1, 0]), "reputation": torch.tensor([1.0, 0.0], dtype=F64)}
-    reports = reports_of([[0.0, 1.0, -0.5]], [0.9], ids=["c1"], positions=[1])
+    state = {
+        **start(rule),
+        "reputable": torch.tensor([1, 0]),
+        "reputation": torch.tensor([1.0, 0.0], dtype=F64),
+    }
+    reports = reports_of([[0.0, 1.0, -0.5]], [0.9], ids=["c1"], client_indices=[1])
     for aggregation in ("sum", "mean", "reputation"):
         after, step, notes = CFFL(clip=1.0, aggregation=aggregation).aggregate(state, reports)
         assert not step.any()
@@ -290,7 +318,9 @@ def test_a_steep_alpha_leaves_one_client_in_the_end(alpha, left):
     rule = CFFL(alpha=alpha)
     state = start(rule, 5)
     for t in range(1, 201):
-        state, _, _ = rule.aggregate(state, reports_of([[0.0] * 3] * 5, [0.92, 0.91, 0.9, 0.89, 0.88], round=t))
+        state, _, _ = rule.aggregate(
+            state, reports_of([[0.0] * 3] * 5, [0.92, 0.91, 0.9, 0.89, 0.88], round=t)
+        )
     assert state["reputable"].sum() == left
     assert state["reputable"][0] == 1
 
@@ -309,7 +339,9 @@ def test_the_random_order_depends_on_the_round_alone():
 
     def downloaded(round: int) -> torch.Tensor:
         deltas = [[-1.0] * 200, [-1.0] * 200]
-        state, _, _ = rule.aggregate(start(rule, model=[0.0] * 200), two_clients(deltas=deltas, round=round))
+        state, _, _ = rule.aggregate(
+            start(rule, model=[0.0] * 200), two_clients(deltas=deltas, round=round)
+        )
         assert state["models"][0].count_nonzero() == 200
         return state["models"][1]
 
@@ -325,12 +357,16 @@ def test_the_random_order_depends_on_the_round_alone():
 
 def test_absent_clients_keep_what_they_have():
     rule = CFFL(**HAND)
-    state, _, _ = rule.aggregate(start(rule, 4), reports_of([[-1.0, 0.0, 0.0]] * 4, [0.9, 0.8, 0.7, 0.6]))
-    reports = two_clients(ids=["c1", "c3"], positions=[1, 3], round=2)
+    state, _, _ = rule.aggregate(
+        start(rule, 4), reports_of([[-1.0, 0.0, 0.0]] * 4, [0.9, 0.8, 0.7, 0.6])
+    )
+    reports = two_clients(ids=["c1", "c3"], client_indices=[1, 3], round=2)
     after, _, _ = rule.aggregate(state, reports)
     for name in ("models", "reputation", "reputable"):
         assert torch.equal(after[name][[0, 2]], state[name][[0, 2]]), name
-        assert name == "reputable" or not torch.equal(after[name][[1, 3]], state[name][[1, 3]]), name
+        assert name == "reputable" or not torch.equal(after[name][[1, 3]], state[name][[1, 3]]), (
+            name
+        )
     # c1 and c3 go on from their own models: both downloads are less than all three numbers, the own uploads are taken back.
     own = {**state, "models": torch.arange(12, dtype=F64).reshape(4, 3)}
     moved = rule.aggregate(own, reports)[0]["models"] - own["models"]
@@ -343,7 +379,9 @@ def test_absent_clients_keep_what_they_have():
 def test_a_client_loses_its_reputation_by_reports_not_by_absence():
     rule = CFFL(**{**HAND, "alpha": 10.0})
     state = start(rule, 3)  # nobody has any reputation yet
-    state, _, _ = rule.aggregate(state, two_clients(ids=["c0", "c2"], positions=[0, 2], accuracies=[0.9, 0.1]))
+    state, _, _ = rule.aggregate(
+        state, two_clients(ids=["c0", "c2"], client_indices=[0, 2], accuracies=[0.9, 0.1])
+    )
     assert state["reputable"].tolist() == [1, 1, 0]
     close(state["reputation"], (0.5, 0.0, 0.0))  # the one who reported, of two who are left
 
@@ -369,7 +407,13 @@ def test_clients_that_are_alike_stay_reputable_whenever_they_come(attendance, al
     state = start(rule, 5)
     for t, present in enumerate(map(sorted, attendance), start=1):
         ids = [f"c{place}" for place in present]
-        reports = reports_of([[0.0] * 3] * len(present), [0.9] * len(present), ids=ids, positions=present, round=t)
+        reports = reports_of(
+            [[0.0] * 3] * len(present),
+            [0.9] * len(present),
+            ids=ids,
+            client_indices=present,
+            round=t,
+        )
         state, _, _ = rule.aggregate(state, reports)
         seen = state["reported"] == 1
         assert state["reputable"].all()
@@ -380,7 +424,9 @@ def test_absent_clients_get_their_share_of_what_is_left():
     # Four with 1/4 each; of c0, c1 and c3, c3 is dropped. Three are left, with 1/3 each: c2 too, which was away.
     rule = CFFL(**{**HAND, "alpha": 10.0})
     state, _, _ = rule.aggregate(start(rule, 4), reports_of([[0.0] * 3] * 4, [0.5] * 4))
-    reports = reports_of([[0.0] * 3] * 3, [0.9, 0.9, 0.0], ids=["c0", "c1", "c3"], positions=[0, 1, 3], round=2)
+    reports = reports_of(
+        [[0.0] * 3] * 3, [0.9, 0.9, 0.0], ids=["c0", "c1", "c3"], client_indices=[0, 1, 3], round=2
+    )
     state, _, _ = rule.aggregate(state, reports)
     assert state["reputable"].tolist() == [1, 1, 1, 0]
     close(state["reputation"], [1 / 3, 1 / 3, 1 / 3, 0])
@@ -399,9 +445,17 @@ def test_without_validation_data_it_says_what_reputations_are_measured_on():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("alpha", 0.0), ("clip", 0.0), ("theta", 0.0), ("theta", 1.1), ("coef", 1.5), ("memory", 1.0), ("aggregation", "max"),
-     ("download", "all")],
-)  # fmt: skip
+    [
+        ("alpha", 0.0),
+        ("clip", 0.0),
+        ("theta", 0.0),
+        ("theta", 1.1),
+        ("coef", 1.5),
+        ("memory", 1.0),
+        ("aggregation", "max"),
+        ("download", "all"),
+    ],
+)
 def test_nonsense_is_refused(name, value):
     with pytest.raises(SettingsError, match=name):
         CFFL(**{name: value})
@@ -422,6 +476,16 @@ def test_state_is_saved_as_it_is():
 def test_single_precision_models_stay_so():
     rule = CFFL(clip=1.5)
     state = rule.init(Setup(["c0", "c1"], torch.tensor([1, 1]), torch.tensor(START)))
-    reports = Reports(["c0", "c1"], torch.ones(2, 3), sizes=[1, 1], extras={"validation_accuracies": torch.tensor([0.5, 0.5])})
+    reports = Reports(
+        ["c0", "c1"],
+        torch.ones(2, 3),
+        sizes=[1, 1],
+        extras={"validation_accuracies": torch.tensor([0.5, 0.5])},
+    )
     after, step, _ = rule.aggregate(state, reports)
-    assert after["models"].dtype == step.dtype == rule.validated(state, reports).dtype == torch.float32
+    assert (
+        after["models"].dtype
+        == step.dtype
+        == rule.models_to_score(state, reports).dtype
+        == torch.float32
+    )

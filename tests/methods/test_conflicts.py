@@ -27,7 +27,9 @@ def alignments_with(step: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
     return alignments(g @ g.T, g @ step, step.norm())
 
 
-def slowly(g: torch.Tensor, order: list[int], targets: torch.Tensor, kept: list[bool]) -> torch.Tensor:
+def slowly(
+    g: torch.Tensor, order: list[int], targets: torch.Tensor, kept: list[bool]
+) -> torch.Tensor:
     """Each update by itself, on the vectors, with the formula as it is printed."""
     done = []
     for k, start in enumerate(g):
@@ -65,19 +67,25 @@ def test_a_target_above_zero_by_hand():
 @pytest.mark.parametrize("seed", range(4))
 def test_the_gram_matrix_gives_what_the_vectors_give(seed):
     g, order = random_updates(seed), [3, 0, 4, 1, 2]
-    targets = (torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 0.5) * 0.8
+    targets = (
+        torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 0.5
+    ) * 0.8
     targets.fill_diagonal_(0.98)  # nobody meets itself
     kept = [False, True, False, False, True]
     expected = slowly(g, order, targets, kept)
     assert not torch.allclose(expected, g)
-    torch.testing.assert_close(turned_vectors(g, order, targets=targets, kept=torch.tensor(kept)), expected)
+    torch.testing.assert_close(
+        turned_vectors(g, order, targets=targets, kept=torch.tensor(kept)), expected
+    )
     projected = slowly(g, order, torch.zeros(5, 5), [False] * 5)
     torch.testing.assert_close(turned_vectors(g, order), projected)
 
 
 def test_the_order_of_meetings_counts():
     g = random_updates(1)
-    assert not torch.allclose(turned_vectors(g, [0, 1, 2, 3, 4]), turned_vectors(g, [4, 3, 2, 1, 0]))
+    assert not torch.allclose(
+        turned_vectors(g, [0, 1, 2, 3, 4]), turned_vectors(g, [4, 3, 2, 1, 0])
+    )
 
 
 @EXAMPLES
@@ -87,7 +95,9 @@ def test_whoever_was_met_last_is_met_at_the_target(seed, aim):
     targets = torch.full((3, 3), aim, dtype=torch.float64)
     turned_now = turned_vectors(g, [0, 1, 2], targets=targets)
     before_last = turned_vectors(g, [0, 1], targets=targets)
-    angles = cosines(torch.cat([before_last, turned_now, g]) @ torch.cat([before_last, turned_now, g]).T)
+    angles = cosines(
+        torch.cat([before_last, turned_now, g]) @ torch.cat([before_last, turned_now, g]).T
+    )
     for k in (0, 1):
         was, now = angles[k, 8], angles[3 + k, 8]
         assert float(now) == pytest.approx(max(aim, float(was)), abs=1e-9)
@@ -96,7 +106,11 @@ def test_whoever_was_met_last_is_met_at_the_target(seed, aim):
 def test_opposite_updates_cancel_whatever_the_target():
     v = random_updates(0, m=1)[0]
     for aim in (0.0, 0.5, 0.99):
-        h = turned_vectors(torch.stack([0.3 * v, -0.7 * v]), [0, 1], targets=torch.full((2, 2), aim, dtype=torch.float64))
+        h = turned_vectors(
+            torch.stack([0.3 * v, -0.7 * v]),
+            [0, 1],
+            targets=torch.full((2, 2), aim, dtype=torch.float64),
+        )
         torch.testing.assert_close(h, torch.zeros_like(h), rtol=0, atol=1e-12)
 
 
@@ -105,7 +119,9 @@ def test_what_rounding_leaves_of_opposite_updates_is_not_stretched():
     v = random_updates(2, m=1, d=40)[0]
     others = random_updates(3, m=12, d=40)
     g = torch.cat([torch.stack([v, -v + 1e-7 * others[0]]), others])
-    h = turned_vectors(g, [1, *range(2, 14), 0], targets=torch.full((14, 14), 0.99, dtype=torch.float64))
+    h = turned_vectors(
+        g, [1, *range(2, 14), 0], targets=torch.full((14, 14), 0.99, dtype=torch.float64)
+    )
     assert h[0].norm() < 1e-6 * v.norm()
 
 
@@ -114,28 +130,37 @@ def test_a_zero_update_meets_nobody():
     targets = torch.full((3, 3), 0.5, dtype=torch.float64)
     assert turned_vectors(g, [0, 1, 2], targets=targets)[0].tolist() == [0.0, 0.0]
     torch.testing.assert_close(
-        turned_vectors(g, [0, 1, 2], targets=targets)[1:], turned_vectors(g[1:], [0, 1], targets=targets[1:, 1:])
+        turned_vectors(g, [0, 1, 2], targets=targets)[1:],
+        turned_vectors(g[1:], [0, 1], targets=targets[1:, 1:]),
     )
 
 
 def test_a_target_of_one_is_finite():
-    h = turned_vectors(table([[1.0, 0.0], [0.0, 1.0]]), [0, 1], targets=torch.ones(2, 2, dtype=torch.float64))
+    h = turned_vectors(
+        table([[1.0, 0.0], [0.0, 1.0]]), [0, 1], targets=torch.ones(2, 2, dtype=torch.float64)
+    )
     assert float(alignments_with(table([0.0, 1.0]), h[:1])[0]) == pytest.approx(LARGEST_TARGET)
 
 
 def test_many_stretches_do_not_run_away():
     g = random_updates(0, m=400, d=500)
-    h = turned_vectors(g, list(range(400)), targets=torch.full((400, 400), 0.99, dtype=torch.float64))
+    h = turned_vectors(
+        g, list(range(400)), targets=torch.full((400, 400), 0.99, dtype=torch.float64)
+    )
     ratio = h.norm(dim=1) / g.norm(dim=1)
     assert torch.isfinite(h).all()
     assert float(ratio.max()) == pytest.approx(LONGEST)
     # Shortening does not turn: they still meet the last one at the target.
-    torch.testing.assert_close(alignments_with(g[-1], h[:-1]), torch.full((399,), 0.99, dtype=torch.float64))
+    torch.testing.assert_close(
+        alignments_with(g[-1], h[:-1]), torch.full((399,), 0.99, dtype=torch.float64)
+    )
 
 
 def test_cosines_and_alignments():
     # (3, 4) and (4, 3): 24/25. Nothing has an angle with zero.
     g = table([[3.0, 4.0], [4.0, 3.0], [0.0, 0.0]])
-    torch.testing.assert_close(cosines(g @ g.T), table([[1.0, 0.96, 0.0], [0.96, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    torch.testing.assert_close(
+        cosines(g @ g.T), table([[1.0, 0.96, 0.0], [0.96, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    )
     torch.testing.assert_close(alignments_with(table([-2.0, 0.0]), g), table([-0.6, -0.8, 0.0]))
     assert alignments_with(table([0.0, 0.0]), g).tolist() == [0.0, 0.0, 0.0]

@@ -56,7 +56,9 @@ CASES = [
     Case("fedavg"),
     Case("fedavg", {"weights": "uniform"}),
     *(Case("rawls", {"step": step}) for step in STEP_RULES),
-    *(Case("egalitarian", {"step": step}) for step in STEP_RULES if step != "authors"),  # which divides by 0 at p = 1
+    *(
+        Case("egalitarian", {"step": step}) for step in STEP_RULES if step != "authors"
+    ),  # which divides by 0 at p = 1
     *(Case("utilitarian", {"step": step}) for step in STEP_RULES if step != "authors"),
     Case("utilitarian", {"beta": 0.1, "step": "authors"}),
     *(Case("desert", {"step": step}, can_turn=step in ("paper", "authors")) for step in STEP_RULES),
@@ -103,21 +105,35 @@ CASES = [
     Case("cffl", own_way=True),
     Case("cffl", {"clip": 100.0}),
     Case("cffl", {"aggregation": "reputation"}, own_way=True),
-    Case("cffl", {"theta": 0.3, "aggregation": "mean", "download": "topk", "alpha": 5.0, "coef": 0.5}, own_way=True),
+    Case(
+        "cffl",
+        {"theta": 0.3, "aggregation": "mean", "download": "topk", "alpha": 5.0, "coef": 0.5},
+        own_way=True,
+    ),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def build_reports(rule: Method, values: Mapping[str, Any], rows: list[int] | None = None, **changes: Any) -> Reports:
+def build_reports(
+    rule: Method, values: Mapping[str, Any], rows: list[int] | None = None, **changes: Any
+) -> Reports:
     """Reports of the given rows in that order, with whatever else the method declares; `None` leaves a field out."""
     values = {**values, **changes}
     rows = list(range(len(values["ids"]))) if rows is None else rows
     shape = (len(values["ids"]), len(values["deltas"][0]))
     shape = (shape[0], shape[1] * rule.n_models)
-    values["deltas"] = [row * rule.n_models for row in values["deltas"]]  # one model, or as many as it trains side by side
-    extras = {name: example_extra(name, rule, *shape)[rows] for name in sorted(rule.needs.intersection(EXTRAS))}
+    values["deltas"] = [
+        row * rule.n_models for row in values["deltas"]
+    ]  # one model, or as many as it trains side by side
+    extras = {
+        name: example_extra(name, rule, *shape)[rows]
+        for name in sorted(rule.needs.intersection(EXTRAS))
+    }
     per_client = ("ids", "deltas", *SENT)
-    picked = {k: v if v is None or k not in per_client else [v[row] for row in rows] for k, v in values.items()}
+    picked = {
+        k: v if v is None or k not in per_client else [v[row] for row in rows]
+        for k, v in values.items()
+    }
     picked["deltas"] = torch.tensor(picked["deltas"], dtype=values.get("dtype", torch.float64))
     picked.pop("dtype", None)
     model = torch.linspace(-1, 1, picked["deltas"].shape[1], dtype=picked["deltas"].dtype)
@@ -128,7 +144,13 @@ def build_reports(rule: Method, values: Mapping[str, Any], rows: list[int] | Non
 
 def example_extra(name: str, rule: Method, n: int, d: int) -> torch.Tensor:
     """A plausible value of an extra for each of n clients."""
-    shape = EXTRAS[name].partition("]")[0].strip("[").replace("D", str(d)).replace("M", str(rule.n_models))
+    shape = (
+        EXTRAS[name]
+        .partition("]")[0]
+        .strip("[")
+        .replace("D", str(d))
+        .replace("M", str(rule.n_models))
+    )
     sizes = [n, *(int(size) for size in shape.split(", ")[1:])]
     return torch.linspace(0.2, 0.9, math.prod(sizes), dtype=torch.float64).reshape(sizes)
 
@@ -195,8 +217,14 @@ def test_the_table_has_every_method():
 
 
 def test_the_table_has_every_step_rule_of_every_theory():
-    points = {(rule.theory, rule.step) for rule in (case.build() for case in CASES) if isinstance(rule, UDJ)}
-    wanted = {(theory, step) for theory in ALIASES for step in STEP_RULES} - {("egalitarian", "authors")}
+    points = {
+        (rule.theory, rule.step)
+        for rule in (case.build() for case in CASES)
+        if isinstance(rule, UDJ)
+    }
+    wanted = {(theory, step) for theory in ALIASES for step in STEP_RULES} - {
+        ("egalitarian", "authors")
+    }
     assert wanted <= points
 
 
@@ -212,7 +240,9 @@ def test_the_order_of_clients_changes_no_bit(values, data):
         if refuses(case, reports):
             continue
         step, diagnostics = run(case, reports)
-        step_shuffled, diagnostics_shuffled = run(case, build_reports(case.build(), values, rows=shuffled))
+        step_shuffled, diagnostics_shuffled = run(
+            case, build_reports(case.build(), values, rows=shuffled)
+        )
         assert torch.equal(step, step_shuffled), case
         assert same(diagnostics, diagnostics_shuffled), case
 
@@ -250,7 +280,9 @@ def test_identical_clients_step_along_fedavg(values):
     delta = torch.tensor([1.0, *values["deltas"][0][1:]], dtype=torch.float64)
     alike = {name: [values[name][0]] * len(values["ids"]) for name in SENT}
     for case in CASES:
-        reports = build_reports(case.build(), {**values, **alike, "deltas": [delta.tolist()] * len(values["ids"])})
+        reports = build_reports(
+            case.build(), {**values, **alike, "deltas": [delta.tolist()] * len(values["ids"])}
+        )
         if case.own_way or refuses(case, reports):
             continue
         step, _ = run(case, reports)
@@ -283,7 +315,9 @@ def test_what_is_declared_cannot_be_left_out_unnoticed(case):
             run(case, build_reports(rule, random_values(3, 2), **{name: None}))
     whole = build_reports(rule, random_values(3, 2))
     for name in sorted(rule.needs.intersection(EXTRAS)):
-        without = replace(whole, extras={other: value for other, value in whole.extras.items() if other != name})
+        without = replace(
+            whole, extras={other: value for other, value in whole.extras.items() if other != name}
+        )
         with pytest.raises(ReportError, match=f"{name} was left out"):
             run(case, without)
 
@@ -292,7 +326,9 @@ def test_what_is_declared_cannot_be_left_out_unnoticed(case):
 def test_state_comes_back_from_a_file_as_it_was(case):
     rule = case.build()
     start = rule.init(Setup.of(build_reports(rule, random_values(3, 4))))
-    assert all(isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in start.items())
+    assert all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in start.items()
+    )
     state, _, _ = rule.aggregate(start, build_reports(rule, random_values(3, 4, seed=1)))
     loaded = load(save(dict(state)))
     assert same(loaded, state)
@@ -311,8 +347,10 @@ def test_nothing_given_is_modified(case):
     reports = build_reports(rule, random_values(3, 4), dtype=torch.float32)
     state = rule.init(Setup.of(reports))
     state_before = {name: value.clone() for name, value in state.items()}
-    columns = ("deltas", *SENT, "positions")
-    before = {name: getattr(reports, name).clone() for name in columns} | {k: v.clone() for k, v in reports.extras.items()}
+    columns = ("deltas", *SENT, "client_indices")
+    before = {name: getattr(reports, name).clone() for name in columns} | {
+        k: v.clone() for k, v in reports.extras.items()
+    }
     rule.aggregate(state, reports)
     assert same(state, state_before)
     assert same({name: getattr(reports, name) for name in columns} | dict(reports.extras), before)
@@ -325,10 +363,20 @@ def test_the_step_and_the_state_share_no_memory(case):
     reports = build_reports(rule, random_values(3, 4))
     before = rule.init(Setup.of(reports))
     after, step, _ = rule.aggregate(before, reports)
-    assert step.data_ptr() not in {value.data_ptr() for value in (*before.values(), *after.values(), reports.deltas)}
+    assert step.data_ptr() not in {
+        value.data_ptr() for value in (*before.values(), *after.values(), reports.deltas)
+    }
 
 
-ATTENDANCE = ([0, 1], [1, 2, 5], [3], [0, 1, 2, 3, 4, 5], [4, 5], [0, 3], [5])  # of six; one after another, and all at once
+ATTENDANCE = (
+    [0, 1],
+    [1, 2, 5],
+    [3],
+    [0, 1, 2, 3, 4, 5],
+    [4, 5],
+    [0, 3],
+    [5],
+)  # of six; one after another, and all at once
 
 
 @every_case
@@ -337,8 +385,12 @@ def test_clients_may_come_and_go(case):
     everyone = build_reports(rule, random_values(6, 4), round=1)
     state = start = rule.init(Setup.of(everyone))
     for t, rows in enumerate(ATTENDANCE, start=1):
-        rows = list(range(6)) if case.name == "effl" else rows  # which is defined for everybody only
-        reports = build_reports(rule, random_values(6, 4, seed=t), rows=rows, positions=rows, round=t)
+        rows = (
+            list(range(6)) if case.name == "effl" else rows
+        )  # which is defined for everybody only
+        reports = build_reports(
+            rule, random_values(6, 4, seed=t), rows=rows, client_indices=rows, round=t
+        )
         try:
             state, step, diagnostics = rule.aggregate(state, reports)
         except SettingsError:
@@ -367,14 +419,17 @@ def test_updates_too_long_to_be_squared_are_refused_in_words(case):
         with pytest.raises(DivergedError, match="too long to be squared"):
             run(case, reports)
         return
-    assert all(torch.isfinite(value).all() for value in (step, *state.values(), *diagnostics.values()))
+    assert all(
+        torch.isfinite(value).all() for value in (step, *state.values(), *diagnostics.values())
+    )
 
 
 NUMBERS = [
     (name, parameter)
     for name in sorted({*METHODS, *ALIASES} - {"udj"})
     for parameter, value in method(name).params.items()
-    if (value is None or type(value) in (int, float)) and parameter not in ("models", "groups")  # many models take memory
+    if (value is None or type(value) in (int, float))
+    and parameter not in ("models", "groups")  # many models take memory
 ]
 
 
@@ -387,7 +442,9 @@ def test_an_absurd_parameter_is_refused_or_does_no_harm(name, parameter):
             state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
         except SettingsError:
             continue
-        assert all(torch.isfinite(found).all() for found in (step, *state.values(), *diagnostics.values())), value
+        assert all(
+            torch.isfinite(found).all() for found in (step, *state.values(), *diagnostics.values())
+        ), value
 
 
 @every_case
@@ -397,7 +454,9 @@ def test_one_client_alone_is_followed(case):
     step, _ = run(case, reports)
     delta = reports.deltas[0]
     scale = float(step @ delta / (delta @ delta))
-    if case.own_way:  # not on the line, but not away from the client either; a vote may leave everything as it is
+    if (
+        case.own_way
+    ):  # not on the line, but not away from the client either; a vote may leave everything as it is
         assert scale > 0 or (case.name == "e2fl" and not step.any())
         return
     torch.testing.assert_close(step, scale * delta)

@@ -33,7 +33,9 @@ def step_of(rule: CoreFed, reports: Reports) -> torch.Tensor:
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
+    )
 
 
 BY_HAND = [
@@ -63,7 +65,10 @@ def test_by_hand(params, expected, scale):
 def test_a_utility_of_one_for_all_is_fedavg_and_so_is_any_other_when_normalised(weights):
     """T1."""
     average = FedAvg(weights=weights).aggregate({}, two_clients())[1]
-    close(step_of(CoreFed(M=3, step="paper", weights=weights), two_clients(losses=[2.0, 2.0])), average)
+    close(
+        step_of(CoreFed(M=3, step="paper", weights=weights), two_clients(losses=[2.0, 2.0])),
+        average,
+    )
     close(step_of(CoreFed(M=3, weights=weights), two_clients(losses=[0.7, 0.7])), average)
 
 
@@ -82,16 +87,28 @@ def test_one_full_step_each_is_a_gradient_step_on_the_objective(weights):
 
 def test_a_propfair_round_of_one_full_step_is_a_corefed_round():
     # The division by M - loss happens at the client there, at the server here.
-    losses, gradients, lr = [0.4, 2.1], torch.tensor([[1.0, -1.0], [0.5, 2.0]], dtype=torch.float64), 0.1
+    losses, gradients, lr = (
+        [0.4, 2.1],
+        torch.tensor([[1.0, -1.0], [0.5, 2.0]], dtype=torch.float64),
+        0.1,
+    )
     batch = torch.tensor(losses, dtype=torch.float64)[:, None].requires_grad_()
     value = PropFair(M=3).objective(batch, torch.ones_like(batch), None, None)
     (slopes,) = torch.autograd.grad(value.sum(), batch)
     propfair = PropFair(M=3).aggregate({}, two_clients(deltas=lr * slopes * gradients))[1]
-    close(step_of(CoreFed(M=3, step="paper", weights="size"), two_clients(deltas=lr * gradients, losses=losses)), propfair)
+    close(
+        step_of(
+            CoreFed(M=3, step="paper", weights="size"),
+            two_clients(deltas=lr * gradients, losses=losses),
+        ),
+        propfair,
+    )
 
 
 def test_both_steps_have_the_same_direction():
-    published, normalised = (step_of(CoreFed(step=step), two_clients()) for step in ("paper", "normalised"))
+    published, normalised = (
+        step_of(CoreFed(step=step), two_clients()) for step in ("paper", "normalised")
+    )
     close(published / published.norm(), normalised / normalised.norm())
 
 
@@ -116,7 +133,7 @@ def test_the_larger_loss_weighs_more_and_at_most_M_over_epsilon_times():
 
 
 def test_only_the_clients_that_report_count():
-    close(step_of(CoreFed(), two_clients(positions=[9, 4])), (1 / 3, 4 / 3))
+    close(step_of(CoreFed(), two_clients(client_indices=[9, 4])), (1 / 3, 4 / 3))
 
 
 def test_sizes_are_needed_only_for_weights_by_size():
@@ -143,7 +160,9 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 @EXAMPLES
 @given(
-    rows=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6
+    ),
     M=st.floats(0.5, 10),
     step=st.sampled_from(["normalised", "paper"]),
 )

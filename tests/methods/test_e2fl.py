@@ -12,10 +12,10 @@ from safetensors.torch import load, save
 from torch import nn
 
 from udjfl.errors import SettingsError
-from udjfl.masks import MaskedLinear
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.e2fl import E2FL, ranking
 from udjfl.models import mlp, to_vector, trainable
+from udjfl.models.masked import MaskedLinear
 
 EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 LEVELS = [-0.5, 0.0, 0.25, 1.0]
@@ -24,11 +24,17 @@ LEVELS = [-0.5, 0.0, 0.25, 1.0]
 def reports_of(scores: Any, model: Any, **changes: Any) -> Reports:
     """Reports of clients who end with these scores, starting from the model."""
     model, scores = (torch.as_tensor(v, dtype=torch.float64) for v in (model, scores))
-    values: dict[str, Any] = {"ids": [f"c{i}" for i in range(len(scores))], "sizes": [1] * len(scores), **changes}
+    values: dict[str, Any] = {
+        "ids": [f"c{i}" for i in range(len(scores))],
+        "sizes": [1] * len(scores),
+        **changes,
+    }
     return Reports(deltas=model - scores, model=model, **values)
 
 
-def elected(rule: E2FL, reports: Reports, layers: Any = (), n_clients: int | None = None) -> torch.Tensor:
+def elected(
+    rule: E2FL, reports: Reports, layers: Any = (), n_clients: int | None = None
+) -> torch.Tensor:
     """The new scores, when the model that was received is also the initial one."""
     assert reports.model is not None
     n = len(reports) if n_clients is None else n_clients
@@ -71,7 +77,9 @@ def test_groups_count_alike_whatever_their_size():
     assert elected(E2FL(groups=1), reports_of(scores, received)).tolist() == [0.25, 0.5]
     rule = E2FL(groups=("a", "a", "b"))
     assert elected(rule, reports_of(scores, received)).tolist() == [0.5, 0.25]
-    _, _, notes = rule.aggregate(rule.init(Setup.of(reports_of(scores, received))), reports_of(scores, received))
+    _, _, notes = rule.aggregate(
+        rule.init(Setup.of(reports_of(scores, received))), reports_of(scores, received)
+    )
     assert notes["weight"].tolist() == [0.25, 0.25, 0.5]
     assert notes["group"].tolist() == [0, 0, 1]
 
@@ -80,15 +88,21 @@ def test_the_vote_is_taken_in_groups_first():
     # Group a: places (0,1,2), (0,1,2), (2,0,1): sums 2, 2, 5 -> (0,1,2) by the received order. Group b: (1,2,0).
     # Sums over groups: 1, 3, 2 -> (0, 2, 1). Weights 1/6 and 1/2 on the places themselves would give 7/6, 10/6, 5/6.
     scores = [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]]
-    assert elected(E2FL(groups=("a", "a", "a", "b")), reports_of(scores, [0.0, 1.0, 2.0])).tolist() == [0.0, 2.0, 1.0]
+    assert elected(
+        E2FL(groups=("a", "a", "a", "b")), reports_of(scores, [0.0, 1.0, 2.0])
+    ).tolist() == [0.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [0, 1, 40, 70_000])  # a long one is sorted in another way
 def test_places_are_those_of_a_stable_sort(size, dtype):
-    values = torch.randn(size, generator=torch.Generator().manual_seed(0)).mul(50).round() / 50  # with ties
+    values = (
+        torch.randn(size, generator=torch.Generator().manual_seed(0)).mul(50).round() / 50
+    )  # with ties
     scores = torch.where(values.abs() < 0.1, values * 0, values).to(dtype)  # 0.0 and -0.0 are equal
-    assert torch.equal(ranking(scores).argsort(), torch.from_numpy(scores.numpy().argsort(kind="stable")))
+    assert torch.equal(
+        ranking(scores).argsort(), torch.from_numpy(scores.numpy().argsort(kind="stable"))
+    )
 
 
 def test_layers_vote_apart():
@@ -122,7 +136,11 @@ def test_properties(data, n, labelled):
     """Against the slow vote; finite; the order of clients and increasing functions of scores change nothing."""
     row = st.lists(st.integers(-4, 4), min_size=5, max_size=5)
     scores, model = data.draw(st.lists(row, min_size=n, max_size=n)), data.draw(row)
-    labels = data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n)) if labelled else ["a"] * n
+    labels = (
+        data.draw(st.lists(st.sampled_from("ab"), min_size=n, max_size=n))
+        if labelled
+        else ["a"] * n
+    )
     order = data.draw(st.permutations(range(n)))
     rule = E2FL(groups=tuple(labels))
     new = elected(rule, reports_of(scores, model), layers=(2, 3))
@@ -131,13 +149,18 @@ def test_properties(data, n, labelled):
     for part in (slice(0, 2), slice(2, 5)):
         received = places(model[part])
         rankings = [
-            slow_vote([places(s[part]) for s, label in zip(scores, labels, strict=True) if label == g], received)
+            slow_vote(
+                [places(s[part]) for s, label in zip(scores, labels, strict=True) if label == g],
+                received,
+            )
             for g in sorted(set(labels))
         ]
         expected += [sorted(model[part])[place] for place in slow_vote(rankings, received)]
     assert new.tolist() == expected
 
-    shuffled = reports_of([scores[i] for i in order], model, ids=[f"c{i}" for i in order], positions=order)
+    shuffled = reports_of(
+        [scores[i] for i in order], model, ids=[f"c{i}" for i in order], client_indices=order
+    )
     assert torch.equal(new, elected(rule, shuffled, layers=(2, 3)))
     stretched = [[s**3 * (i + 1) + i for s in row] for i, row in enumerate(scores)]
     assert torch.equal(new, elected(rule, reports_of(stretched, model), layers=(2, 3)))
@@ -149,7 +172,9 @@ def test_clients_who_agree_are_followed_and_no_update_is_no_step(groups):
     wanted = scores_of(1, seed=1)[0]
     new = elected(E2FL(groups=groups), reports_of(wanted.repeat(4, 1), model))
     assert torch.equal(new.argsort(), wanted.argsort())
-    torch.testing.assert_close(new.sort().values, model.sort().values)  # to rounding: these scores are not on the grid
+    torch.testing.assert_close(
+        new.sort().values, model.sort().values
+    )  # to rounding: these scores are not on the grid
     assert torch.equal(elected(E2FL(groups=groups), reports_of(model.repeat(4, 1), model)), model)
 
 
@@ -183,14 +208,21 @@ def test_similar_rankings_are_found():
     rule = E2FL(groups=2)
     _, _, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
     assert notes["group"].tolist() == [0, 0, 1, 0, 1]
-    assert torch.equal(elected(rule, reports), elected(E2FL(groups=("x", "x", "y", "x", "y")), reports))
+    assert torch.equal(
+        elected(rule, reports), elected(E2FL(groups=("x", "x", "y", "x", "y")), reports)
+    )
 
 
 def test_a_layer_counts_by_the_share_of_places_not_by_its_size_squared():
     # Swapping the only two is a whole turn, two swaps among six are little: clients 0 and 1 belong together. Counted in
     # places they would not: 0 is at 1 + 1 from 2, and at 1 + 1 + 1 + 1 from 1.
-    small, large = [[0, 1], [0, 1], [1, 0]], [[0, 1, 2, 3, 4, 5], [1, 0, 2, 3, 5, 4], [0, 1, 2, 3, 4, 5]]
-    reports = reports_of([a + b for a, b in zip(small, large, strict=True)], [0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+    small, large = (
+        [[0, 1], [0, 1], [1, 0]],
+        [[0, 1, 2, 3, 4, 5], [1, 0, 2, 3, 5, 4], [0, 1, 2, 3, 4, 5]],
+    )
+    reports = reports_of(
+        [a + b for a, b in zip(small, large, strict=True)], [0.0, 1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    )
     rule = E2FL(groups=2)
     state = rule.init(Setup(reports.ids, reports.sizes, reports.model, (2, 6)))  # type: ignore[arg-type]
     assert rule.aggregate(state, reports)[2]["group"].tolist() == [0, 0, 1]
@@ -210,8 +242,11 @@ def test_more_groups_than_clients_are_as_many_as_clients(n):
 def test_labels_go_by_place_not_by_row():
     scores, model = scores_of(3), scores_of(1, seed=1)[0]
     rule = E2FL(groups=("a", "b", "b", "x", "a"))
-    some = reports_of(scores, model, ids=["c1", "c2", "c4"], positions=[1, 2, 4])
-    assert torch.equal(elected(rule, some, n_clients=5), elected(E2FL(groups=("b", "b", "a")), reports_of(scores, model)))
+    some = reports_of(scores, model, ids=["c1", "c2", "c4"], client_indices=[1, 2, 4])
+    assert torch.equal(
+        elected(rule, some, n_clients=5),
+        elected(E2FL(groups=("b", "b", "a")), reports_of(scores, model)),
+    )
     with pytest.raises(SettingsError, match="groups has 2 labels"):
         E2FL(groups=("a", "b")).aggregate({"levels": model, "layers": torch.tensor([9])}, some)
 
@@ -231,10 +266,15 @@ def test_new_scores_are_exact_round_after_round():
     for t in range(1, 4):
         received = model
         deltas = 0.02 * torch.randn(3, len(model), generator=noise)
-        state, step, notes = rule.aggregate(state, Reports(["a", "b", "c"], deltas, model=model, round=t))
+        state, step, notes = rule.aggregate(
+            state, Reports(["a", "b", "c"], deltas, model=model, round=t)
+        )
         model = model - step
         assert step.dtype == torch.float32
-        assert all(torch.equal(part.sort().values, levels) for part, levels in zip(model.split(layers), initial, strict=True))
+        assert all(
+            torch.equal(part.sort().values, levels)
+            for part, levels in zip(model.split(layers), initial, strict=True)
+        )
         assert not torch.equal(model, received)
         assert ((notes["mask_overlap"] > 0.5) & (notes["mask_overlap"] < 1)).all()
     _, step, _ = rule.aggregate(state, Reports(["a"], torch.zeros(1, len(model)), model=model))
@@ -253,20 +293,27 @@ def test_state_is_saved_as_it_is_and_stays():
 def test_keep_reaches_the_network():
     module = E2FL(keep=0.25).adapt(nn.Linear(4, 2), torch.Generator().manual_seed(0))
     assert (module(torch.eye(4)) != 0).sum() == 2
-    assert "fixed random network" in E2FL().notes(Setup.of(reports_of(scores_of(2), scores_of(1)[0])))[0]
+    assert (
+        "fixed random network"
+        in E2FL().notes(Setup.of(reports_of(scores_of(2), scores_of(1)[0])))[0]
+    )
 
 
 # --- parameters ---
 
 
-@pytest.mark.parametrize(("name", "value"), [("keep", 0.0), ("keep", 1.0), ("groups", 0), ("groups", "many"), ("groups", ())])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("keep", 0.0), ("keep", 1.0), ("groups", 0), ("groups", "many"), ("groups", ())],
+)
 def test_nonsense_is_refused(name, value):
     with pytest.raises(SettingsError, match=name):
         E2FL(**{name: value})
 
 
 @pytest.mark.parametrize(
-    ("given", "means"), [("3", 3), ("a,b,a", ("a", "b", "a")), ("a; b", ("a", "b")), ([0, 1], ("0", "1")), (2, 2)]
+    ("given", "means"),
+    [("3", 3), ("a,b,a", ("a", "b", "a")), ("a; b", ("a", "b")), ([0, 1], ("0", "1")), (2, 2)],
 )
 def test_groups_are_a_number_or_labels(given, means):
     assert E2FL(groups=given).groups == means

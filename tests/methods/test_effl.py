@@ -21,14 +21,23 @@ AXES = [[1.0, 0.0], [0.0, 2.0]]
 
 
 def reports_of(
-    gradients: Any, losses: Any, gaps: Any = None, gap_gradients: Any = None, lr: float = 0.5, **changes: Any
+    gradients: Any,
+    losses: Any,
+    gaps: Any = None,
+    gap_gradients: Any = None,
+    lr: float = 0.5,
+    **changes: Any,
 ) -> Reports:
     """What one full step sends: deltas are lr times the gradients."""
     rows = torch.as_tensor(gradients, dtype=torch.float64)
     given_extras = {"group_gaps": gaps, "group_gap_gradients": gap_gradients}
-    extras = {k: torch.as_tensor(v, dtype=torch.float64) for k, v in given_extras.items() if v is not None}
+    extras = {
+        k: torch.as_tensor(v, dtype=torch.float64) for k, v in given_extras.items() if v is not None
+    }
     ids = [f"client-{i}" for i in range(len(rows))]
-    return Reports(**{"ids": ids, "deltas": lr * rows, "losses": losses, "lr": lr, "extras": extras, **changes})
+    return Reports(
+        **{"ids": ids, "deltas": lr * rows, "losses": losses, "lr": lr, "extras": extras, **changes}
+    )
 
 
 def direction_of(rule: EFFL, reports: Reports) -> torch.Tensor:
@@ -41,7 +50,9 @@ def notes_of(rule: EFFL, reports: Reports) -> dict[str, torch.Tensor]:
 
 
 def close(actual: torch.Tensor, expected: Any, atol: float = 1e-6) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
+    )
 
 
 # --- by hand; gradients g_a = (1, 0), g_b = (0, 2) ---
@@ -115,7 +126,9 @@ def test_stage_two_for_gaps_that_differ_by_hand():
 @given(data=st.data(), n=st.integers(1, 6), lr=st.sampled_from([0.01, 1.0]))
 def test_limits_far_away_leave_descent_for_all(data, n, lr):
     """For updates of length 1 that is FedMGDA+ with free weights."""
-    angles = torch.tensor(data.draw(st.lists(st.floats(0, 3), min_size=n, max_size=n)), dtype=torch.float64)
+    angles = torch.tensor(
+        data.draw(st.lists(st.floats(0, 3), min_size=n, max_size=n)), dtype=torch.float64
+    )
     losses = data.draw(st.lists(st.floats(0, 50), min_size=n, max_size=n))
     reports = reports_of(torch.stack([angles.cos(), angles.sin()], dim=1) / lr, losses, lr=lr)
     step = EFFL(**FAR).aggregate({}, reports)[1]
@@ -146,7 +159,9 @@ def test_properties(data, n, d, grouped):
     if stage != 2:
         assert (slopes >= -tolerance).all()
     if stage == 1:
-        assert torch.tensor(q, dtype=torch.float64)[torch.tensor(gaps).argmax()] @ step >= -tolerance
+        assert (
+            torch.tensor(q, dtype=torch.float64)[torch.tensor(gaps).argmax()] @ step >= -tolerance
+        )
 
 
 def test_a_federation_without_groups_is_one_whose_gaps_are_far_from_their_limits():
@@ -172,7 +187,9 @@ def test_a_limit_that_no_step_can_change_does_not_stop_the_others():
 
 def test_limits_that_cannot_be_met_end_in_rest():
     # Opposite gradients, and a bias that only rises where the losses fall.
-    reports = reports_of([[1.0, 0.0], [-1.0, 0.0]], [1.0, 9.0], [5.0, 5.0], [[1.0, 0.0], [1.0, 0.0]])
+    reports = reports_of(
+        [[1.0, 0.0], [-1.0, 0.0]], [1.0, 9.0], [5.0, 5.0], [[1.0, 0.0], [1.0, 0.0]]
+    )
     assert direction_of(EFFL(), reports).norm() < 1e-5
     close(notes_of(EFFL(), reports)["bias_excess"], 4.9)
 
@@ -187,7 +204,9 @@ def test_a_client_at_its_minimum_is_at_rest():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_nobody_moves(losses, gaps, dtype):
     gap_gradients = None if gaps is None else [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]
-    reports = reports_of(torch.zeros(2, 3), losses, gaps, gap_gradients, deltas=torch.zeros(2, 3, dtype=dtype))
+    reports = reports_of(
+        torch.zeros(2, 3), losses, gaps, gap_gradients, deltas=torch.zeros(2, 3, dtype=dtype)
+    )
     assert torch.equal(EFFL(eps_vb=0.01).aggregate({}, reports)[1], torch.zeros(3, dtype=dtype))
 
 
@@ -216,7 +235,10 @@ def setup(**changes: Any) -> Setup:
 
 @pytest.mark.parametrize("changes", [{"participation": 0.5}, {"drop_out": 0.1}])
 def test_partial_participation_is_refused(changes):
-    with pytest.raises(SettingsError, match=r"effl: .*every one has to answer; set participation to 1 and drop_out to 0"):
+    with pytest.raises(
+        SettingsError,
+        match=r"effl: .*every one has to answer; set participation to 1 and drop_out to 0",
+    ):
         EFFL().init(setup(**changes))
 
 
@@ -232,7 +254,10 @@ def test_state_keeps_its_shape():
     start = EFFL().init(setup())
     after, _, _ = EFFL().aggregate(start, reports_of(AXES, [1.0, 3.0]))
     assert start.keys() == after.keys() == {"stage", "clients"}
-    assert all((start[name].shape, start[name].dtype) == (after[name].shape, after[name].dtype) for name in start)
+    assert all(
+        (start[name].shape, start[name].dtype) == (after[name].shape, after[name].dtype)
+        for name in start
+    )
     assert (int(start["stage"]), int(after["stage"])) == (0, 2)
 
 
@@ -257,7 +282,8 @@ def test_what_is_needed_cannot_be_left_out():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("eps_vl", 0.0), ("eps_b", -1.0), ("eps_vb", 0.0), ("server_lr", 0.0), ("eps_vl", math.inf)]
+    ("name", "value"),
+    [("eps_vl", 0.0), ("eps_b", -1.0), ("eps_vb", 0.0), ("server_lr", 0.0), ("eps_vl", math.inf)],
 )
 def test_bad_parameters_are_refused(name, value):
     with pytest.raises(SettingsError, match=rf"effl: .*{name}"):

@@ -10,7 +10,12 @@ from udjfl.methods import FedAvg, Reports, method
 
 
 def three_clients(**changes):
-    values = {"ids": ["a", "b", "c"], "deltas": [[1.0, 0.0], [0.0, 2.0], [-4.0, 4.0]], "sizes": [1, 3, 4], **changes}
+    values = {
+        "ids": ["a", "b", "c"],
+        "deltas": [[1.0, 0.0], [0.0, 2.0], [-4.0, 4.0]],
+        "sizes": [1, 3, 4],
+        **changes,
+    }
     return Reports(**values)
 
 
@@ -35,14 +40,18 @@ def test_equal_sizes_are_uniform():
 
 
 def test_sizes_count_by_row_not_by_arrival():
-    swapped = Reports(ids=["c", "a", "b"], deltas=[[-4.0, 4.0], [1.0, 0.0], [0.0, 2.0]], sizes=[4, 1, 3])
+    swapped = Reports(
+        ids=["c", "a", "b"], deltas=[[-4.0, 4.0], [1.0, 0.0], [0.0, 2.0]], sizes=[4, 1, 3]
+    )
     assert FedAvg().aggregate({}, swapped)[1].tolist() == [-1.875, 2.75]
 
 
 def test_one_client_becomes_the_model():
     # The server subtracts theta - theta_1, which leaves theta_1.
     theta, theta_1 = torch.tensor([3.0, 5.0]), torch.tensor([2.5, 7.0])
-    _, step, _ = FedAvg().aggregate({}, Reports(ids=["a"], deltas=(theta - theta_1)[None], sizes=[9]))
+    _, step, _ = FedAvg().aggregate(
+        {}, Reports(ids=["a"], deltas=(theta - theta_1)[None], sizes=[9])
+    )
     assert torch.equal(theta - step, theta_1)
 
 
@@ -59,7 +68,9 @@ def test_uniform_needs_no_sizes_and_by_size_does():
 
 
 def test_losses_and_uncertainties_do_not_enter():
-    full = three_clients(losses=[9.0, 0.1, 3.0], uncertainties=[0.1, 2.0, 0.3], steps=[1, 5, 9], lr=3.0, momentum=0.9)
+    full = three_clients(
+        losses=[9.0, 0.1, 3.0], uncertainties=[0.1, 2.0, 0.3], steps=[1, 5, 9], lr=3.0, momentum=0.9
+    )
     assert torch.equal(FedAvg().aggregate({}, full)[1], FedAvg().aggregate({}, three_clients())[1])
 
 

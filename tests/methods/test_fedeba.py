@@ -57,7 +57,9 @@ def weights_of(rule: FedEBA, reports: Reports) -> list[float]:
 def test_weights_by_hand():
     assert weights_of(FedEBA(tau=1.0), two_clients()) == pytest.approx([1 / 4, 3 / 4])
     assert weights_of(FedEBA(tau=0.5), two_clients()) == pytest.approx([4 / 40, 36 / 40])
-    assert weights_of(FedEBA(tau=1.0, prior="size"), two_clients()) == pytest.approx([3 * 2 / 12, 6 / 12])
+    assert weights_of(FedEBA(tau=1.0, prior="size"), two_clients()) == pytest.approx(
+        [3 * 2 / 12, 6 / 12]
+    )
 
 
 def test_models_aligned_by_hand():
@@ -74,9 +76,13 @@ def test_gradients_aligned_by_hand():
     assert plan.pull.tolist() == pytest.approx([7.0, -1.0])  # 1/4 (4, -4) + 3/4 (8, 0)
     assert plan.pull_share == 0.25
     _, step, notes = rule.aggregate(state, two_clients())
-    assert step.tolist() == pytest.approx([1.0, 6.0])  # the alignment was in the training: a plain weighted average
+    assert step.tolist() == pytest.approx(
+        [1.0, 6.0]
+    )  # the alignment was in the training: a plain weighted average
     assert float(notes["aligns_gradients"]) == 1
-    assert float(notes["angle"]) == pytest.approx(math.degrees(math.atan(math.log(3) / math.log(12))))
+    assert float(notes["angle"]) == pytest.approx(
+        math.degrees(math.atan(math.log(3) / math.log(12)))
+    )
 
 
 def test_fair_losses_leave_training_alone_and_undo_the_last_decision():
@@ -103,10 +109,14 @@ def test_the_state_has_one_form_from_the_start():
 @given(losses=st.lists(st.floats(1e-3, 100), min_size=1, max_size=8))
 def test_the_angle_is_the_papers(losses):
     cosine = sum(losses) / (math.sqrt(sum(x * x for x in losses)) * math.sqrt(len(losses)))
-    assert angle(tensor(losses)) == pytest.approx(math.degrees(math.acos(min(1.0, cosine))), abs=2e-6)
+    assert angle(tensor(losses)) == pytest.approx(
+        math.degrees(math.acos(min(1.0, cosine))), abs=2e-6
+    )
 
 
-@pytest.mark.parametrize("losses", [[0.1] * 3, [7.3] * 7, [0.0, 0.0], [1e-320] * 2, [1e300] * 3, [5.0]])
+@pytest.mark.parametrize(
+    "losses", [[0.1] * 3, [7.3] * 7, [0.0, 0.0], [1e-320] * 2, [1e300] * 3, [5.0]]
+)
 def test_equal_losses_have_no_angle_to_the_last_bit(losses):
     assert angle(tensor(losses)) == 0
     assert FedEBA(theta=0.0).plan(state_of(1), probe_of(losses))[1] == Plan()
@@ -115,13 +125,18 @@ def test_equal_losses_have_no_angle_to_the_last_bit(losses):
 def probe_of(losses: list[float]) -> Reports:
     n = len(losses)
     return Reports(
-        ids=[str(i) for i in range(n)], deltas=torch.zeros(n, 1), losses=losses, extras={"gradients": torch.ones(n, 1)}
+        ids=[str(i) for i in range(n)],
+        deltas=torch.zeros(n, 1),
+        losses=losses,
+        extras={"gradients": torch.ones(n, 1)},
     )
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 100])
 def test_the_widest_angle_is_one_client_with_all_the_loss(n):
-    assert angle(tensor([3.0] + [0.0] * (n - 1))) == pytest.approx(math.degrees(math.acos(1 / math.sqrt(n))))
+    assert angle(tensor([3.0] + [0.0] * (n - 1))) == pytest.approx(
+        math.degrees(math.acos(1 / math.sqrt(n)))
+    )
 
 
 def test_huge_losses_do_not_overflow_the_angle():
@@ -135,7 +150,9 @@ def test_it_says_when_the_angle_can_never_be_reached():
     assert FedEBA(theta=44.0).notes(setup) == []
     assert FedEBA(theta=45.0).notes(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(1))) == []
     # Of four clients two are asked in a round, and it is their losses that the angle is of.
-    (note,) = FedEBA(theta=45.0).notes(Setup(list("abcd"), torch.ones(4), torch.zeros(1), participation=0.5))
+    (note,) = FedEBA(theta=45.0).notes(
+        Setup(list("abcd"), torch.ones(4), torch.zeros(1), participation=0.5)
+    )
     assert "the 2 clients of a round are at most 45 degrees" in note
 
 
@@ -151,17 +168,23 @@ def test_it_says_when_the_angle_can_never_be_reached():
 def test_without_alignment_it_is_term(losses, tau, prior):
     """T3."""
     deltas = tensor([[1.0, 2.0], [-3.0, 0.5], [0.0, 4.0]])
-    reports = Reports(ids="abc", deltas=deltas, losses=losses, sizes=[1, 5, 2], extras={"first_deltas": deltas})
+    reports = Reports(
+        ids="abc", deltas=deltas, losses=losses, sizes=[1, 5, 2], extras={"first_deltas": deltas}
+    )
     term = TERM(t=1 / tau, weights=prior)
     expected = term.aggregate(term.init(Setup.of(reports)), reports)[1]
-    torch.testing.assert_close(step_of(FedEBA(alpha=0.0, tau=tau, prior=prior), reports), expected, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(
+        step_of(FedEBA(alpha=0.0, tau=tau, prior=prior), reports), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("prior", ["uniform", "size"])
 def test_at_great_temperature_it_is_fedavg(prior):
     """T2."""
     expected = FedAvg(weights=prior).aggregate({}, two_clients())[1]
-    torch.testing.assert_close(step_of(FedEBA(alpha=0.0, tau=1e12, prior=prior), two_clients()), expected)
+    torch.testing.assert_close(
+        step_of(FedEBA(alpha=0.0, tau=1e12, prior=prior), two_clients()), expected
+    )
 
 
 @pytest.mark.parametrize("tau", [1e-3, 1e-300, 5e-324])
@@ -189,13 +212,18 @@ def test_all_losses_zero_weigh_by_the_prior():
     aligns=st.integers(0, 1),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_steps_are_finite_and_linear_in_the_updates_and_larger_losses_weigh_more(losses, tau, alpha, aligns, dtype):
+def test_steps_are_finite_and_linear_in_the_updates_and_larger_losses_weigh_more(
+    losses, tau, alpha, aligns, dtype
+):
     rule, reports = FedEBA(tau=tau, alpha=alpha), two_clients(losses=losses)
     reports = two_clients(losses=losses, deltas=reports.deltas.to(dtype))
     step = step_of(rule, reports, aligns)
     assert step.dtype == dtype
     assert torch.isfinite(step).all()
-    doubled = {"deltas": 2 * reports.deltas, "extras": {"first_deltas": 2 * reports.extras["first_deltas"]}}
+    doubled = {
+        "deltas": 2 * reports.deltas,
+        "extras": {"first_deltas": 2 * reports.extras["first_deltas"]},
+    }
     assert torch.equal(step_of(rule, two_clients(losses=losses, **doubled), aligns), 2 * step)
     larger, smaller = (losses.index(f(losses)) for f in (max, min))
     p = weights_of(rule, reports)
@@ -207,7 +235,13 @@ def test_weights_of_the_step_are_over_those_that_report():
     # Planned with both, then b is lost: a's update is all there is.
     rule = FedEBA(tau=1.0, theta=20.0)
     state, _ = rule.plan(state_of(0), probe())
-    alone = Reports(ids=["a"], deltas=[[4.0, 0.0]], losses=[LN2], positions=[1], extras={"first_deltas": tensor([[1.0, 0.0]])})
+    alone = Reports(
+        ids=["a"],
+        deltas=[[4.0, 0.0]],
+        losses=[LN2],
+        client_indices=[1],
+        extras={"first_deltas": tensor([[1.0, 0.0]])},
+    )
     assert rule.aggregate(state, alone)[1].tolist() == [4.0, 0.0]
 
 
@@ -223,7 +257,16 @@ def test_what_it_needs():
 
 
 @pytest.mark.parametrize(
-    "params", [{"tau": 0}, {"tau": -1}, {"tau": math.inf}, {"alpha": -0.1}, {"alpha": 1.1}, {"theta": 91}, {"prior": "sizes"}]
+    "params",
+    [
+        {"tau": 0},
+        {"tau": -1},
+        {"tau": math.inf},
+        {"alpha": -0.1},
+        {"alpha": 1.1},
+        {"theta": 91},
+        {"prior": "sizes"},
+    ],
 )
 def test_bad_parameters_are_named(params):
     with pytest.raises(SettingsError, match=f"fedeba: {next(iter(params))}"):

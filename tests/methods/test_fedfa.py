@@ -21,8 +21,12 @@ LOG = math.log2(4 / 3)  # the information of 3/4, in bits
 
 def clients(accuracies: Any, deltas: Any = ((1.0, 0.0), (0.0, 2.0)), **changes: Any) -> Reports:
     ids = [f"client-{i}" for i in range(len(deltas))]
-    extras = {} if accuracies is None else {"accuracies": torch.tensor(accuracies, dtype=torch.float64)}
-    return Reports(ids=ids, deltas=torch.tensor(deltas, dtype=torch.float64), extras=extras, **changes)
+    extras = (
+        {} if accuracies is None else {"accuracies": torch.tensor(accuracies, dtype=torch.float64)}
+    )
+    return Reports(
+        ids=ids, deltas=torch.tensor(deltas, dtype=torch.float64), extras=extras, **changes
+    )
 
 
 def first_round(rule: FedFa, reports: Reports) -> tuple[dict, torch.Tensor, dict]:
@@ -45,7 +49,8 @@ def test_weights_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("beta", "expected"), [(0.0, (0.2, 0.4, 0.4)), (1.0, (1 / 3,) * 3), (0.25, (7 / 30, 23 / 60, 23 / 60))]
+    ("beta", "expected"),
+    [(0.0, (0.2, 0.4, 0.4)), (1.0, (1 / 3,) * 3), (0.25, (7 / 30, 23 / 60, 23 / 60))],
 )
 def test_beta_shares_between_accuracy_and_participation(beta, expected):
     # Shares 1/2, 1/4, 1/4: A = 1, 2, 2 bits, 0.2, 0.4, 0.4 of the sum. beta 1/4: 3/4 * 1/5 + 1/4 * 1/3 = 7/30.
@@ -57,7 +62,7 @@ def test_who_takes_part_often_counts_more():
     # Places 1 and 3 of four; before, place 1 took part twice. Now f = 3, 1: 1 - f/4 = 1/4, 3/4, so B = 2, log2(4/3) bits.
     rule = FedFa(beta=1.0)
     state = {"counts": torch.tensor([7, 2, 0, 0]), "momentum": torch.zeros(2, dtype=torch.float64)}
-    after, _, notes = rule.aggregate(state, clients([0.5, 0.5], positions=[1, 3]))
+    after, _, notes = rule.aggregate(state, clients([0.5, 0.5], client_indices=[1, 3]))
     assert notes["weight"].tolist() == pytest.approx([2 / (2 + LOG), LOG / (2 + LOG)])
     assert notes["participations"].tolist() == [3, 1]
     assert after["counts"].tolist() == [7, 3, 0, 1]  # by place; the absent keep theirs
@@ -93,13 +98,17 @@ def test_flgo_momentum_by_hand():
 def test_gamma_zero_forgets():
     rule = FedFa(gamma=0.0)
     state, _, _ = first_round(rule, clients([0.2, 0.6], [[9.0, 9.0], [9.0, -9.0]]))
-    assert torch.equal(rule.aggregate(state, clients([0.2, 0.6]))[1], first_round(rule, clients([0.2, 0.6]))[1])
+    assert torch.equal(
+        rule.aggregate(state, clients([0.2, 0.6]))[1], first_round(rule, clients([0.2, 0.6]))[1]
+    )
 
 
 def test_momentum_outlives_a_round_without_updates():
     rule = FedFa(beta=1.0)
     state, _, _ = first_round(rule, clients([0.5, 0.5]))
-    assert rule.aggregate(state, clients([0.5, 0.5], [[0.0, 0.0]] * 2))[1].tolist() == pytest.approx([0.45, 0.9])
+    assert rule.aggregate(state, clients([0.5, 0.5], [[0.0, 0.0]] * 2))[
+        1
+    ].tolist() == pytest.approx([0.45, 0.9])
 
 
 # --- hazards ---
@@ -120,7 +129,9 @@ def test_one_client_a_round_for_many_rounds(accuracy):
     rule = FedFa(gamma=0.0)
     state = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(1)))
     for turn in range(6):
-        state, step, notes = rule.aggregate(state, clients([accuracy], [[3.0]], positions=[turn % 2]))
+        state, step, notes = rule.aggregate(
+            state, clients([accuracy], [[3.0]], client_indices=[turn % 2])
+        )
         assert notes["weight"].tolist() == [1.0]
         assert step.tolist() == [3.0]
     assert state["counts"].tolist() == [3, 3]
@@ -151,7 +162,10 @@ def test_accuracies_are_needed():
         first_round(FedFa(), clients(None))
 
 
-@pytest.mark.parametrize("params", [{"beta": -0.1}, {"beta": 1.1}, {"gamma": 1}, {"gamma": -0.1}, {"server_momentum": "adam"}])
+@pytest.mark.parametrize(
+    "params",
+    [{"beta": -0.1}, {"beta": 1.1}, {"gamma": 1}, {"gamma": -0.1}, {"server_momentum": "adam"}],
+)
 def test_bad_parameters_are_named(params):
     with pytest.raises(SettingsError, match=f"fedfa: {next(iter(params))}"):
         FedFa(**params)

@@ -20,9 +20,17 @@ EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def clients(squared_losses: Any, **changes: Any) -> Reports:
-    n = len(changes.get("positions", [0, 1]))
-    values = {"deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)[:n], "sizes": [1, 3][:n], **changes}
-    extras = {} if squared_losses is None else {"squared_losses": torch.tensor(squared_losses, dtype=torch.float64)}
+    n = len(changes.get("client_indices", [0, 1]))
+    values = {
+        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)[:n],
+        "sizes": [1, 3][:n],
+        **changes,
+    }
+    extras = (
+        {}
+        if squared_losses is None
+        else {"squared_losses": torch.tensor(squared_losses, dtype=torch.float64)}
+    )
     return Reports(ids=[f"client-{i}" for i in range(n)], extras=extras, **values)
 
 
@@ -31,10 +39,15 @@ def setup_of(n: int, **changes: Any) -> Setup:
 
 
 def state_of(counts: list[int], utilities: list[float]) -> dict[str, torch.Tensor]:
-    return {"counts": torch.tensor(counts), "utilities": torch.tensor(utilities, dtype=torch.float64)}
+    return {
+        "counts": torch.tensor(counts),
+        "utilities": torch.tensor(utilities, dtype=torch.float64),
+    }
 
 
-def frequencies(rule: FedFair3, state: dict[str, torch.Tensor], count: int = 1, draws: int = 2000) -> np.ndarray:
+def frequencies(
+    rule: FedFair3, state: dict[str, torch.Tensor], count: int = 1, draws: int = 2000
+) -> np.ndarray:
     """How often each client is asked, as a share of all draws."""
     generator, n = np.random.default_rng(0), len(state["counts"])
     asked = [place for _ in range(draws) for place in rule.select(state, n, count, generator)]
@@ -57,11 +70,15 @@ def test_speed_and_features_by_hand():
     # T = 2. Slower, t = 4: (2/4)^2 = 1/4. As preferred: 1, whatever its features. Faster, t = 1: lambda = 7.
     rule = FedFair3(round_times=(4.0, 2.0, 1.0), preferred_time=2.0, resources=(5.0, 6.0, 7.0))
     assert rule.system_factors(torch.arange(3)).tolist() == [0.25, 1.0, 7.0]
-    assert FedFair3(round_times=(4.0, 2.0, 1.0)).system_factors(torch.arange(3)).tolist() == [0.25, 1.0, 1.0]  # T: median
+    assert FedFair3(round_times=(4.0, 2.0, 1.0)).system_factors(torch.arange(3)).tolist() == [
+        0.25,
+        1.0,
+        1.0,
+    ]  # T: median
     halved = FedFair3(round_times=(4.0, 2.0, 1.0), penalty=1.0)
     assert halved.system_factors(torch.arange(3)).tolist() == [0.5, 1.0, 1.0]
     # By place: the reports are of the clients at 2 and 0. Utility 7 * 1 * 1 and 1/4 * 3 * 1.
-    _, _, notes = rule.aggregate(rule.init(setup_of(3)), clients([1.0, 1.0], positions=[2, 0]))
+    _, _, notes = rule.aggregate(rule.init(setup_of(3)), clients([1.0, 1.0], client_indices=[2, 0]))
     assert notes["utility"].tolist() == [7.0, 0.75]
 
 
@@ -69,12 +86,14 @@ def test_speed_and_features_by_hand():
 @given(losses=st.lists(st.floats(0, 100), min_size=2, max_size=2), size=st.integers(1, 1000))
 def test_its_step_is_fedavgs(losses, size):
     rule, reports = FedFair3(), clients(losses, sizes=[size, 3])
-    assert torch.equal(rule.aggregate(rule.init(setup_of(2)), reports)[1], FedAvg().aggregate({}, reports)[1])
+    assert torch.equal(
+        rule.aggregate(rule.init(setup_of(2)), reports)[1], FedAvg().aggregate({}, reports)[1]
+    )
 
 
 def test_state_is_kept_by_place():
     before = state_of([1, 0, 4, 2], [9.0, 0.0, 8.0, 7.0])
-    after, _, _ = FedFair3().aggregate(before, clients([1.0, 1.0], positions=[1, 3]))
+    after, _, _ = FedFair3().aggregate(before, clients([1.0, 1.0], client_indices=[1, 3]))
     assert after["counts"].tolist() == [1, 1, 4, 3]
     assert after["utilities"].tolist() == [9.0, 1.0, 8.0, 3.0]
     assert after["counts"].dtype == torch.int64
@@ -88,14 +107,19 @@ def test_probability_is_proportional_to_utility():
     assert shares == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=0.04)
 
 
-@pytest.mark.parametrize("state", [state_of([0] * 4, [0.0] * 4), state_of([2] * 4, [3.0] * 4), state_of([1] * 4, [0.0] * 4)])
+@pytest.mark.parametrize(
+    "state",
+    [state_of([0] * 4, [0.0] * 4), state_of([2] * 4, [3.0] * 4), state_of([1] * 4, [0.0] * 4)],
+)
 def test_clients_alike_are_drawn_alike(state):
     assert frequencies(FedFair3(), state, count=2) == pytest.approx([0.5] * 4, abs=0.04)
 
 
 def test_a_client_never_asked_has_the_highest_utility_seen():
     # 4 (its own), 1, and 4 in place of the unknown: 4/9, 1/9, 4/9.
-    assert frequencies(FedFair3(), state_of([1, 1, 0], [4.0, 1.0, 0.0])) == pytest.approx([4 / 9, 1 / 9, 4 / 9], abs=0.04)
+    assert frequencies(FedFair3(), state_of([1, 1, 0], [4.0, 1.0, 0.0])) == pytest.approx(
+        [4 / 9, 1 / 9, 4 / 9], abs=0.04
+    )
 
 
 def test_a_client_at_the_cap_waits_for_the_others():
@@ -122,7 +146,9 @@ def test_zero_utility_does_not_shut_a_client_out():
 @given(n=st.integers(1, 7), data=st.data(), cap=st.integers(1, 3), seed=st.integers(0, 99))
 def test_participation_never_differs_by_more_than_the_cap(n, data, cap, seed):
     count = data.draw(st.integers(1, n))
-    losses = torch.tensor(data.draw(st.lists(st.floats(0, 1e6), min_size=n, max_size=n)), dtype=torch.float64)
+    losses = torch.tensor(
+        data.draw(st.lists(st.floats(0, 1e6), min_size=n, max_size=n)), dtype=torch.float64
+    )
     rule, generator = FedFair3(cap=cap), np.random.default_rng(seed)
     state = rule.init(setup_of(n))
     for _ in range(12):
@@ -130,9 +156,12 @@ def test_participation_never_differs_by_more_than_the_cap(n, data, cap, seed):
         assert len(set(asked)) == count
         assert all(type(place) is int and 0 <= place < n for place in asked)
         reports = Reports(
-            ids=[f"c{p}" for p in asked], deltas=torch.ones(count, 2), sizes=[1] * count, positions=asked,
+            ids=[f"c{p}" for p in asked],
+            deltas=torch.ones(count, 2),
+            sizes=[1] * count,
+            client_indices=asked,
             extras={"squared_losses": losses[asked]},
-        )  # fmt: skip
+        )
         state, _, _ = rule.aggregate(state, reports)
         assert int(state["counts"].max() - state["counts"].min()) <= cap
 
@@ -152,7 +181,9 @@ def test_the_cap_is_reached():
 
 def test_the_draw_depends_on_the_generator_alone():
     state = state_of([1] * 6, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    draws = [FedFair3().select(state, 6, 3, np.random.default_rng(seed)) for seed in (1, 1, 2, 3, 4)]
+    draws = [
+        FedFair3().select(state, 6, 3, np.random.default_rng(seed)) for seed in (1, 1, 2, 3, 4)
+    ]
     assert draws[0] == draws[1]
     assert len({tuple(d) for d in draws}) > 1
 
@@ -186,9 +217,16 @@ def test_what_needs_round_times_asks_for_them(params):
 
 @pytest.mark.parametrize(
     "params",
-    [{"cap": 0}, {"cap": 1.5}, {"penalty": -1}, {"penalty": math.inf}, {"round_times": (1.0, 0.0)}, {"resources": "1,x"},
-     {"preferred_time": 0}],
-)  # fmt: skip
+    [
+        {"cap": 0},
+        {"cap": 1.5},
+        {"penalty": -1},
+        {"penalty": math.inf},
+        {"round_times": (1.0, 0.0)},
+        {"resources": "1,x"},
+        {"preferred_time": 0},
+    ],
+)
 def test_bad_parameters_are_named(params):
     with pytest.raises(SettingsError, match=f"fedfair3: {next(iter(params))}"):
         FedFair3(**params)

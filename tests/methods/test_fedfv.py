@@ -23,7 +23,14 @@ INTERNAL = FedFV(alpha=0.0, tau=0)
 def reports_of(deltas: Any, losses: Any = None, **changes: Any) -> Reports:
     deltas = torch.as_tensor(deltas, dtype=torch.float64)
     losses = list(range(1, len(deltas) + 1)) if losses is None else losses
-    return Reports(**{"ids": [f"c{i}" for i in range(len(deltas))], "deltas": deltas, "losses": losses, **changes})
+    return Reports(
+        **{
+            "ids": [f"c{i}" for i in range(len(deltas))],
+            "deltas": deltas,
+            "losses": losses,
+            **changes,
+        }
+    )
 
 
 def run(rule: FedFV, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -44,7 +51,11 @@ def any_reports(draw: st.DrawFn) -> Reports:
     m, d = draw(st.integers(1, 6)), draw(st.integers(1, 4))
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     deltas = draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=m, max_size=m))
-    return reports_of(deltas, draw(st.lists(st.floats(0, 9), min_size=m, max_size=m)), round=draw(st.integers(1, 3)))
+    return reports_of(
+        deltas,
+        draw(st.lists(st.floats(0, 9), min_size=m, max_size=m)),
+        round=draw(st.integers(1, 3)),
+    )
 
 
 # --- by hand ---
@@ -64,7 +75,9 @@ def test_internal_conflicts_by_hand():
     assert notes["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5])
 
 
-@pytest.mark.parametrize(("losses", "expected"), [((1.0, 2.0), (0.0, 1.0)), ((2.0, 1.0), (1.0, 0.5))])
+@pytest.mark.parametrize(
+    ("losses", "expected"), [((1.0, 2.0), (0.0, 1.0)), ((2.0, 1.0), (1.0, 0.5))]
+)
 def test_the_client_with_the_highest_loss_keeps_its_update(losses, expected):
     # alpha 1/2: order[ceil(1/2):] is the last one. If b keeps: h = (1, 1) and (-1, 1), G = (0, 1).
     # If a keeps: h = (2, 0) and (0, 1), G = (1, 1/2). Both rescaled to sqrt(2)/2.
@@ -79,7 +92,9 @@ def test_external_conflicts_of_the_current_round_by_hand():
     # c = (-2, 1), dot -1, |c|^2 = 5: G = (2/3, 1/3) + 1/5 (-2, 1) = (4, 8)/15. Length back to sqrt(5)/3: (1, 2)/3.
     step, notes = run(FedFV(alpha=1.0, tau=1), reports_of([[4.0, 0.0], [-1.0, 1.0], [-1.0, 0.0]]))
     assert step.tolist() == pytest.approx([1 / 3, 2 / 3])
-    assert notes["weight"].tolist() == pytest.approx([5 / 21, 8 / 21, 8 / 21])  # 1/3, 1/3 + 1/5, 1/3 + 1/5
+    assert notes["weight"].tolist() == pytest.approx(
+        [5 / 21, 8 / 21, 8 / 21]
+    )  # 1/3, 1/3 + 1/5, 1/3 + 1/5
 
 
 def test_external_conflicts_with_absent_clients_by_hand():
@@ -87,15 +102,21 @@ def test_external_conflicts_with_absent_clients_by_hand():
     # Length 2 again: (1, 1) sqrt(2).
     rule = FedFV(alpha=0.0, tau=2)
     state = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2, dtype=torch.float64)))
-    state, _, _ = rule.aggregate(state, reports_of([[-1.0, 1.0]], ids=["b"], positions=[1], round=1))
-    kept, step, notes = rule.aggregate(state, reports_of([[2.0, 0.0]], ids=["a"], positions=[0], round=2))
+    state, _, _ = rule.aggregate(
+        state, reports_of([[-1.0, 1.0]], ids=["b"], client_indices=[1], round=1)
+    )
+    kept, step, notes = rule.aggregate(
+        state, reports_of([[2.0, 0.0]], ids=["a"], client_indices=[0], round=2)
+    )
     assert step.tolist() == pytest.approx([2**0.5, 2**0.5])
     assert notes["weight"].tolist() == [1.0]
     # By place, not by row; whoever was absent is left alone.
     assert kept["last_updates"].tolist() == [[2.0, 0.0], [-1.0, 1.0], [0.0, 0.0]]
     assert kept["last_rounds"].tolist() == [2, 1, 0]
     # In round 3 what b sent is two rounds old, and tau 2 looks back to round 2 only.
-    _, step, _ = rule.aggregate(kept, reports_of([[2.0, 0.0]], ids=["a"], positions=[0], round=3))
+    _, step, _ = rule.aggregate(
+        kept, reports_of([[2.0, 0.0]], ids=["a"], client_indices=[0], round=3)
+    )
     assert step.tolist() == [2.0, 0.0]
 
 
@@ -105,8 +126,12 @@ def test_older_rounds_come_first():
     # (The other way round: (4/5, -2/5), dot -6/5: (1/5, 1/5).)  r = 0: 1/5 > 0. Length 1: (2, -1) / sqrt(5).
     rule = FedFV(alpha=0.0, tau=3)
     state = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2, dtype=torch.float64)))
-    for t, (place, delta) in enumerate([(1, [-1.0, 1.0]), (2, [-1.0, -2.0]), (0, [1.0, 0.0])], start=1):
-        state, step, _ = rule.aggregate(state, reports_of([delta], ids=["abc"[place]], positions=[place], round=t))
+    for t, (place, delta) in enumerate(
+        [(1, [-1.0, 1.0]), (2, [-1.0, -2.0]), (0, [1.0, 0.0])], start=1
+    ):
+        state, step, _ = rule.aggregate(
+            state, reports_of([delta], ids=["abc"[place]], client_indices=[place], round=t)
+        )
     assert step.tolist() == pytest.approx([2 * 5**-0.5, -(5**-0.5)])
 
 
@@ -114,7 +139,9 @@ def test_external_conflicts_wait_for_round_tau():
     # As by hand above, where tau 1 turns the step in round 1; tau 3 looks back from round 3 on.
     deltas = [[4.0, 0.0], [-1.0, 1.0], [-1.0, 0.0]]
     for t, expected in [(1, [2 / 3, 1 / 3]), (2, [2 / 3, 1 / 3]), (3, [1 / 3, 2 / 3])]:
-        assert step_of(FedFV(alpha=1.0, tau=3), reports_of(deltas, round=t)).tolist() == pytest.approx(expected)
+        assert step_of(
+            FedFV(alpha=1.0, tau=3), reports_of(deltas, round=t)
+        ).tolist() == pytest.approx(expected)
 
 
 # --- identities ---
@@ -141,7 +168,9 @@ def test_the_step_is_as_long_as_the_average(reports, alpha, tau):
     assert notes["weight"].sum().item() == pytest.approx(1)
     assert notes["weight"].min() >= 0
     if notes["rescale"] > 0:
-        assert step.norm().item() == pytest.approx(average(reports).norm().item(), rel=1e-9, abs=1e-12)
+        assert step.norm().item() == pytest.approx(
+            average(reports).norm().item(), rel=1e-9, abs=1e-12
+        )
     else:
         assert not step.any()
 
@@ -165,19 +194,25 @@ def test_one_client_becomes_the_model(rule):
 @given(reports=any_reports())
 def test_the_step_scales_with_the_updates(reports):
     scaled = reports_of(reports.deltas * 8, reports.losses, round=reports.round)
-    torch.testing.assert_close(step_of(FedFV(tau=2), scaled), 8 * step_of(FedFV(tau=2), reports), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        step_of(FedFV(tau=2), scaled), 8 * step_of(FedFV(tau=2), reports), rtol=1e-12, atol=0
+    )
 
 
 def test_sizes_do_not_count():
     deltas = np.random.default_rng(0).normal(size=(3, 4))
-    assert torch.equal(step_of(FedFV(), reports_of(deltas, sizes=[1, 50, 2])), step_of(FedFV(), reports_of(deltas)))
+    assert torch.equal(
+        step_of(FedFV(), reports_of(deltas, sizes=[1, 50, 2])), step_of(FedFV(), reports_of(deltas))
+    )
 
 
 # --- hazards ---
 
 
 @pytest.mark.parametrize("b", [-0.7, -1.0, -3.0])
-@pytest.mark.parametrize("rule", [FedFV(alpha=0.0), FedFV(alpha=0.0, tau=0), FedFV(alpha=0.0, tau=2)])
+@pytest.mark.parametrize(
+    "rule", [FedFV(alpha=0.0), FedFV(alpha=0.0, tau=0), FedFV(alpha=0.0, tau=2)]
+)
 def test_opposite_clients_leave_the_model_where_it_is(rule, b):
     # Nothing is left of either update, so there is no direction, and 0/0 would be NaN.
     v = torch.from_numpy(np.random.default_rng(1).normal(size=5))
@@ -207,7 +242,9 @@ def test_nobody_moved():
 )
 def test_how_many_keep_their_update(alpha, m, count):
     losses = np.random.default_rng(0).permutation(m) + 1.0
-    kept = run(FedFV(alpha=alpha), reports_of(np.random.default_rng(0).normal(size=(m, 3)), losses))[1]["kept"]
+    kept = run(
+        FedFV(alpha=alpha), reports_of(np.random.default_rng(0).normal(size=(m, 3)), losses)
+    )[1]["kept"]
     assert kept.tolist() == [float(loss > m - count) for loss in losses]
 
 
@@ -220,10 +257,15 @@ def test_equal_losses_go_by_id():
 
 def test_the_order_is_that_of_the_losses():
     deltas = np.random.default_rng(3).normal(size=(5, 6))
-    rising, falling = (step_of(INTERNAL, reports_of(deltas, losses)) for losses in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1]))
+    rising, falling = (
+        step_of(INTERNAL, reports_of(deltas, losses))
+        for losses in ([1, 2, 3, 4, 5], [5, 4, 3, 2, 1])
+    )
     assert not torch.allclose(rising, falling)
     # Renaming the clients in step with their losses changes nothing.
-    torch.testing.assert_close(step_of(INTERNAL, reports_of(deltas[::-1].copy(), [1, 2, 3, 4, 5])), falling)
+    torch.testing.assert_close(
+        step_of(INTERNAL, reports_of(deltas[::-1].copy(), [1, 2, 3, 4, 5])), falling
+    )
 
 
 # --- state, parameters, what is needed ---
@@ -239,13 +281,15 @@ def test_no_memory_unless_absent_clients_count(tau):
 def test_memory_has_the_dtype_of_the_model_and_the_old_state_is_left_alone():
     rule = FedFV(tau=2)
     start = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2, dtype=torch.float32)))
-    after, _, _ = rule.aggregate(start, reports_of([[2.0, 0.0]], ids=["b"], positions=[1]))
+    after, _, _ = rule.aggregate(start, reports_of([[2.0, 0.0]], ids=["b"], client_indices=[1]))
     assert after["last_updates"].dtype == torch.float32
     assert not start["last_updates"].any()
     assert start["last_rounds"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("params", [{"alpha": -0.1}, {"alpha": 1.1}, {"tau": -1}, {"tau": 0.5}, {"alpha": float("nan")}])
+@pytest.mark.parametrize(
+    "params", [{"alpha": -0.1}, {"alpha": 1.1}, {"tau": -1}, {"tau": 0.5}, {"alpha": float("nan")}]
+)
 def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"fedfv: .*{next(iter(params))}"):
         FedFV(**params)

@@ -18,7 +18,9 @@ from udjfl.methods.fedmgda import FedMGDA
 EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 number = st.floats(-3, 3, width=32, allow_subnormal=False)
 tables = st.tuples(st.integers(1, 7), st.integers(1, 5)).flatmap(
-    lambda shape: st.lists(st.lists(number, min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0])
+    lambda shape: st.lists(
+        st.lists(number, min_size=shape[1], max_size=shape[1]), min_size=shape[0], max_size=shape[0]
+    )
 )
 
 
@@ -43,7 +45,9 @@ def notes_of(rule: FedMGDA, reports: Reports) -> dict[str, torch.Tensor]:
 
 
 def close(actual: torch.Tensor, expected: Any, atol: float = 1e-6) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
+    )
 
 
 # u = (1, 0) and (3/5, 4/5), <u_a, u_b> = 3/5, whatever the lengths 2 and 10.
@@ -86,7 +90,11 @@ def test_epsilon_zero_is_the_mean_direction(deltas):
     """T6: and FedAvg, if all updates are as long as server_lr."""
     reports = reports_of(deltas)
     units = [row / row.norm() for row in reports.deltas if row.norm() > 0]
-    expected = torch.stack(units).mean(dim=0) if units else torch.zeros(reports.deltas.shape[1], dtype=torch.float64)
+    expected = (
+        torch.stack(units).mean(dim=0)
+        if units
+        else torch.zeros(reports.deltas.shape[1], dtype=torch.float64)
+    )
     close(step_of(FedMGDA(epsilon=0.0, server_lr=2.0), reports), 2 * expected, atol=1e-12)
 
 
@@ -139,14 +147,20 @@ def test_clients_alike_give_a_singular_matrix_and_step_their_way():
 
 def test_more_clients_than_parameters():
     reports = reports_of(np.random.default_rng(0).normal(size=(50, 2)))
-    assert step_of(FedMGDA(epsilon=1.0), reports).norm() < 1e-5  # directions all around: 0 is in their hull
+    assert (
+        step_of(FedMGDA(epsilon=1.0), reports).norm() < 1e-5
+    )  # directions all around: 0 is in their hull
 
 
 def test_a_client_without_direction_is_left_out():
     with_still = reports_of([[2.0, 0.0], [0.0, 0.0], [6.0, 8.0]], sizes=[1, 7, 2])
     for params in ({}, {"epsilon": 0.1, "l0": "size"}):
         rule = FedMGDA(**params)
-        close(notes_of(rule, with_still)["weight"][[0, 2]], notes_of(rule, reports_of(SKEW))["weight"], atol=1e-12)
+        close(
+            notes_of(rule, with_still)["weight"][[0, 2]],
+            notes_of(rule, reports_of(SKEW))["weight"],
+            atol=1e-12,
+        )
         assert notes_of(rule, with_still)["weight"][1] == 0
         close(step_of(rule, with_still), step_of(rule, reports_of(SKEW)), atol=1e-12)
 
@@ -189,13 +203,20 @@ def test_sizes_are_needed_only_for_size():
 
 
 def test_whoever_reports_is_all_there_is():
-    some = reports_of(SKEW, positions=[3, 8], round=4)
+    some = reports_of(SKEW, client_indices=[3, 8], round=4)
     assert torch.equal(step_of(FedMGDA(), some), step_of(FedMGDA(), reports_of(SKEW)))
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("epsilon", -0.1), ("epsilon", 1.1), ("server_lr", 0.0), ("decay", -1.0), ("l0", "sizes"), ("epsilon", math.nan)],
+    [
+        ("epsilon", -0.1),
+        ("epsilon", 1.1),
+        ("server_lr", 0.0),
+        ("decay", -1.0),
+        ("l0", "sizes"),
+        ("epsilon", math.nan),
+    ],
 )
 def test_bad_parameters_are_refused(name, value):
     with pytest.raises(SettingsError, match=rf"fedmgda: .*{name}"):

@@ -23,8 +23,14 @@ F64 = torch.float64
 
 def reports_of(deltas: Any, losses: Any, **changes: Any) -> Reports:
     deltas = torch.tensor(deltas, dtype=F64)
-    values: dict[str, Any] = {"ids": [f"c{i}" for i in range(len(deltas))], "sizes": [1] * len(deltas), **changes}
-    return Reports(deltas=deltas, extras={"losses_of_each": torch.tensor(losses, dtype=F64)}, **values)
+    values: dict[str, Any] = {
+        "ids": [f"c{i}" for i in range(len(deltas))],
+        "sizes": [1] * len(deltas),
+        **changes,
+    }
+    return Reports(
+        deltas=deltas, extras={"losses_of_each": torch.tensor(losses, dtype=F64)}, **values
+    )
 
 
 def two_clients(**changes: Any) -> Reports:
@@ -38,7 +44,9 @@ def two_clients(**changes: Any) -> Reports:
 
 
 def close(actual: torch.Tensor, expected: Any) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_a_round():
@@ -97,7 +105,10 @@ def test_models_that_are_alike_stay_alike():
     half = torch.randn(4, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
     reports = reports_of(half.repeat(1, 3).tolist(), [[0.7] * 3, [0.1] * 3, [2.0] * 3, [0.0] * 3])
     state, step, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    close(step.reshape(3, 2), FedAvg().aggregate({}, reports_of(half.tolist(), [[0.0]] * 4))[1].repeat(3, 1))
+    close(
+        step.reshape(3, 2),
+        FedAvg().aggregate({}, reports_of(half.tolist(), [[0.0]] * 4))[1].repeat(3, 1),
+    )
     close(state["log_pi"].exp(), [[1 / 3] * 3] * 4)
 
 
@@ -124,18 +135,34 @@ def test_a_share_that_underflows_can_come_back():
 
 
 @EXAMPLES
-@given(data=st.data(), models=st.integers(1, 3), n=st.integers(1, 5), temperature=st.sampled_from([1e-4, 1.0, 50.0]))
+@given(
+    data=st.data(),
+    models=st.integers(1, 3),
+    n=st.integers(1, 5),
+    temperature=st.sampled_from([1e-4, 1.0, 50.0]),
+)
 def test_properties(data, models, n, temperature):
     number = st.floats(-3, 3, width=32)
-    table = st.lists(st.lists(number, min_size=2 * models, max_size=2 * models), min_size=n, max_size=n)
+    table = st.lists(
+        st.lists(number, min_size=2 * models, max_size=2 * models), min_size=n, max_size=n
+    )
     deltas = data.draw(table)
-    losses = data.draw(st.lists(st.lists(st.floats(0, 1e6), min_size=models, max_size=models), min_size=n, max_size=n))
+    losses = data.draw(
+        st.lists(
+            st.lists(st.floats(0, 1e6), min_size=models, max_size=models), min_size=n, max_size=n
+        )
+    )
     order = data.draw(st.permutations(range(n)))
     rule = Focus(models=models, temperature=temperature)
     reports = reports_of(deltas, losses)
     start = rule.init(Setup.of(reports))
     state, step, notes = rule.aggregate(start, reports)
-    shuffled = reports_of([deltas[i] for i in order], [losses[i] for i in order], ids=[f"c{i}" for i in order], positions=order)
+    shuffled = reports_of(
+        [deltas[i] for i in order],
+        [losses[i] for i in order],
+        ids=[f"c{i}" for i in order],
+        client_indices=order,
+    )
     again, step_again, _ = rule.aggregate(start, shuffled)
     assert torch.equal(step, step_again)
     assert torch.equal(state["log_pi"], again["log_pi"])
@@ -155,8 +182,12 @@ def test_properties(data, models, n, temperature):
 
 def test_absent_clients_keep_their_mixture():
     rule = Focus()
-    state = {"log_pi": torch.log(torch.tensor([[0.1, 0.9], [0.5, 0.5], [0.3, 0.7], [0.5, 0.5]], dtype=F64))}
-    after, step, _ = rule.aggregate(state, two_clients(ids=["c1", "c3"], positions=[1, 3]))
+    state = {
+        "log_pi": torch.log(
+            torch.tensor([[0.1, 0.9], [0.5, 0.5], [0.3, 0.7], [0.5, 0.5]], dtype=F64)
+        )
+    }
+    after, step, _ = rule.aggregate(state, two_clients(ids=["c1", "c3"], client_indices=[1, 3]))
     assert torch.equal(after["log_pi"][[0, 2]], state["log_pi"][[0, 2]])
     close(after["log_pi"].exp()[[1, 3]], [[3 / 4, 1 / 4], [1 / 2, 1 / 2]])
     close(step, (0.6, 0.4, 2.0, 0.0))  # of those who report, as in the first test
@@ -183,7 +214,14 @@ def test_state_is_saved_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("models", 0), ("models", 1.5), ("temperature", 0.0), ("temperature", 1e-7), ("temperature", math.inf)]
+    ("name", "value"),
+    [
+        ("models", 0),
+        ("models", 1.5),
+        ("temperature", 0.0),
+        ("temperature", 1e-7),
+        ("temperature", math.inf),
+    ],
 )
 def test_nonsense_is_refused(name, value):
     with pytest.raises(SettingsError, match=name):
@@ -194,6 +232,8 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(SettingsError, match="models is 3"):
         Focus(models=3).init(Setup.of(two_clients()))
     with pytest.raises(SettingsError, match=r"models is 2.*\[2, 3\]"):
-        Focus().aggregate(Focus().init(Setup.of(two_clients())), two_clients(losses=[[0.0] * 3] * 2))
+        Focus().aggregate(
+            Focus().init(Setup.of(two_clients())), two_clients(losses=[[0.0] * 3] * 2)
+        )
     with pytest.raises(ReportError, match="losses_of_each was left out"):
         Focus().aggregate(Focus().init(Setup.of(two_clients())), Reports(["a"], torch.zeros(1, 4)))

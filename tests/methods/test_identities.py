@@ -37,7 +37,9 @@ def reports_of(seed: int, n: int = 5, d: int = 7, **changes: Any) -> Reports:
     """Random reports with whatever a method may ask for."""
     rng = np.random.default_rng(seed)
     deltas = torch.as_tensor(changes.pop("deltas", rng.normal(size=(n, d))), dtype=torch.float64)
-    losses = torch.as_tensor(changes.pop("losses", rng.uniform(0.2, 2, size=n)), dtype=torch.float64)
+    losses = torch.as_tensor(
+        changes.pop("losses", rng.uniform(0.2, 2, size=n)), dtype=torch.float64
+    )
     extras = {
         "accuracies": torch.from_numpy(rng.uniform(0.1, 1, size=n)),
         "gradient_norms": torch.from_numpy(rng.uniform(0.1, 3, size=n)),
@@ -65,7 +67,9 @@ def step_of(rule: Method, reports: Reports, rounds: int = 1) -> torch.Tensor:
     return step
 
 
-def close(actual: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-10, atol: float = 1e-14) -> None:
+def close(
+    actual: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-10, atol: float = 1e-14
+) -> None:
     torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
 
 
@@ -78,7 +82,14 @@ def units(deltas: torch.Tensor) -> torch.Tensor:
 
 @SEEDS
 @cases(
-    "rule", [QFFL(q=0.0), QFFL(q=0.0, lipschitz="paper"), QFFL(q=0.0, lipschitz=7.0), Focus(models=1), UDJ(beta=1.0, gamma=0.0)]
+    "rule",
+    [
+        QFFL(q=0.0),
+        QFFL(q=0.0, lipschitz="paper"),
+        QFFL(q=0.0, lipschitz=7.0),
+        Focus(models=1),
+        UDJ(beta=1.0, gamma=0.0),
+    ],
 )
 def test_these_are_the_plain_average(rule, seed):
     reports = reports_of(seed)
@@ -88,13 +99,17 @@ def test_these_are_the_plain_average(rule, seed):
 @SEEDS
 def test_core_stability_at_utility_one_is_the_plain_average(seed):
     reports = reports_of(seed, losses=[2.0] * 5)
-    close(step_of(CoreFed(M=3.0, step="paper"), reports), step_of(FedAvg(weights="uniform"), reports))
+    close(
+        step_of(CoreFed(M=3.0, step="paper"), reports), step_of(FedAvg(weights="uniform"), reports)
+    )
 
 
 @SEEDS
 @cases("rule", [FedFV(), FedFV(alpha=0.0, tau=2), MFairFL(), MFairFL(similarity_rate=0.0)])
 def test_without_conflicts_there_is_nothing_to_turn(rule, seed):
-    reports = reports_of(seed, deltas=np.random.default_rng(seed).uniform(0, 1, size=(5, 7)), round=2)
+    reports = reports_of(
+        seed, deltas=np.random.default_rng(seed).uniform(0, 1, size=(5, 7)), round=2
+    )
     close(step_of(rule, reports), step_of(FedAvg(weights="uniform"), reports))
 
 
@@ -124,14 +139,20 @@ def test_these_are_the_average_by_size(rule, seed):
 @cases("tau", [0.05, 0.5, 3.0])
 def test_entropy_weights_are_a_tilt(prior, tau, seed):
     reports = reports_of(seed)
-    close(step_of(FedEBA(alpha=0.0, tau=tau, prior=prior), reports), step_of(TERM(t=1 / tau, weights=prior), reports))
+    close(
+        step_of(FedEBA(alpha=0.0, tau=tau, prior=prior), reports),
+        step_of(TERM(t=1 / tau, weights=prior), reports),
+    )
 
 
 # --- T5: the worst client ---
 
 
 @SEEDS
-@cases(("rule", "rounds"), [(TERM(t=1e5), 1), (FedEBA(alpha=0.0, tau=1e-5), 1), (AFL(lr_lambda=1.0), 300)])
+@cases(
+    ("rule", "rounds"),
+    [(TERM(t=1e5), 1), (FedEBA(alpha=0.0, tau=1e-5), 1), (AFL(lr_lambda=1.0), 300)],
+)
 def test_in_the_limit_the_worst_client_alone_counts(rule, rounds, seed):
     reports = reports_of(seed)
     close(step_of(rule, reports, rounds), reports.deltas[reports.losses.argmax()])
@@ -153,7 +174,10 @@ def test_a_power_of_the_loss_follows_the_worst_client_in_direction_but_not_in_le
 @SEEDS
 def test_weights_that_may_not_move_give_the_mean_direction(seed):
     reports = reports_of(seed)
-    close(step_of(FedMGDA(epsilon=0.0, server_lr=0.3), reports), 0.3 * units(reports.deltas).mean(dim=0))
+    close(
+        step_of(FedMGDA(epsilon=0.0, server_lr=0.3), reports),
+        0.3 * units(reports.deltas).mean(dim=0),
+    )
 
 
 @SEEDS
@@ -234,7 +258,9 @@ def test_after_one_plain_step_of_the_clients_it_is_adam_on_the_weighted_gradient
     state = None
     for t in (1, 2, 3):
         g = torch.from_numpy(rng.normal(size=(5, 7)))
-        reports = reports_of(seed, deltas=0.1 * g, lr=0.1, extras={"gradient_norms": g.norm(dim=1)}, round=t)
+        reports = reports_of(
+            seed, deltas=0.1 * g, lr=0.1, extras={"gradient_norms": g.norm(dim=1)}, round=t
+        )
         state = rule.init(Setup.of(reports)) if state is None else state
         state, step, _ = rule.aggregate(state, reports)
         ours = ours - step
@@ -275,7 +301,10 @@ def test_three_ways_to_remove_conflicts_are_one(seed):
 @cases("beta", [0.0, 0.5, 1.0])
 def test_equal_accuracy_and_participation_are_the_plain_average(beta, seed):
     reports = reports_of(seed, extras={"accuracies": torch.full((5,), 0.7)})
-    close(step_of(FedFa(beta=beta, gamma=0.0), reports, rounds=3), step_of(FedAvg(weights="uniform"), reports))
+    close(
+        step_of(FedFa(beta=beta, gamma=0.0), reports, rounds=3),
+        step_of(FedAvg(weights="uniform"), reports),
+    )
 
 
 # --- T12: nothing to do, and nothing to choose ---
@@ -310,8 +339,13 @@ def test_clients_at_rest_leave_the_model_where_it_is(rule):
 @cases("rule", RULES, ids=str)
 def test_clients_that_are_alike_are_followed(rule):
     delta = np.random.default_rng(0).normal(size=7)
-    same = {name: torch.full((5,), 0.6, dtype=torch.float64) for name in ("accuracies", "squared_losses")}
-    alike = reports_of(0, deltas=np.tile(delta, (5, 1)), losses=[0.8] * 5, uncertainties=[0.3] * 5, extras=same)
+    same = {
+        name: torch.full((5,), 0.6, dtype=torch.float64)
+        for name in ("accuracies", "squared_losses")
+    }
+    alike = reports_of(
+        0, deltas=np.tile(delta, (5, 1)), losses=[0.8] * 5, uncertainties=[0.3] * 5, extras=same
+    )
     step = step_of(rule, alike)
     assert step.norm() > 0
     close(step / step.norm(), alike.deltas[0] / alike.deltas[0].norm(), rtol=1e-7)

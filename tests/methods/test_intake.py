@@ -10,7 +10,9 @@ from udjfl.methods import METHODS, FedAvg, method, parameters
 from udjfl.methods.intake import ClientReport, collect
 
 
-def sent(name: str, loss: float | None = None, steps: float | None = None, length: float = 1.0) -> ClientReport:
+def sent(
+    name: str, loss: float | None = None, steps: float | None = None, length: float = 1.0
+) -> ClientReport:
     return ClientReport(name, torch.tensor([length, 0.0]), loss, None, None, steps)
 
 
@@ -25,9 +27,13 @@ def test_what_nobody_sent_is_left_out() -> None:
 
 def test_what_is_owed_must_be_there() -> None:
     both = [sent("a", loss=1.0, steps=3), sent("b", loss=None, steps=3)]
-    with pytest.raises(ReportError, match="client 'b' in round 4: losses is missing; the method needs it"):
+    with pytest.raises(
+        ReportError, match="client 'b' in round 4: losses is missing; the method needs it"
+    ):
         collect(both, ["a", "b"], 2, 4, 0.1, 0.0, owed=["losses", "steps"])
-    reports, excluded = collect(both, ["a", "b"], 2, 4, 0.1, 0.0, "exclude", owed=["losses", "steps"])
+    reports, excluded = collect(
+        both, ["a", "b"], 2, 4, 0.1, 0.0, "exclude", owed=["losses", "steps"]
+    )
     assert (reports.ids, list(excluded)) == (("a",), ["b"])
     # Left to itself, what one sends all owe.
     with pytest.raises(ReportError, match="losses is missing"):
@@ -42,7 +48,9 @@ def test_what_is_sent_but_not_owed_is_neither_read_nor_checked() -> None:
 
 def test_an_update_may_not_be_longer_than_the_limit() -> None:
     both = [sent("a", length=5.0), sent("b", length=5.1)]
-    with pytest.raises(ReportError, match=r"client 'b' in round 1: deltas has length 5.1, above max_update_norm, 5"):
+    with pytest.raises(
+        ReportError, match=r"client 'b' in round 1: deltas has length 5.1, above max_update_norm, 5"
+    ):
         collect(both, ["a", "b"], 2, 1, 0.1, 0.0, max_update_norm=5.0)
     assert collect(both, ["a", "b"], 2, 1, 0.1, 0.0)[0].ids == ("a", "b")
 

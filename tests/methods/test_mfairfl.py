@@ -24,15 +24,26 @@ CONFLICT = [[2.0, 0.0], [-1.0, 1.0]]
 def reports_of(deltas: Any, losses: Any = None, **changes: Any) -> Reports:
     deltas = torch.as_tensor(deltas, dtype=torch.float64)
     losses = list(range(1, len(deltas) + 1)) if losses is None else losses
-    return Reports(**{"ids": [f"c{i}" for i in range(len(deltas))], "deltas": deltas, "losses": losses, **changes})
+    return Reports(
+        **{
+            "ids": [f"c{i}" for i in range(len(deltas))],
+            "deltas": deltas,
+            "losses": losses,
+            **changes,
+        }
+    )
 
 
-def run(rule: MFairFL, reports: Reports, **state: Any) -> tuple[dict[str, Any], torch.Tensor, dict[str, torch.Tensor]]:
+def run(
+    rule: MFairFL, reports: Reports, **state: Any
+) -> tuple[dict[str, Any], torch.Tensor, dict[str, torch.Tensor]]:
     changed = {name: torch.tensor(value, dtype=torch.float64) for name, value in state.items()}
     return rule.aggregate({**rule.init(Setup.of(reports)), **changed}, reports)
 
 
-def objective(losses: Any, weights: Any, groups: Any, lam: Any, rule: MFairFL | None = None) -> tuple[list, list]:
+def objective(
+    losses: Any, weights: Any, groups: Any, lam: Any, rule: MFairFL | None = None
+) -> tuple[list, list]:
     """Value and gradient."""
     at = torch.tensor(losses, requires_grad=True)
     value = (rule or MFairFL()).objective(at, torch.tensor(weights), groups, lam)
@@ -48,7 +59,9 @@ QUARTER = [0.25, 0.25, 0.25, 0.25]
 def test_two_groups_by_hand():
     # Group 0: 1 and 3, mean 2; group 1: 5 and 7, mean 6. Mean 4, gap 4, lam 1/2: 4 + 2.
     # Gradient: 1/4 for each, + 1/2 * 1/2 in the worse group, - in the better.
-    value, gradient = objective([[1.0, 5.0, 3.0, 7.0]], [QUARTER], torch.tensor([[0, 1, 0, 1]]), torch.tensor([0.5]))
+    value, gradient = objective(
+        [[1.0, 5.0, 3.0, 7.0]], [QUARTER], torch.tensor([[0, 1, 0, 1]]), torch.tensor([0.5])
+    )
     assert value == [6.0]
     assert gradient == [[0.0, 0.5, 0.0, 0.5]]
 
@@ -63,14 +76,21 @@ def test_it_does_not_matter_which_group_is_worse():
 
 def test_of_three_groups_the_best_and_the_worst_count():
     # Means 1, 4, 9 of groups 7, 2, 5: gap 8, lam 1. Mean (1 + 4 + 4 + 9)/4 = 4.5.
-    value, gradient = objective([[1.0, 4.0, 4.0, 9.0]], [QUARTER], torch.tensor([[7, 2, 2, 5]]), torch.tensor([1.0]))
+    value, gradient = objective(
+        [[1.0, 4.0, 4.0, 9.0]], [QUARTER], torch.tensor([[7, 2, 2, 5]]), torch.tensor([1.0])
+    )
     assert value == [12.5]
     assert gradient == [[-0.75, 0.25, 0.25, 1.25]]
 
 
 def test_each_client_has_its_own_price_and_its_own_groups():
     # Client 1: gap 2, lam 3, mean 2. Client 2 has one group in its batch: its mean alone.
-    value, _ = objective([[1.0, 3.0], [2.0, 8.0]], [[0.5, 0.5]] * 2, torch.tensor([[0, 1], [1, 1]]), torch.tensor([3.0, 3.0]))
+    value, _ = objective(
+        [[1.0, 3.0], [2.0, 8.0]],
+        [[0.5, 0.5]] * 2,
+        torch.tensor([[0, 1], [1, 1]]),
+        torch.tensor([3.0, 3.0]),
+    )
     assert value == [8.0, 5.0]
 
 
@@ -80,12 +100,16 @@ def test_padding_and_examples_without_a_group_have_no_gap_and_no_nan():
     losses = [[1.0, 3.0, 100.0], [1.0, 5.0, 9.0], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]
     weights = [[0.5, 0.5, 0.0], [1 / 3] * 3, [0.0] * 3, [0.5, 0.5, 0.0]]
     groups = torch.tensor([[0, 0, 1], [0, 0, -1], [0, 1, 0], [0, 1, 1]])
-    value, gradient = objective(losses, weights, groups, torch.full((4,), 10.0, dtype=torch.float64))
+    value, gradient = objective(
+        losses, weights, groups, torch.full((4,), 10.0, dtype=torch.float64)
+    )
     assert value == pytest.approx([2.0, 5.0, 0.0, 2.0])
     np.testing.assert_allclose(gradient, weights, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("groups", "lam"), [(None, torch.tensor([2.0])), (torch.tensor([[0, 1]]), None)])
+@pytest.mark.parametrize(
+    ("groups", "lam"), [(None, torch.tensor([2.0])), (torch.tensor([[0, 1]]), None)]
+)
 def test_without_groups_or_price_it_is_the_mean_loss(groups, lam):
     assert objective([[1.0, 4.0]], [[0.5, 0.5]], groups, lam) == ([2.5], [[0.5, 0.5]])
 
@@ -101,10 +125,17 @@ def test_the_objective_is_the_slow_formula(data, k, b):
     value, gradient = objective(losses, weights, torch.tensor(groups), torch.full((k,), 2.0))
     assert np.isfinite(gradient).all()
     for row in range(k):
-        cells = [(g, x) for g, x, w in zip(groups[row], losses[row], weights[row], strict=True) if w > 0]
-        means = [np.mean([x for g, x in cells if g == group]) for group in {g for g, _ in cells if g >= 0}]
+        cells = [
+            (g, x) for g, x, w in zip(groups[row], losses[row], weights[row], strict=True) if w > 0
+        ]
+        means = [
+            np.mean([x for g, x in cells if g == group])
+            for group in {g for g, _ in cells if g >= 0}
+        ]
         gap = max(means) - min(means) if means else 0.0
-        assert value[row] == pytest.approx(sum(x for _, x in cells) / b + 2 * gap, rel=1e-5, abs=1e-5)
+        assert value[row] == pytest.approx(
+            sum(x for _, x in cells) / b + 2 * gap, rel=1e-5, abs=1e-5
+        )
 
 
 # --- the prices ---
@@ -124,7 +155,8 @@ def test_prices_start_alike_and_grow_with_the_gap():
 
 def test_prices_are_never_negative():
     state, _, _ = run(
-        MFairFL(lam_start=0.25, lam_rate=1.0), reports_of(CONFLICT, extras={"group_gaps": torch.tensor([-1.0, 1.0])})
+        MFairFL(lam_start=0.25, lam_rate=1.0),
+        reports_of(CONFLICT, extras={"group_gaps": torch.tensor([-1.0, 1.0])}),
     )
     assert state["lam"].tolist() == [0.0, 1.25]
 
@@ -156,7 +188,9 @@ def test_projection_by_hand():
 def test_a_target_above_zero_by_hand():
     # g = (1, 0) and (0, 2), aim 3/5: h_a = (1, 3/4), h_b = (3/2, 2) (cos 1.5/2.5), mean (5/4, 11/8).
     targets = [[0.0, 0.6], [0.6, 0.0]]
-    state, step, notes = run(MFairFL(similarity_rate=0.5), reports_of([[1.0, 0.0], [0.0, 2.0]]), targets=targets)
+    state, step, notes = run(
+        MFairFL(similarity_rate=0.5), reports_of([[1.0, 0.0], [0.0, 2.0]]), targets=targets
+    )
     assert step.tolist() == pytest.approx([1.25, 1.375])
     assert notes["conflicts"].tolist() == [1, 1]
     # Their cosine is 0: (1 - 1/2) 0.6.
@@ -176,9 +210,18 @@ def test_targets_follow_the_similarities_of_those_that_meet():
     rule = MFairFL()
     start = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2)))
     start["targets"][1] = 0.25
-    reports = reports_of(CONFLICT, ids=["a", "c"], positions=[0, 2], extras={"group_gaps": torch.tensor([1.0, 2.0])})
+    reports = reports_of(
+        CONFLICT,
+        ids=["a", "c"],
+        client_indices=[0, 2],
+        extras={"group_gaps": torch.tensor([1.0, 2.0])},
+    )
     state, _, _ = rule.aggregate(start, reports)
-    assert state["targets"][0, 2].item() == state["targets"][2, 0].item() == pytest.approx(-0.01 * 0.5**0.5)
+    assert (
+        state["targets"][0, 2].item()
+        == state["targets"][2, 0].item()
+        == pytest.approx(-0.01 * 0.5**0.5)
+    )
     assert state["targets"][1].tolist() == [0.25] * 3
     assert state["targets"][0, 1] == state["targets"][2, 1] == 0
     assert state["lam"].tolist() == pytest.approx([1.1, 1.0, 1.2])
@@ -191,13 +234,17 @@ def test_targets_are_those_of_the_pair_wherever_it_stands():
     rule = MFairFL()
     start = rule.init(Setup(["a", "b", "c", "d"], torch.ones(4), torch.zeros(2)))
     start["targets"][1, 3] = start["targets"][3, 1] = 0.6
-    _, step, _ = rule.aggregate(start, reports_of([[1.0, 0.0], [0.0, 2.0]], ids=["b", "d"], positions=[1, 3]))
+    _, step, _ = rule.aggregate(
+        start, reports_of([[1.0, 0.0], [0.0, 2.0]], ids=["b", "d"], client_indices=[1, 3])
+    )
     assert step.tolist() == pytest.approx([1.25, 1.375])
 
 
 def test_a_client_that_did_not_move_has_no_similarity():
     targets = [[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
-    state, step, notes = run(MFairFL(), reports_of([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]), targets=targets)
+    state, step, notes = run(
+        MFairFL(), reports_of([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]), targets=targets
+    )
     assert state["targets"][1].tolist() == [0.5, 0.0, 0.5]
     assert state["targets"][0, 2].item() == pytest.approx(0.495)
     assert notes["conflicts"].tolist() == [1, 0, 1]
@@ -220,13 +267,16 @@ def test_target_zero_is_the_internal_step_of_fedfv(seed):
 
 def test_without_conflicts_it_is_the_plain_average():
     reports = reports_of(np.random.default_rng(0).uniform(0, 1, size=(5, 6)))
-    assert torch.equal(run(MFairFL(), reports)[1], FedAvg(weights="uniform").aggregate({}, reports)[1])
+    assert torch.equal(
+        run(MFairFL(), reports)[1], FedAvg(weights="uniform").aggregate({}, reports)[1]
+    )
 
 
 def test_losses_only_set_the_order():
     deltas = np.random.default_rng(3).normal(size=(5, 6))
     rising, same_order, falling = (
-        run(MFairFL(), reports_of(deltas, x))[1] for x in ([1, 2, 3, 4, 5], [0, 2, 5, 6, 9], [5, 4, 3, 2, 1])
+        run(MFairFL(), reports_of(deltas, x))[1]
+        for x in ([1, 2, 3, 4, 5], [0, 2, 5, 6, 9], [5, 4, 3, 2, 1])
     )
     assert torch.equal(rising, same_order)
     assert not torch.allclose(rising, falling)
@@ -253,11 +303,16 @@ def test_identical_clients_drive_the_target_to_one_and_stay_finite():
 
 
 @EXAMPLES
-@given(data=st.data(), m=st.integers(1, 6), d=st.integers(1, 4), rate=st.sampled_from([0.0, 0.01, 1.0]))
+@given(
+    data=st.data(), m=st.integers(1, 6), d=st.integers(1, 4), rate=st.sampled_from([0.0, 0.01, 1.0])
+)
 def test_any_two_rounds_are_finite_and_scale_with_the_updates(data, m, d, rate):
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     rule = MFairFL(similarity_rate=rate)
-    rounds = [data.draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=m, max_size=m)) for _ in range(2)]
+    rounds = [
+        data.draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=m, max_size=m))
+        for _ in range(2)
+    ]
     losses = data.draw(st.lists(st.floats(0, 9), min_size=m, max_size=m))
     steps = []
     for scale in (1.0, 8.0):
@@ -276,7 +331,10 @@ def test_any_two_rounds_are_finite_and_scale_with_the_updates(data, m, d, rate):
 # --- parameters, what is needed ---
 
 
-@pytest.mark.parametrize("params", [{"lam_start": -1}, {"lam_rate": -0.1}, {"similarity_rate": -0.1}, {"similarity_rate": 1.5}])
+@pytest.mark.parametrize(
+    "params",
+    [{"lam_start": -1}, {"lam_rate": -0.1}, {"similarity_rate": -0.1}, {"similarity_rate": 1.5}],
+)
 def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"mfairfl: .*{next(iter(params))}"):
         MFairFL(**params)

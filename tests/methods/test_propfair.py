@@ -17,7 +17,9 @@ from udjfl.methods.propfair import PropFair
 EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
-def value_and_slope(rule: PropFair, batch_losses: Any, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_slope(
+    rule: PropFair, batch_losses: Any, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The objective of clients whose batch is one example of this loss, and its derivative."""
     losses = torch.tensor(batch_losses, dtype=dtype)[:, None].requires_grad_()
     value = rule.objective(losses, torch.ones_like(losses), None, None)
@@ -26,13 +28,17 @@ def value_and_slope(rule: PropFair, batch_losses: Any, dtype: torch.dtype = torc
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
+    )
 
 
 def test_the_objective_by_hand():
     # M = 2. Client a: mean of 0.5 and 1.5 is 1, -log(1 - 1/2) = log 2, slope 1/(2 - 1) * 1/2 on either example.
     # Client b: mean of 0 and 1, and padding that does not count: -log(3/4), slope 1/(3/2) * 1/2, and 0 on the padding.
-    losses = torch.tensor([[0.5, 1.5, 9.0], [0.0, 1.0, 9.0]], dtype=torch.float64, requires_grad=True)
+    losses = torch.tensor(
+        [[0.5, 1.5, 9.0], [0.0, 1.0, 9.0]], dtype=torch.float64, requires_grad=True
+    )
     weights = torch.tensor([[0.5, 0.5, 0.0], [0.5, 0.5, 0.0]], dtype=torch.float64)
     value = PropFair(M=2).objective(losses, weights, None, None)
     close(value, (math.log(2), -math.log(0.75)))
@@ -95,7 +101,9 @@ def test_a_step_under_vmap_is_the_same():
     rule, losses = PropFair(M=2), torch.tensor([0.5, 2.5], dtype=torch.float64)
 
     def one(loss: torch.Tensor) -> torch.Tensor:
-        return rule.objective(loss[None, None], torch.ones(1, 1, dtype=torch.float64), None, None)[0]
+        return rule.objective(loss[None, None], torch.ones(1, 1, dtype=torch.float64), None, None)[
+            0
+        ]
 
     close(torch.func.vmap(torch.func.grad(one))(losses), value_and_slope(rule, [0.5, 2.5])[1])
 
@@ -103,7 +111,7 @@ def test_a_step_under_vmap_is_the_same():
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 def test_the_server_averages_as_fedavg(weights):
     # 1/4 (4, 0) + 3/4 (0, 2) = (1, 1.5), or half of each, (2, 1). Losses do not enter.
-    reports = Reports(["a", "b"], [[4.0, 0.0], [0.0, 2.0]], sizes=[1, 3], positions=[5, 2])
+    reports = Reports(["a", "b"], [[4.0, 0.0], [0.0, 2.0]], sizes=[1, 3], client_indices=[5, 2])
     state, step, notes = PropFair(weights=weights).aggregate({}, reports)
     assert state == {}
     assert step.tolist() == ([1.0, 1.5] if weights == "size" else [2.0, 1.0])
@@ -116,7 +124,10 @@ def test_it_says_that_its_learning_rate_is_another():
     assert "M - loss" in note
 
 
-@pytest.mark.parametrize(("text", "value"), [("false", False), ("False", False), ("0", False), ("true", True), ("1", True)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("false", False), ("False", False), ("0", False), ("true", True), ("1", True)],
+)
 def test_huber_may_come_as_text(text, value):
     assert PropFair(huber=text).huber is value
 
@@ -145,7 +156,10 @@ def test_bad_parameters_are_refused_by_name(params, message):
     huber=st.booleans(),
 )
 def test_properties(rows, M, huber):
-    losses, weights = torch.tensor(rows, dtype=torch.float64), torch.full((len(rows), 3), 1 / 3, dtype=torch.float64)
+    losses, weights = (
+        torch.tensor(rows, dtype=torch.float64),
+        torch.full((len(rows), 3), 1 / 3, dtype=torch.float64),
+    )
     rule = PropFair(M=M, huber=huber)
     value = rule.objective(losses, weights, None, None)
     assert value.shape == (len(rows),)

@@ -51,7 +51,9 @@ def step_of(rule: QFFL | UDJ | FedAvg, reports: Reports) -> torch.Tensor:
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300
+    )
 
 
 # Delta_k = F^q D_k and h_k = q F^(q-1) |D_k|^2 + L F^q, with D_k = L delta_k.
@@ -86,7 +88,10 @@ def test_q_zero_is_the_average_whatever_the_step_and_the_losses(weights, lipschi
     """T1."""
     rule = QFFL(q=0, lipschitz=lipschitz, weights=weights)
     close(step_of(rule, random_reports()), step_of(FedAvg(weights=weights), random_reports()))
-    close(step_of(rule, random_reports(losses=[0.0, 1e-30, 5.0, 1e9])), step_of(FedAvg(weights=weights), random_reports()))
+    close(
+        step_of(rule, random_reports(losses=[0.0, 1e-30, 5.0, 1e9])),
+        step_of(FedAvg(weights=weights), random_reports()),
+    )
 
 
 @pytest.mark.parametrize("q", [0.0, 0.1, 1.0, 2.0, 5.0])
@@ -100,7 +105,9 @@ def test_it_is_the_point_of_udj_with_gamma_zero_and_exponent_one_plus_q(q, lipsc
 
 def test_equal_clients_shorten_the_average_by_the_curvature():
     # F = 2, |delta|^2 = 4, L = 1/lr = 2, q = 3: the average (1, 1) over 1 + 3*2*4/2 = 13.
-    reports = two_clients(deltas=torch.tensor([[2.0, 0.0], [0.0, 2.0]], dtype=torch.float64), losses=[2.0, 2.0])
+    reports = two_clients(
+        deltas=torch.tensor([[2.0, 0.0], [0.0, 2.0]], dtype=torch.float64), losses=[2.0, 2.0]
+    )
     close(step_of(QFFL(q=3, lipschitz="paper"), reports), (1 / 13, 1 / 13))
 
 
@@ -122,7 +129,10 @@ def test_no_power_overflows(q, losses):
 
 @pytest.mark.parametrize("q", [0.001, 0.5, 1.0, 5.0])
 def test_a_loss_of_zero_counts_as_1e_minus_10(q):
-    close(step_of(QFFL(q=q), two_clients(losses=[0.0, 2.0])), step_of(QFFL(q=q), two_clients(losses=[1e-10, 2.0])))
+    close(
+        step_of(QFFL(q=q), two_clients(losses=[0.0, 2.0])),
+        step_of(QFFL(q=q), two_clients(losses=[1e-10, 2.0])),
+    )
     assert torch.isfinite(step_of(QFFL(q=q), two_clients(losses=[0.0, 0.0]))).all()
 
 
@@ -171,13 +181,21 @@ def test_numbers_may_come_as_text():
 
 def test_one_client_of_many_may_report_alone():
     # Its place among all does not matter: nothing is kept. 1*2/(1*4 + 2) of delta 1.
-    alone = Reports(ids=["a"], deltas=torch.ones(1, 1, dtype=torch.float64), losses=[1.0], positions=[7], lr=0.5)
+    alone = Reports(
+        ids=["a"],
+        deltas=torch.ones(1, 1, dtype=torch.float64),
+        losses=[1.0],
+        client_indices=[7],
+        lr=0.5,
+    )
     close(step_of(QFFL(q=1, lipschitz="paper"), alone), [2 / 6])
 
 
 @EXAMPLES
 @given(
-    rows=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6
+    ),
     q=st.floats(0, 20),
     scale=st.floats(0.01, 100),
 )
@@ -208,7 +226,9 @@ def test_it_minimises_its_objective_and_the_largest_loss_falls_as_q_grows():
         for _ in range(600):
             deltas = torch.tensor([[lr * x], [lr * (x - 3)]], dtype=torch.float64)
             x -= step_of(QFFL(q=q), Reports(["a", "b"], deltas, losses(x), lr=lr)).item()
-        best = minimize_scalar(lambda x, q=q: (losses(x) ** (q + 1)).sum(), bounds=(0, 3), method="bounded").x
+        best = minimize_scalar(
+            lambda x, q=q: (losses(x) ** (q + 1)).sum(), bounds=(0, 3), method="bounded"
+        ).x
         assert x == pytest.approx(best, abs=1e-3)
         largest.append(losses(x).max())
     assert largest == sorted(largest, reverse=True)

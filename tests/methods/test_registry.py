@@ -10,7 +10,19 @@ import torch
 
 import udjfl
 from udjfl.errors import SettingsError
-from udjfl.methods import ALIASES, METHODS, UDJ, FedAvg, Method, Reports, Setup, method, parameters, parse_method, weighted_sum
+from udjfl.methods import (
+    ALIASES,
+    METHODS,
+    UDJ,
+    FedAvg,
+    Method,
+    Reports,
+    Setup,
+    method,
+    parameters,
+    parse_method,
+    weighted_sum,
+)
 
 THEORIES = {"rawls", "egalitarian", "utilitarian", "desert"}
 
@@ -103,7 +115,13 @@ def test_adding_a_method_is_a_class_and_a_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("typo", "meant"), [("fedavgg", "fedavg"), ("rawl", "rawls"), ("Desert", "desert"), ("utilitarain", "utilitarian")]
+    ("typo", "meant"),
+    [
+        ("fedavgg", "fedavg"),
+        ("rawl", "rawls"),
+        ("Desert", "desert"),
+        ("utilitarain", "utilitarian"),
+    ],
 )
 def test_unknown_method(typo, meant):
     (line,) = mistakes_of(typo)
@@ -119,7 +137,8 @@ def test_unknown_method_like_no_other_gets_the_list():
 
 
 @pytest.mark.parametrize(
-    ("name", "typo", "meant"), [("udj", "bta", "beta"), ("rawls", "gama", "gamma"), ("fedavg", "weight", "weights")]
+    ("name", "typo", "meant"),
+    [("udj", "bta", "beta"), ("rawls", "gama", "gamma"), ("fedavg", "weight", "weights")],
 )
 def test_unknown_parameter(name, typo, meant):
     (line,) = mistakes_of(name, **{typo: 1})
@@ -134,7 +153,9 @@ def test_only_parameters_are_offered():
     assert line.endswith("Known: weights.")
 
 
-@pytest.mark.parametrize(("typo", "meant"), [("rawl", "rawls"), ("egaliterian", "egalitarian"), ("Desert", "desert")])
+@pytest.mark.parametrize(
+    ("typo", "meant"), [("rawl", "rawls"), ("egaliterian", "egalitarian"), ("Desert", "desert")]
+)
 def test_unknown_theory(typo, meant):
     (line,) = mistakes_of("udj", theory=typo)
     assert "theory" in line
@@ -169,9 +190,15 @@ def test_ill_typed_beta_is_named(beta):
         ("fedavg", ("fedavg", {})),
         ("rawls", ("udj", {"theory": "rawls"})),
         ("udj:theory=rawls:beta=5", ("udj", {"theory": "rawls", "beta": 5.0})),
-        ("rawls:beta=1,2,3:gamma=-0.5", ("udj", {"theory": "rawls", "beta": (1.0, 2.0, 3.0), "gamma": -0.5})),
+        (
+            "rawls:beta=1,2,3:gamma=-0.5",
+            ("udj", {"theory": "rawls", "beta": (1.0, 2.0, 3.0), "gamma": -0.5}),
+        ),
         (" fedavg : weights = uniform ", ("fedavg", {"weights": "uniform"})),
-        ("udj:beta=2:gamma=1e-3:r=-1:step=safe", ("udj", {"beta": 2.0, "gamma": 0.001, "r": -1.0, "step": "safe"})),
+        (
+            "udj:beta=2:gamma=1e-3:r=-1:step=safe",
+            ("udj", {"beta": 2.0, "gamma": 0.001, "r": -1.0, "step": "safe"}),
+        ),
     ],
 )
 def test_parse_method(text, expected):
@@ -180,13 +207,17 @@ def test_parse_method(text, expected):
 
 
 def test_parse_method_with_more_parameters():
-    assert parse_method("rawls:beta=5", {"gamma": "2", "beta": 1}) == method("rawls", beta=1.0, gamma=2.0)
+    assert parse_method("rawls:beta=5", {"gamma": "2", "beta": 1}) == method(
+        "rawls", beta=1.0, gamma=2.0
+    )
     assert parse_method("rawls", None) == method("rawls")
 
 
 @pytest.mark.parametrize("text", ["rawls:beta", "rawls:5", "rawls:"])
 def test_parse_method_says_what_it_expected(text):
-    with pytest.raises(SettingsError, match=r"key=value was expected, as in udj:theory=rawls:beta=5"):
+    with pytest.raises(
+        SettingsError, match=r"key=value was expected, as in udj:theory=rawls:beta=5"
+    ):
         parse_method(text)
 
 
@@ -197,7 +228,9 @@ def test_parse_method_with_an_unknown_name(text):
 
 
 def test_a_short_name_keeps_its_meaning():
-    with pytest.raises(SettingsError, match=r"rawls: theory is what the short name stands for; .* ask for 'udj'"):
+    with pytest.raises(
+        SettingsError, match=r"rawls: theory is what the short name stands for; .* ask for 'udj'"
+    ):
         method("rawls", theory="desert")
     assert method("rawls", theory="rawls") == method("rawls")
 
@@ -208,7 +241,10 @@ def test_a_short_name_keeps_its_meaning():
         ({"needs": frozenset({"accuracy"})}, "needs has 'accuracy'.*Did you mean 'accuracies'"),
         ({"probes": frozenset({"gradient"})}, "probes has 'gradient'"),
         ({"theories": ("rawl",)}, "theories has 'rawl'.*Did you mean 'rawls'"),
-        ({"theories": ("rawls",), "__annotations__": {"theories": "tuple[str, ...]"}}, "write theories .* without a type"),
+        (
+            {"theories": ("rawls",), "__annotations__": {"theories": "tuple[str, ...]"}},
+            "write theories .* without a type",
+        ),
     ],
 )
 def test_a_declaration_that_nobody_would_hear(attributes, said):

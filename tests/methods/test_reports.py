@@ -42,21 +42,23 @@ def test_rows_are_sorted_as_people_count():
         sizes=[10, 9, 2],
         uncertainties=[10, 9, 2],
         steps=[10, 9, 2],
-        positions=[9, 8, 1],
+        client_indices=[9, 8, 1],
         extras={"accuracies": [[10.0, 1.0], [9.0, 1.0], [2.0, 1.0]]},
     )
     assert made.ids == ("client-2", "client-9", "client-10")
     for name in ("losses", "sizes", "uncertainties", "steps"):
         assert getattr(made, name).tolist() == [2, 9, 10], name
     assert made.deltas.tolist() == [[2], [9], [10]]
-    assert made.positions.tolist() == [1, 8, 9]
+    assert made.client_indices.tolist() == [1, 8, 9]
     assert made.extras["accuracies"].tolist() == [[2, 1], [9, 1], [10, 1]]
     assert len(made) == 3
 
 
 @pytest.mark.parametrize("kind", [list, tuple, np.array, torch.tensor])
 def test_lists_arrays_and_tensors_are_taken(kind):
-    made = reports(deltas=kind([[1.0, 2.0], [3.0, 4.0]]), losses=kind([0.5, 0.25]), sizes=kind([10, 30]))
+    made = reports(
+        deltas=kind([[1.0, 2.0], [3.0, 4.0]]), losses=kind([0.5, 0.25]), sizes=kind([10, 30])
+    )
     assert made.deltas.tolist() == [[1, 2], [3, 4]]
     assert made.losses.tolist() == [0.5, 0.25]
     assert made.sizes.tolist() == [10, 30]
@@ -97,12 +99,16 @@ def test_left_out_fields_are_nan_and_the_rest_has_defaults():
     for name in ("losses", "sizes", "uncertainties"):
         assert torch.isnan(getattr(made, name)).all(), name
     assert made.steps.tolist() == [1, 1]
-    assert made.positions.tolist() == [0, 1]
+    assert made.client_indices.tolist() == [0, 1]
     assert (made.lr, made.momentum, made.round) == (0.1, 0.0, 1)
 
 
 def test_later_changes_to_what_was_given_do_not_reach_it():
-    deltas, losses, sizes = np.ones((2, 2)), np.array([0.5, 0.25]), torch.tensor([4.0, 5.0], dtype=torch.float64)
+    deltas, losses, sizes = (
+        np.ones((2, 2)),
+        np.array([0.5, 0.25]),
+        torch.tensor([4.0, 5.0], dtype=torch.float64),
+    )
     made = reports(deltas=deltas, losses=losses, sizes=sizes)
     for given in (deltas, losses, sizes):
         given[:] = 9
@@ -142,7 +148,7 @@ def test_reports_are_frozen():
         ({"uncertainties": [0.1, 0.2, 0.3]}, "uncertainties"),
         ({"sizes": []}, "sizes"),
         ({"steps": [1]}, "steps"),
-        ({"positions": [0, 1, 2]}, "positions"),
+        ({"client_indices": [0, 1, 2]}, "client_indices"),
         ({"extras": {"accuracies": [0.5]}}, "accuracies"),
         ({"ids": ["a", "a"]}, "ids"),
         ({"ids": ["a", "b", "c"]}, "deltas"),
@@ -154,7 +160,10 @@ def test_wrong_shapes_are_refused_by_name(changes, field):
         reports(**changes)
 
 
-@pytest.mark.parametrize(("name", "value"), [("lr", 0.0), ("lr", -0.1), ("lr", NAN), ("momentum", 1.5), ("momentum", -0.1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lr", 0.0), ("lr", -0.1), ("lr", NAN), ("momentum", 1.5), ("momentum", -0.1)],
+)
 def test_impossible_training_settings_are_refused(name, value):
     with pytest.raises(SettingsError, match=name):
         reports(**{name: value})
@@ -162,8 +171,8 @@ def test_impossible_training_settings_are_refused(name, value):
 
 def test_a_place_before_the_first_is_refused():
     # As an index it would count from the end, and hand a client another's parameter.
-    with pytest.raises(UdjflError, match="positions"):
-        reports(positions=[-1, 0])
+    with pytest.raises(UdjflError, match="client_indices"):
+        reports(client_indices=[-1, 0])
 
 
 # --- values ---
@@ -178,14 +187,18 @@ BAD_NUMBERS = [
 
 @pytest.mark.parametrize(("field", "value"), BAD_NUMBERS)
 def test_an_unusable_number_is_refused(field, value):
-    with pytest.raises(ReportError, match=rf"client 'b' in round 7: {field} is .*(must|cannot)") as caught:
+    with pytest.raises(
+        ReportError, match=rf"client 'b' in round 7: {field} is .*(must|cannot)"
+    ) as caught:
         reports(**{field: [1.0, value]})
     assert (caught.value.client, caught.value.field, caught.value.round) == ("b", field, 7)
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_an_unusable_update_is_refused(value):
-    with pytest.raises(ReportError, match=r"client 'a' in round 7: deltas .*NaN or infinite") as caught:
+    with pytest.raises(
+        ReportError, match=r"client 'a' in round 7: deltas .*NaN or infinite"
+    ) as caught:
         reports(deltas=[[1.0, value], [3.0, 4.0]])
     assert (caught.value.client, caught.value.field, caught.value.round) == ("a", "deltas", 7)
 
@@ -211,12 +224,26 @@ def test_zero_loss_and_zero_update_are_usable():
 
 
 def sent(name: str, **changes: Any) -> ClientReport:
-    values = {"id": name, "delta": torch.tensor([1.0, 2.0]), "loss": 0.5, "size": 10, "uncertainty": 0.1, "steps": 3}
+    values = {
+        "id": name,
+        "delta": torch.tensor([1.0, 2.0]),
+        "loss": 0.5,
+        "size": 10,
+        "uncertainty": 0.1,
+        "steps": 3,
+    }
     return ClientReport(**{**values, **changes})
 
 
-def gather(*reports: ClientReport, policy: str = "fail", ids: tuple[str, ...] = ("a", "b", "c"), needs: Any = None):
-    return collect(reports, ids, n_parameters=2, round=4, lr=0.2, momentum=0.9, policy=policy, needs=needs)
+def gather(
+    *reports: ClientReport,
+    policy: str = "fail",
+    ids: tuple[str, ...] = ("a", "b", "c"),
+    needs: Any = None,
+):
+    return collect(
+        reports, ids, n_parameters=2, round=4, lr=0.2, momentum=0.9, policy=policy, needs=needs
+    )
 
 
 def test_collect_keeps_every_field():
@@ -231,7 +258,7 @@ def test_collect_keeps_every_field():
     assert made.sizes.tolist() == [10, 30]
     assert made.uncertainties.tolist() == [0.1, 0.2]
     assert made.steps.tolist() == [3, 5]
-    assert made.positions.tolist() == [0, 2]  # places among all three, though b did not report
+    assert made.client_indices.tolist() == [0, 2]  # places among all three, though b did not report
     assert (made.lr, made.momentum, made.round) == (0.2, 0.9, 4)
 
 
@@ -242,7 +269,7 @@ def test_collect_does_not_depend_on_arrival():
     turned, _ = gather(*reversed(arrivals), ids=ids)
     assert made.ids == turned.ids == ids
     assert made.losses.tolist() == turned.losses.tolist() == [0, 1, 2, 3]
-    assert made.positions.tolist() == turned.positions.tolist() == [0, 1, 2, 3]
+    assert made.client_indices.tolist() == turned.client_indices.tolist() == [0, 1, 2, 3]
 
 
 UNUSABLE = [
@@ -271,7 +298,7 @@ def test_policy_exclude_goes_on_without_it(field, changes):
     made, excluded = gather(sent("a"), sent("b", **changes), sent("c", loss=0.75), policy="exclude")
     assert made.ids == ("a", "c")
     assert made.losses.tolist() == [0.5, 0.75]
-    assert made.positions.tolist() == [0, 2]
+    assert made.client_indices.tolist() == [0, 2]
     assert list(excluded) == ["b"]
     assert excluded["b"].startswith(f"client 'b' in round 4: {field}")
 
@@ -289,7 +316,9 @@ def test_nothing_sent_gives_none():
 
 
 def test_a_stranger_is_refused():
-    with pytest.raises(ReportError, match=r"client 'z' in round 4: .*does not belong to this federation"):
+    with pytest.raises(
+        ReportError, match=r"client 'z' in round 4: .*does not belong to this federation"
+    ):
         gather(sent("a"), sent("z"))
     made, excluded = gather(sent("a"), sent("z"), policy="exclude")
     assert made.ids == ("a",)
@@ -349,8 +378,11 @@ def test_what_nobody_asked_for_harms_nobody():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("accuracies", 7.0), ("accuracies", -0.1), ("gradient_norms", -3.0), ("squared_losses", -1.0)]
+    ("name", "value"),
+    [("accuracies", 7.0), ("accuracies", -0.1), ("gradient_norms", -3.0), ("squared_losses", -1.0)],
 )
 def test_an_extra_out_of_its_range(name, value):
-    with pytest.raises(ReportError, match=f"client 'a' in round 4: {name} (must be from 0 to 1|cannot be negative)"):
+    with pytest.raises(
+        ReportError, match=f"client 'a' in round 4: {name} (must be from 0 to 1|cannot be negative)"
+    ):
         gather(sent("a", extras={name: torch.tensor(value)}))

@@ -15,13 +15,17 @@ from scipy.optimize import minimize, nnls
 from udjfl.errors import DivergedError, SettingsError
 from udjfl.methods._solvers import min_norm_weights, project_to_simplex
 
-vectors = st.lists(st.floats(-50, 50), min_size=1, max_size=12).map(lambda v: torch.tensor(v, dtype=torch.float64))
+vectors = st.lists(st.floats(-50, 50), min_size=1, max_size=12).map(
+    lambda v: torch.tensor(v, dtype=torch.float64)
+)
 EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def test_by_hand() -> None:
     # Of (0.8, 0.6, -1): with k = 2 the shift is (1.4 - 1) / 2 = 0.2 and 0.6 > 0.2; with k = 3 it is -0.2 and -1 < -0.2.
-    assert project_to_simplex(torch.tensor([0.8, 0.6, -1.0])).tolist() == pytest.approx([0.6, 0.4, 0.0])
+    assert project_to_simplex(torch.tensor([0.8, 0.6, -1.0])).tolist() == pytest.approx(
+        [0.6, 0.4, 0.0]
+    )
 
 
 def test_the_published_off_by_one_leaves_the_simplex_and_ours_does_not() -> None:
@@ -29,7 +33,9 @@ def test_the_published_off_by_one_leaves_the_simplex_and_ours_does_not() -> None
     # The mistaken sum stops before the k-th entry: shifts -1/1, (0.5-1)/2, (0.9-1)/3; the last is -1/30, total 1.3.
     mistaken = (y + 1 / 30).clamp_min(0)
     assert mistaken.sum() == pytest.approx(1.3)
-    assert project_to_simplex(y).tolist() == pytest.approx([0.5 - 0.2 / 3, 0.4 - 0.2 / 3, 0.3 - 0.2 / 3])
+    assert project_to_simplex(y).tolist() == pytest.approx(
+        [0.5 - 0.2 / 3, 0.4 - 0.2 / 3, 0.3 - 0.2 / 3]
+    )
 
 
 @EXAMPLES
@@ -71,7 +77,9 @@ def gram_of(rows) -> torch.Tensor:
     return rows @ rows.T
 
 
-def duality_gap(gram: torch.Tensor, weights: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor) -> float:
+def duality_gap(
+    gram: torch.Tensor, weights: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor
+) -> float:
     """How much l' G l can fall at most, relative to the largest entry: its slope from l to the best corner of the bounds.
 
     The corner: everybody at the lower bound, and the rest handed out where the gradient is smallest.
@@ -89,10 +97,14 @@ def test_the_shortest_mixture_by_hand() -> None:
     gram = gram_of([[1.0, 0.0], [0.0, 2.0]])
     assert min_norm_weights(gram).tolist() == pytest.approx([0.8, 0.2])
     assert min_norm_weights(gram, hi=0.7).tolist() == pytest.approx([0.7, 0.3])
-    assert min_norm_weights(gram, lo=torch.tensor([0.0, 0.25])).tolist() == pytest.approx([0.75, 0.25])
+    assert min_norm_weights(gram, lo=torch.tensor([0.0, 0.25])).tolist() == pytest.approx(
+        [0.75, 0.25]
+    )
     assert min_norm_weights(gram, lo=0.5, hi=0.5).tolist() == [0.5, 0.5]
     # (1, 0) is nearer to 0 than anything between it and (2, 1).
-    assert min_norm_weights(gram_of([[1.0, 0.0], [2.0, 1.0]])).tolist() == pytest.approx([1, 0], abs=1e-6)
+    assert min_norm_weights(gram_of([[1.0, 0.0], [2.0, 1.0]])).tolist() == pytest.approx(
+        [1, 0], abs=1e-6
+    )
 
 
 @pytest.mark.parametrize(("n", "d"), [(2, 5), (6, 3), (6, 20), (30, 10)])
@@ -100,7 +112,11 @@ def test_the_shortest_mixture_by_hand() -> None:
 def test_the_shortest_mixture_against_an_independent_solver(n, d, epsilon) -> None:
     rng = np.random.default_rng(n * d)
     rows, start = rng.normal(size=(n, d)), rng.dirichlet(np.ones(n))
-    gram, lower, upper = rows @ rows.T, np.maximum(start - epsilon, 0), np.minimum(start + epsilon, 1)
+    gram, lower, upper = (
+        rows @ rows.T,
+        np.maximum(start - epsilon, 0),
+        np.minimum(start + epsilon, 1),
+    )
     scaled = gram / gram.max()
     found = slsqp(lambda x: x @ scaled @ x, lambda x: 2 * scaled @ x, lower, upper)
     weights = min_norm_weights(*(torch.from_numpy(value) for value in (gram, lower, upper))).numpy()
@@ -110,12 +126,19 @@ def test_the_shortest_mixture_against_an_independent_solver(n, d, epsilon) -> No
 
 
 @EXAMPLES
-@given(data=st.data(), n=st.integers(1, 8), d=st.integers(1, 5), epsilon=st.sampled_from([0.0, 0.05, 0.5, 1.0]))
+@given(
+    data=st.data(),
+    n=st.integers(1, 8),
+    d=st.integers(1, 5),
+    epsilon=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+)
 def test_optimality_conditions(data, n, d, epsilon) -> None:
     """Feasible, no direction within the bounds is downhill, and a common scale of the vectors does not matter."""
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     rows = data.draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=n, max_size=n))
-    start = torch.tensor(data.draw(st.lists(st.floats(0.1, 9), min_size=n, max_size=n)), dtype=torch.float64)
+    start = torch.tensor(
+        data.draw(st.lists(st.floats(0.1, 9), min_size=n, max_size=n)), dtype=torch.float64
+    )
     start = start / start.sum()
     lo, hi = (start - epsilon).clamp_min(0), (start + epsilon).clamp_max(1)
     gram = gram_of(rows)
@@ -156,14 +179,20 @@ def test_vectors_of_very_different_lengths() -> None:
 def test_a_thousand_clients(d, epsilon) -> None:
     rows = np.random.default_rng(0).normal(size=(1000, d)) + 0.1
     gram = gram_of(rows)
-    lo, hi = torch.full((1000,), max(0.001 - epsilon, 0)), torch.full((1000,), min(0.001 + epsilon, 1.0))
+    lo, hi = (
+        torch.full((1000,), max(0.001 - epsilon, 0)),
+        torch.full((1000,), min(0.001 + epsilon, 1.0)),
+    )
     lo, hi = lo.double(), hi.double()
     weights = min_norm_weights(gram, lo, hi)
     assert weights.sum().item() == pytest.approx(1, abs=1e-9)
     assert duality_gap(gram, weights, lo, hi) < 1e-9
     if epsilon == 1 and d == 1500:
         # min over x >= 0 of |rows' x|^2 + (sum x - 1)^2 is a multiple of the shortest mixture.
-        x, _ = nnls(np.vstack([np.linalg.cholesky(gram.numpy()).T, np.ones(1000)]), np.append(np.zeros(1000), 1.0))
+        x, _ = nnls(
+            np.vstack([np.linalg.cholesky(gram.numpy()).T, np.ones(1000)]),
+            np.append(np.zeros(1000), 1.0),
+        )
         assert weights.numpy() == pytest.approx(x / x.sum(), abs=1e-7)
 
 
@@ -175,9 +204,15 @@ def test_the_same_every_time() -> None:
     assert min_norm_weights(gram.float()).dtype == torch.float64
 
 
-@pytest.mark.parametrize(("lo", "hi"), [(0.0, 0.3), (0.4, 1.0), (torch.tensor([0.5, 0.0, 0.0]), torch.tensor([0.4, 1.0, 1.0]))])
+@pytest.mark.parametrize(
+    ("lo", "hi"),
+    [(0.0, 0.3), (0.4, 1.0), (torch.tensor([0.5, 0.0, 0.0]), torch.tensor([0.4, 1.0, 1.0]))],
+)
 def test_bounds_that_leave_no_weights_are_refused(lo, hi) -> None:
-    with pytest.raises(SettingsError, match=r"3 weights between the given bounds.*the lower ones sum to .*, the upper ones to"):
+    with pytest.raises(
+        SettingsError,
+        match=r"3 weights between the given bounds.*the lower ones sum to .*, the upper ones to",
+    ):
         min_norm_weights(torch.eye(3), lo, hi)
 
 
@@ -189,4 +224,6 @@ def test_what_is_not_finite_is_refused() -> None:
 @pytest.mark.parametrize("shift", [1e17, -1e17])
 def test_numbers_far_from_one_keep_the_simplex(shift):
     """At 1e17 neighbouring numbers are 16 apart: the first entry stands alone at the top."""
-    assert project_to_simplex(torch.tensor([shift, shift - 64.0], dtype=torch.float64)).tolist() == [1.0, 0.0]
+    assert project_to_simplex(
+        torch.tensor([shift, shift - 64.0], dtype=torch.float64)
+    ).tolist() == [1.0, 0.0]

@@ -37,7 +37,9 @@ def step_of(rule: TERM, reports: Reports) -> torch.Tensor:
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,10 @@ def test_no_tilt_or_equal_losses_is_fedavg(weights):
         close(step_of(TERM(t=t, weights=weights), two_clients(losses=[7.0, 7.0])), average)
 
 
-@pytest.mark.parametrize(("t", "expected"), [(1e6, (0.0, 2.0)), (-1e6, (1.0, 0.0)), (1e308, (0.0, 2.0)), (-1e308, (1.0, 0.0))])
+@pytest.mark.parametrize(
+    ("t", "expected"),
+    [(1e6, (0.0, 2.0)), (-1e6, (1.0, 0.0)), (1e308, (0.0, 2.0)), (-1e308, (1.0, 0.0))],
+)
 def test_an_endless_tilt_sends_one_clients_model(t, expected):
     # T5: the worst client's for t -> infinity, the best client's for t -> -infinity.
     close(step_of(TERM(t=t), two_clients()), expected)
@@ -112,7 +117,9 @@ def test_nothing_overflows(step, t, losses):
 
 
 def test_the_tilt_the_paper_chose_is_fedavg_to_half_a_percent():
-    weight = TERM(t=0.01, weights="uniform").aggregate({}, two_clients(losses=[0.1, 0.6]))[2]["weight"]
+    weight = TERM(t=0.01, weights="uniform").aggregate({}, two_clients(losses=[0.1, 0.6]))[2][
+        "weight"
+    ]
     assert (weight / 0.5 - 1).abs().max() < 0.005
 
 
@@ -122,10 +129,12 @@ def test_the_running_estimate_is_one_number_for_all():
     state = rule.init(Setup.of(two_clients()))
     for places in ([0, 1], [6, 2]):
         before = state["X"].clone()
-        after, _, _ = rule.aggregate(state, two_clients(positions=places))
+        after, _, _ = rule.aggregate(state, two_clients(client_indices=places))
         assert torch.equal(state["X"], before)
         state = load(save(after))
-        assert {name: (value.shape, value.dtype) for name, value in state.items()} == {"X": (torch.Size([]), torch.float64)}
+        assert {name: (value.shape, value.dtype) for name, value in state.items()} == {
+            "X": (torch.Size([]), torch.float64)
+        }
     assert TERM().init(Setup.of(two_clients())) == {}
 
 
@@ -151,7 +160,9 @@ def test_bad_parameters_are_refused_by_name(params, message):
 
 @EXAMPLES
 @given(
-    rows=st.lists(st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6),
+    rows=st.lists(
+        st.tuples(st.floats(-3, 3), st.floats(-3, 3), st.floats(0, 50)), min_size=1, max_size=6
+    ),
     t=st.floats(-20, 20),
     shift=st.floats(0, 10),
     step=st.sampled_from(["normalised", "official"]),
@@ -167,7 +178,9 @@ def test_properties(rows, t, shift, step):
     reverse = Reports(ids[::-1], deltas.flip(0), losses.flip(0), sizes.flip(0))
     assert torch.equal(step_of(rule, reverse), result)
     # A constant added to every loss cancels; the step is linear in the deltas.
-    torch.testing.assert_close(step_of(rule, Reports(ids, deltas, losses + shift, sizes)), result, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        step_of(rule, Reports(ids, deltas, losses + shift, sizes)), result, rtol=1e-9, atol=1e-9
+    )
     torch.testing.assert_close(step_of(rule, Reports(ids, 3 * deltas, losses, sizes)), 3 * result)
 
 
@@ -182,7 +195,11 @@ def test_it_minimises_its_objective_and_tends_to_the_smallest_largest_loss():
         for _ in range(800):
             deltas = torch.tensor([[lr * x], [lr * (x - 2)]], dtype=torch.float64)
             x -= step_of(TERM(t=t), Reports(["a", "b"], deltas, losses(x), sizes=[1, 1])).item()
-        best = minimize_scalar(lambda x, t=t: np.log(np.exp(t * losses(x)).mean()) / t, bounds=(-1, 3), method="bounded").x
+        best = minimize_scalar(
+            lambda x, t=t: np.log(np.exp(t * losses(x)).mean()) / t,
+            bounds=(-1, 3),
+            method="bounded",
+        ).x
         assert x == pytest.approx(best, abs=1e-3)
         found.append(losses(x).max())
     assert found == sorted(found, reverse=True)

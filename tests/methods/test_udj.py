@@ -13,14 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from udjfl.errors import SettingsError
-from udjfl.justice import curvature_as_printed, curvature_bound
 from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
+from udjfl.methods._udj_math import curvature_as_printed, curvature_bound
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
-DEFINED_AT_ONE = [rule for rule in STEP_RULES if rule != "authors"]  # which divides by zero at exponent 1
+DEFINED_AT_ONE = [
+    rule for rule in STEP_RULES if rule != "authors"
+]  # which divides by zero at exponent 1
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
-DEFINED = [(t, step) for t in THEORIES for step in (STEP_RULES if t in ("rawls", "desert") else DEFINED_AT_ONE)]
+DEFINED = [
+    (t, step)
+    for t in THEORIES
+    for step in (STEP_RULES if t in ("rawls", "desert") else DEFINED_AT_ONE)
+]
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 
 
@@ -40,7 +46,11 @@ def two_clients(**changes: Any) -> Reports:
         "steps": [2, 6],
     }
     values.update(changes)
-    columns = {k: np.array(values[k], dtype=float) for k in ("losses", "uncertainties") if values[k] is not None}
+    columns = {
+        k: np.array(values[k], dtype=float)
+        for k in ("losses", "uncertainties")
+        if values[k] is not None
+    }
     return Reports(**{**values, **columns})
 
 
@@ -66,7 +76,9 @@ def notes_of(rule: UDJ, reports: Reports) -> dict[str, torch.Tensor]:
 
 
 def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300)
+    torch.testing.assert_close(
+        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300
+    )
 
 
 # --- hand-worked: the paper's rule as printed, e the exponent, w = u^gamma with u = (1/4, 3/4) ---
@@ -104,7 +116,9 @@ def test_rawls_by_hand(step, beta, expected):
 def test_egalitarian_by_hand(step):
     # e = 1: the average with weights u = 1/4, 3/4, so 1/4*1 and 3/4*2. No loss enters, nor any L.
     close(step_of(UDJ(theory="egalitarian", step=step), two_clients()), (0.25, 1.5))
-    close(step_of(UDJ(theory="egalitarian", step=step), two_clients(losses=[7.0, 0.01])), (0.25, 1.5))
+    close(
+        step_of(UDJ(theory="egalitarian", step=step), two_clients(losses=[7.0, 0.01])), (0.25, 1.5)
+    )
 
 
 @pytest.mark.parametrize("step", DEFINED_AT_ONE)
@@ -116,7 +130,9 @@ def test_utilitarian_by_hand(step):
 def test_utilitarian_by_hand_with_beta_above_its_limit():
     # beta 1: e = 2, w = 4, 4/3.  Delta = 8*1*2 = 16 and 8/3*2*4 = 64/3;  h = 8 (2 + 4) = 48 and 8/3 (4 + 16) = 160/3.
     # Sum 304/3, so 48/304 and 64/304.
-    close(step_of(UDJ(theory="utilitarian", beta=1.0, step="paper"), two_clients()), (3 / 19, 4 / 19))
+    close(
+        step_of(UDJ(theory="utilitarian", beta=1.0, step="paper"), two_clients()), (3 / 19, 4 / 19)
+    )
 
 
 # Desert: beta = (1/u) / sum = (1, 1/3) / (4/3) = 3/4, 1/4; e = -3/4, -1/4; w = 1. Losses 1 and 16 keep it rational:
@@ -148,7 +164,10 @@ def test_desert_as_printed_raises_the_loss_and_safe_lowers_it():
     # Safe: (1/2) / (1/2 + 1) = 1/3: x = 5/3, H = 25/18.
     x = 2.0
     reports = Reports(ids=["a"], deltas=[[1.0]], losses=[x**2 / 2], uncertainties=[0.3], lr=0.5)
-    after = {step: x - step_of(UDJ(theory="desert", step=step), reports).item() for step in ("paper", "safe")}
+    after = {
+        step: x - step_of(UDJ(theory="desert", step=step), reports).item()
+        for step in ("paper", "safe")
+    }
     assert after == pytest.approx({"paper": 3.0, "safe": 5 / 3})
     assert after["safe"] ** 2 / 2 < x**2 / 2 < after["paper"] ** 2 / 2
 
@@ -158,8 +177,12 @@ def test_authors_sign_repairs_a_large_update_and_breaks_a_small_one():
     # H = 2, delta 1: 1 - 2*4/4 = -1, so -1 printed and 1. H = 2, delta 1/2: 1 - 2*1/4 = 1/2, so 2 printed and -2.
     for delta, factor in ((1.0, 1.0), (0.5, -2.0)):
         reports = Reports(ids=["a"], deltas=[[delta]], losses=[2.0], uncertainties=[0.3], lr=0.5)
-        assert step_of(UDJ(theory="desert", step="authors"), reports).item() == pytest.approx(factor * delta)
-        assert step_of(UDJ(theory="desert", step="paper"), reports).item() == pytest.approx(-factor * delta)
+        assert step_of(UDJ(theory="desert", step="authors"), reports).item() == pytest.approx(
+            factor * delta
+        )
+        assert step_of(UDJ(theory="desert", step="paper"), reports).item() == pytest.approx(
+            -factor * delta
+        )
 
 
 @pytest.mark.parametrize("theory", ["egalitarian", "utilitarian"])
@@ -178,14 +201,18 @@ def test_calibrated_takes_the_mean_number_of_steps():
     close(step_of(rule, two_clients(momentum=0.75)), expected)
     # One plain step is what the paper's L = 1/lr is right for.
     plain = two_clients(steps=[1, 1], momentum=0.0)
-    assert torch.equal(step_of(rule, plain), step_of(UDJ(theory="rawls", beta=2.0, step="safe"), plain))
+    assert torch.equal(
+        step_of(rule, plain), step_of(UDJ(theory="rawls", beta=2.0, step="safe"), plain)
+    )
 
 
 def test_only_calibrated_reads_steps_and_momentum():
     other = two_clients(steps=[50, 70], momentum=0.9)
     for step in STEP_RULES:
         rule = UDJ(theory="rawls", step=step)
-        assert torch.equal(step_of(rule, two_clients()), step_of(rule, other)) == (step != "calibrated"), step
+        assert torch.equal(step_of(rule, two_clients()), step_of(rule, other)) == (
+            step != "calibrated"
+        ), step
 
 
 def test_sizes_do_not_enter():
@@ -197,7 +224,9 @@ def test_sizes_do_not_enter():
 # --- step rules against the slow formulas ---
 
 
-def slow_step(reports: Reports, p: torch.Tensor, gamma: float, lipschitz: float, rule: str) -> torch.Tensor:
+def slow_step(
+    reports: Reports, p: torch.Tensor, gamma: float, lipschitz: float, rule: str
+) -> torch.Tensor:
     """Client by client, with the powers written out and the curvature from `justice`."""
     u = reports.uncertainties / reports.uncertainties.sum()
     numerator, denominator = torch.zeros(reports.deltas.shape[1], dtype=torch.float64), 0.0
@@ -283,19 +312,27 @@ def test_gamma_zero_is_q_fedavg(q, lr):
 def test_gamma_zero_is_q_fedavg_for_any_numbers(losses, deltas, q):
     reports = two_clients(deltas=np.array(deltas)[:, None], losses=losses, lr=0.1)
     (expected,) = q_fedavg([[delta] for delta in deltas], losses, q, 0.1)
-    assert step_of(UDJ(theory="rawls", beta=q, gamma=0.0, step="paper"), reports).item() == pytest.approx(
-        expected, rel=1e-9, abs=1e-15
-    )
+    assert step_of(
+        UDJ(theory="rawls", beta=q, gamma=0.0, step="paper"), reports
+    ).item() == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
 @pytest.mark.parametrize("q", [100, 1000])
-@pytest.mark.parametrize("losses", [(1_000_000, 999_999), (1_000_000, 1), (3, 3), (Fraction(1, 1000), Fraction(1, 500))])
+@pytest.mark.parametrize(
+    "losses", [(1_000_000, 999_999), (1_000_000, 1), (3, 3), (Fraction(1, 1000), Fraction(1, 500))]
+)
 def test_large_q_does_not_overflow(q, losses):
     # 1e6^1000 is far beyond float64; in fractions the published formula is exact.
     deltas = [[Fraction(1), Fraction(-2)], [Fraction(1, 2), Fraction(3)]]
-    expected = [float(v) for v in q_fedavg(deltas, [Fraction(F) for F in losses], q, Fraction(1, 8))]
+    expected = [
+        float(v) for v in q_fedavg(deltas, [Fraction(F) for F in losses], q, Fraction(1, 8))
+    ]
     reports = two_clients(deltas=np.array(deltas, dtype=float), losses=losses, lr=0.125)
-    close(step_of(UDJ(theory="rawls", beta=float(q), gamma=0.0, step="paper"), reports), expected, rtol=1e-9)
+    close(
+        step_of(UDJ(theory="rawls", beta=float(q), gamma=0.0, step="paper"), reports),
+        expected,
+        rtol=1e-9,
+    )
 
 
 @pytest.mark.parametrize("loss", [0.0, 1e-300, 1e-12])
@@ -309,7 +346,9 @@ def test_a_loss_of_almost_nothing_counts_as_1e_minus_10(loss):
 @pytest.mark.parametrize("step", STEP_RULES)
 @pytest.mark.parametrize("theory", ["rawls", "desert"])
 def test_all_losses_zero_is_finite(theory, step):
-    assert torch.isfinite(step_of(UDJ(theory=theory, step=step), two_clients(losses=[0.0, 0.0]))).all()
+    assert torch.isfinite(
+        step_of(UDJ(theory=theory, step=step), two_clients(losses=[0.0, 0.0]))
+    ).all()
 
 
 # --- T4: weighted average, scale of the uncertainties, limits ---
@@ -334,7 +373,12 @@ def test_exponent_one_and_gamma_zero_is_uniform_fedavg():
 @pytest.mark.parametrize("step", STEP_RULES)
 @pytest.mark.parametrize(
     "params",
-    [{"theory": "rawls"}, {"theory": "utilitarian", "beta": 0.1}, {"theory": "desert"}, {"beta": 3.0, "gamma": -2.5}],
+    [
+        {"theory": "rawls"},
+        {"theory": "utilitarian", "beta": 0.1},
+        {"theory": "desert"},
+        {"beta": 3.0, "gamma": -2.5},
+    ],
 )
 def test_a_common_scale_of_the_uncertainties_cancels(step, params):
     reports = random_reports()
@@ -347,7 +391,9 @@ def test_a_common_scale_of_the_uncertainties_cancels(step, params):
 def test_for_large_beta_the_largest_loss_wins_whatever_its_uncertainty():
     # c_a : c_b = 1/1001 * 2^1000 : 1000/1001 * 1.
     reports = two_clients(losses=[2.0, 1.0], uncertainties=[0.001, 1.0])
-    assert notes_of(UDJ(theory="rawls", beta=1000.0), reports)["weight"].tolist() == pytest.approx([1, 1000 / 2**1000])
+    assert notes_of(UDJ(theory="rawls", beta=1000.0), reports)["weight"].tolist() == pytest.approx(
+        [1, 1000 / 2**1000]
+    )
 
 
 def test_utilitarian_is_continuous_at_its_limit():
@@ -378,19 +424,29 @@ def test_named_constructors_pass_their_arguments_on():
 @pytest.mark.parametrize(
     ("theory", "expected"),
     # desert: 1/u = 1, 1/3.
-    [("rawls", (6, 6)), ("egalitarian", (1, 1)), ("utilitarian", (1, 1)), ("desert", (-0.75, -0.25))],
+    [
+        ("rawls", (6, 6)),
+        ("egalitarian", (1, 1)),
+        ("utilitarian", (1, 1)),
+        ("desert", (-0.75, -0.25)),
+    ],
 )
 def test_exponents_of_the_paper(theory, expected):
     close(UDJ(theory=theory).exponents(two_clients()), expected)
 
 
-@pytest.mark.parametrize("beta", [(1.0, 2.0), [1, 2], "1,2", " 1 , 2 ", {"a": 1, "b": 2}, {"b": "2", "a": "1", "elsewhere": 9}])
+@pytest.mark.parametrize(
+    "beta",
+    [(1.0, 2.0), [1, 2], "1,2", " 1 , 2 ", {"a": 1, "b": 2}, {"b": "2", "a": "1", "elsewhere": 9}],
+)
 def test_beta_per_client(beta):
     # Rawls: exponents 1 + beta = 2 and 3.
     rule = method("rawls", beta=beta)
     close(rule.exponents(two_clients()), (2.0, 3.0))
     # By name or by place, not by the order in which the clients happen to report.
-    swapped = Reports(ids=["b", "a"], deltas=[[0.0, 2.0], [1.0, 0.0]], losses=[2.0, 1.0], uncertainties=[3.0, 1.0])
+    swapped = Reports(
+        ids=["b", "a"], deltas=[[0.0, 2.0], [1.0, 0.0]], losses=[2.0, 1.0], uncertainties=[3.0, 1.0]
+    )
     close(rule.exponents(swapped), (2.0, 3.0))
 
 
@@ -400,20 +456,20 @@ def test_beta_as_text_is_one_number():
 
 def test_beta_per_client_with_partial_participation():
     # Clients 0 and 2 of three report: the first and the third beta are theirs.
-    reports = two_clients(positions=[0, 2])
+    reports = two_clients(client_indices=[0, 2])
     close(method("rawls", beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
     close(method("rawls", beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
 
 
 def test_desert_exponents_are_over_the_clients_that_report():
     # Whoever else there is: 1/u = 1, 1/3 over these two.
-    close(method("desert").exponents(two_clients(positions=[3, 8])), (-0.75, -0.25))
+    close(method("desert").exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
 
 
 @pytest.mark.parametrize("beta", [(1.0,), (1.0, 2.0)])
 def test_too_few_betas_are_refused(beta):
     with pytest.raises(SettingsError, match=rf"beta.*{len(beta)} values"):
-        method("rawls", beta=beta).aggregate({}, two_clients(positions=[0, 2]))
+        method("rawls", beta=beta).aggregate({}, two_clients(client_indices=[0, 2]))
 
 
 @pytest.mark.parametrize("beta", [(1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
@@ -440,7 +496,9 @@ def test_a_point_by_hand_needs_beta_and_gamma(params):
         method("udj", **params)
 
 
-@pytest.mark.parametrize("params", [{"beta": math.nan}, {"beta": math.inf}, {"beta": (1, math.nan)}, {"gamma": math.inf}])
+@pytest.mark.parametrize(
+    "params", [{"beta": math.nan}, {"beta": math.inf}, {"beta": (1, math.nan)}, {"gamma": math.inf}]
+)
 def test_parameters_are_finite(params):
     with pytest.raises(SettingsError, match="finite"):
         method("rawls", **params)
@@ -457,7 +515,12 @@ def test_exponent_zero_for_one_client_leaves_it_out():
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda: UDJ(theory="rawl"), lambda: UDJ.rawls(beta=-1.0), lambda: UDJ(theory="rawls", bta=1.0)]
+    "wrong",
+    [
+        lambda: UDJ(theory="rawl"),
+        lambda: UDJ.rawls(beta=-1.0),
+        lambda: UDJ(theory="rawls", bta=1.0),
+    ],
 )
 def test_the_class_itself_refuses_as_clearly_as_the_registry(wrong):
     with pytest.raises(SettingsError):
@@ -521,7 +584,9 @@ def test_no_floor_for_gamma_of_zero_or_more(gamma):
 def test_shares_sum_to_one(theory, step):
     for dtype in (torch.float32, torch.float64):
         reports = random_reports()
-        notes = notes_of(UDJ(theory=theory, step=step), random_reports(deltas=reports.deltas.to(dtype)))
+        notes = notes_of(
+            UDJ(theory=theory, step=step), random_reports(deltas=reports.deltas.to(dtype))
+        )
         assert notes["weight"].sum().item() == pytest.approx(1)
         assert notes["weight"].min() >= 0
         assert notes["step_share"].sum().item() == pytest.approx(1, abs=1e-6)

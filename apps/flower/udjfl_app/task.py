@@ -24,9 +24,13 @@ def client_data(context: Context) -> ClientData:
     if "data" in node:
         with np.load(str(node["data"])) as file:
             train, test = (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
-            return ClientData(id=str(node["client-id"]), train=train, test=test, n_classes=int(file["n_classes"]))
+            return ClientData(
+                id=str(node["client-id"]), train=train, test=test, n_classes=int(file["n_classes"])
+            )
     nodes, clients = int(node["num-partitions"]), int(context.run_config["clients"])
-    if nodes != clients:  # the server would cut the data in another way, or wait for nodes that do not exist
+    if (
+        nodes != clients
+    ):  # the server would cut the data in another way, or wait for nodes that do not exist
         raise udjfl.DataError(
             f"the simulation has {nodes} SuperNodes, the run {clients} clients; give `flwr run` "
             f"--federation-config 'num-supernodes={clients}', or -c 'clients={nodes}'"
@@ -41,13 +45,20 @@ def server_data(context: Context) -> ServerData:
     if path:
         with np.load(path) as file:
             test, validation = (
-                (file[f"x_{side}"], file[f"y_{side}"]) if f"x_{side}" in file else None for side in ("test", "validation")
+                (file[f"x_{side}"], file[f"y_{side}"]) if f"x_{side}" in file else None
+                for side in ("test", "validation")
             )
             shape = file["input_shape"] if test is None else test[0].shape[1:]
-            return ServerData(test, validation, input_shape=tuple(shape), n_classes=int(file["n_classes"]))
+            return ServerData(
+                test, validation, input_shape=tuple(shape), n_classes=int(file["n_classes"])
+            )
     federation = _cut(context, int(context.run_config["clients"]))
-    return ServerData(federation.test, federation.validation, federation.input_shape, federation.n_classes)
+    return ServerData(
+        federation.test, federation.validation, federation.input_shape, federation.n_classes
+    )
 
 
 def _cut(context: Context, clients: int) -> udjfl.Federation:
-    return udjfl.load(str(context.run_config["dataset"]), clients=clients, seed=int(context.run_config["seed"]))
+    return udjfl.load(
+        str(context.run_config["dataset"]), clients=clients, seed=int(context.run_config["seed"])
+    )

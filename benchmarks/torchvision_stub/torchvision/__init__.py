@@ -15,7 +15,9 @@ class _AnyModule(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if name[:1].islower():  # a module or a function: modules are callable in neither sense, a class serves as both
+        if (
+            name[:1].islower()
+        ):  # a module or a function: modules are callable in neither sense, a class serves as both
             try:
                 return importlib.import_module(f"{self.__name__}.{name}")
             except ImportError:
@@ -28,7 +30,7 @@ class _AnyModule(types.ModuleType):
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds every module below this one."""
 
-    def find_spec(self, fullname, path=None, target=None):  # noqa: ARG002 - the signature is Python's
+    def find_spec(self, fullname, path=None, target=None):
         if fullname.startswith(__name__ + "."):
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from udjfl.config import checked
-from udjfl.data import cure_tsr, digits, heart, mnist, signs
 from udjfl.data.federation import Client, Examples, Federation, Pools
 from udjfl.data.partition import IndexArray, Mask, Partition, cut
 from udjfl.data.source import Source, data_root, parse_data
+from udjfl.data.sources import cure_tsr, dirty_digits, dirty_mnist, heart, traffic_signs
 from udjfl.data.split import split_train_test
 from udjfl.errors import DataError, SettingsError, did_you_mean
 from udjfl.seeds import numpy_stream
+from udjfl.settings import checked
 
 __all__ = [
     "SOURCES",
@@ -37,7 +37,14 @@ __all__ = [
 ]
 
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (digits.SOURCE, mnist.SOURCE, cure_tsr.SOURCE, signs.SOURCE, heart.SOURCE)
+    source.name: source
+    for source in (
+        dirty_digits.SOURCE,
+        dirty_mnist.SOURCE,
+        cure_tsr.SOURCE,
+        traffic_signs.SOURCE,
+        heart.SOURCE,
+    )
 }
 
 
@@ -62,14 +69,26 @@ def load(
     if mistakes:
         raise SettingsError(mistakes)
     source, options = source_of(name)
-    chosen = partition if isinstance(partition, Partition) else Partition.parse(partition or source.partition)
+    chosen = (
+        partition
+        if isinstance(partition, Partition)
+        else Partition.parse(partition or source.partition)
+    )
     count = source.clients if clients is None else int(clients)
     pools = source.pools(source.request(int(seed), root, options))
     origin = {"data": name, "clients": count, "partition": str(chosen), "seed": int(seed)}
     if root is not None:
         origin["data_root"] = os.fspath(root)
     # What is cut for tuning cannot be had from these settings alone.
-    return federate(pools.title or source.name, pools, count, chosen, int(seed), None if tuning else origin, tuning=tuning)
+    return federate(
+        pools.title or source.name,
+        pools,
+        count,
+        chosen,
+        int(seed),
+        None if tuning else origin,
+        tuning=tuning,
+    )
 
 
 def source_of(name: str) -> tuple[Source, dict[str, str]]:
@@ -121,7 +140,11 @@ def federate(
     tuning: bool = False,
 ) -> Federation:
     """Cut pools into clients, each with a train and a test part. For `tuning` see `load`."""
-    pooled, groups, ambiguous = pools.clean, pools.clean_groups, np.zeros(len(pools.clean), dtype=np.bool_)
+    pooled, groups, ambiguous = (
+        pools.clean,
+        pools.clean_groups,
+        np.zeros(len(pools.clean), dtype=np.bool_),
+    )
     if pools.ambiguous is not None:
         pooled = Examples.joined([pools.clean, pools.ambiguous])
         groups = np.concatenate([groups, pools.ambiguous_groups])
@@ -131,10 +154,19 @@ def federate(
     else:
         names = [f"client-{number}" for number in range(1, clients + 1)]
         together = groups if pools.whole_groups else None
-        holdings = cut(partition, pooled.y.numpy(), ambiguous, clients, numpy_stream(seed, "partition"), together)
+        holdings = cut(
+            partition,
+            pooled.y.numpy(),
+            ambiguous,
+            clients,
+            numpy_stream(seed, "partition"),
+            together,
+        )
     splits = split_train_test(holdings, groups, numpy_stream(seed, "train/test"))
     if tuning:
-        splits = split_train_test([train for train, _ in splits], groups, numpy_stream(seed, "train/validation"))
+        splits = split_train_test(
+            [train for train, _ in splits], groups, numpy_stream(seed, "train/validation")
+        )
     made = []
     for client, (train, test) in zip(names, splits, strict=True):
         parts = (pooled.take(train), pooled.take(test))
@@ -145,26 +177,43 @@ def federate(
     if global_test is None or tuning:
         global_test = _clean_parts(made, [test for _, test in splits], ambiguous)
     return Federation(
-        name, tuple(made), global_test, pools.class_names, pools.tabular, origin=origin, validation=pools.validation
+        name,
+        tuple(made),
+        global_test,
+        pools.class_names,
+        pools.tabular,
+        origin=origin,
+        validation=pools.validation,
     )
 
 
-def _by_owner(name: str, pools: Pools, clients: int, examples: int) -> tuple[list[str], list[IndexArray]]:
+def _by_owner(
+    name: str, pools: Pools, clients: int, examples: int
+) -> tuple[list[str], list[IndexArray]]:
     """The clients as they are in nature, in the order of their names."""
     if pools.owners is None:
-        raise DataError(f"partition natural: nobody owns the examples of {name}; use shards, iid, dirichlet or quantity")
+        raise DataError(
+            f"partition natural: nobody owns the examples of {name}; use shards, iid, dirichlet or quantity"
+        )
     owners = np.asarray(pools.owners)
     names = sorted(set(owners.tolist()))
     if len(owners) != examples:
-        raise DataError(f"{name}: {len(owners)} owners for {examples} examples; natural clients need one for each")
+        raise DataError(
+            f"{name}: {len(owners)} owners for {examples} examples; natural clients need one for each"
+        )
     if len(names) != clients:
-        raise DataError(f"clients is {clients}, but {name} has {len(names)} by nature: leave the number out, or cut it anew")
+        raise DataError(
+            f"clients is {clients}, but {name} has {len(names)} by nature: leave the number out, or cut it anew"
+        )
     return names, [np.flatnonzero(owners == owner) for owner in names]
 
 
 def _clean_parts(made: list[Client], tests: list[IndexArray], ambiguous: Mask) -> Examples:
     """The clean examples of all clients' test parts."""
-    clean = [client.test.take(np.flatnonzero(~ambiguous[rows])) for client, rows in zip(made, tests, strict=True)]
+    clean = [
+        client.test.take(np.flatnonzero(~ambiguous[rows]))
+        for client, rows in zip(made, tests, strict=True)
+    ]
     return Examples.joined(clean)
 
 

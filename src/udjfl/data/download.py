@@ -55,7 +55,9 @@ class _Failed(Exception):
         super().__init__(reason)
 
 
-def fetch(url: str, target: Path, md5: str, progress: Progress = silent, patience: Patience = PATIENT) -> Path:
+def fetch(
+    url: str, target: Path, md5: str, progress: Progress = silent, patience: Patience = PATIENT
+) -> Path:
     """Get the file at `url` to `target`, unless it is there already; return `target`.
 
     What an earlier call left in `<target>.part` is not asked for again. `progress` gets the name of the file, the bytes
@@ -68,12 +70,20 @@ def fetch(url: str, target: Path, md5: str, progress: Progress = silent, patienc
     return _from_any((url,), target, md5, progress, patience)
 
 
-def fetch_all(remotes: Sequence[Remote], folder: Path, progress: Progress = silent, patience: Patience = PATIENT) -> list[Path]:
+def fetch_all(
+    remotes: Sequence[Remote],
+    folder: Path,
+    progress: Progress = silent,
+    patience: Patience = PATIENT,
+) -> list[Path]:
     """Get these files into a folder, as `fetch` does; a file's other addresses are asked when one fails.
 
     The first file that no address gives ends it with a DataError; those before it are kept.
     """
-    return [_from_any(remote.urls, folder / remote.name, remote.md5, progress, patience) for remote in remotes]
+    return [
+        _from_any(remote.urls, folder / remote.name, remote.md5, progress, patience)
+        for remote in remotes
+    ]
 
 
 def checksum(path: Path) -> str:
@@ -82,7 +92,9 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _from_any(urls: Sequence[str], target: Path, md5: str, progress: Progress, patience: Patience) -> Path:
+def _from_any(
+    urls: Sequence[str], target: Path, md5: str, progress: Progress, patience: Patience
+) -> Path:
     part = target.with_name(f"{target.name}.part")
     try:
         there = checksum(target) if target.exists() else None
@@ -105,7 +117,9 @@ def _reasons_not_got(
     urls: Sequence[str], part: Path, name: str, md5: str, progress: Progress, patience: Patience
 ) -> list[str] | None:
     """Why no address gave the file; None when one did, and `part` is it."""
-    if part.exists() and checksum(part) == md5:  # left by a process that ended between the last byte and the new name
+    if (
+        part.exists() and checksum(part) == md5
+    ):  # left by a process that ended between the last byte and the new name
         return None
     reasons = []
     for url in urls:
@@ -118,14 +132,23 @@ def _reasons_not_got(
         if found == md5:
             return None
         part.unlink()
-        reasons.append(f"{url}: expected the checksum (MD5) {md5}, found {found}, and removed what came")
+        reasons.append(
+            f"{url}: expected the checksum (MD5) {md5}, found {found}, and removed what came"
+        )
     return reasons
 
 
 def _advice(reasons: Sequence[str], target: Path, md5: str, there: str | None) -> str:
-    old = "" if there is None else f"\n{target} has the checksum {there}, so it is another file; it was left as it is."
+    old = (
+        ""
+        if there is None
+        else f"\n{target} has the checksum {there}, so it is another file; it was left as it is."
+    )
     return (
-        f"{target.name} could not be fetched:\n  " + "\n  ".join(reasons) + old + "\nCheck the connection and run again: "
+        f"{target.name} could not be fetched:\n  "
+        + "\n  ".join(reasons)
+        + old
+        + "\nCheck the connection and run again: "
         f"it goes on where it stopped. Or put {target.name} (MD5 {md5}) by hand into {target.parent}."
     )
 
@@ -151,7 +174,9 @@ def _transfer(url: str, part: Path, name: str, progress: Progress, timeout: floa
             done += len(received)
             progress(name, done, total)
         out.flush()
-        os.fsync(out.fileno())  # so that not even a power cut leaves a file that has its name and not its content
+        os.fsync(
+            out.fileno()
+        )  # so that not even a power cut leaves a file that has its name and not its content
     if done < total:
         raise _Failed(f"the connection closed after {done} of {total} bytes", again=True)
 
@@ -165,7 +190,10 @@ def _ask(url: str, start: int, timeout: float) -> tuple[Any, int, int]:
         error.close()
         if start and error.code == 416:  # the part is no beginning of what the server has
             return _ask(url, 0, timeout)
-        raise _Failed(f"the server answered {error.code} {error.reason}", error.code >= 500 or error.code in MAY_PASS) from None
+        raise _Failed(
+            f"the server answered {error.code} {error.reason}",
+            error.code >= 500 or error.code in MAY_PASS,
+        ) from None
     except (OSError, HTTPException) as error:
         raise _Failed(_reason(error), again=True) from None
     span = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
@@ -176,7 +204,9 @@ def _ask(url: str, start: int, timeout: float) -> tuple[Any, int, int]:
     response.close()
     if start:
         return _ask(url, 0, timeout)
-    raise _Failed(f"the server answered {response.status} {response.reason}, without the file", again=False)
+    raise _Failed(
+        f"the server answered {response.status} {response.reason}, without the file", again=False
+    )
 
 
 def _next(response: Any, done: int) -> bytes:
@@ -184,7 +214,9 @@ def _next(response: Any, done: int) -> bytes:
         # Not `read`: that waits for a full chunk, and loses what it has when the connection breaks before.
         received: bytes = response.read1(CHUNK)
     except (OSError, HTTPException) as error:
-        raise _Failed(f"the connection broke after {done} bytes ({_reason(error)})", again=True) from None
+        raise _Failed(
+            f"the connection broke after {done} bytes ({_reason(error)})", again=True
+        ) from None
     return received
 
 

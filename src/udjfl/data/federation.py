@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from udjfl.data import checks
-from udjfl.data.checks import Numbers, Part
+from udjfl._ids import id_sort_key
+from udjfl.data import validation as checks
+from udjfl.data._contiguous import joined
 from udjfl.data.partition import IndexArray
+from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
-from udjfl.layout import joined
-from udjfl.ordering import client_order
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -41,18 +41,28 @@ class Examples:
 
     def __reduce__(self) -> tuple[object, ...]:
         # A part of a federation is a view; pickled as it is, it would bring the memory of all clients along.
-        return Examples, (self.x.clone(), self.y.clone(), None if self.group is None else self.group.clone())
+        return Examples, (
+            self.x.clone(),
+            self.y.clone(),
+            None if self.group is None else self.group.clone(),
+        )
 
     def take(self, rows: IndexArray) -> Examples:
         """The examples at these positions, in this order."""
         picked = torch.from_numpy(np.asarray(rows, dtype=np.int64).copy())
-        return Examples(self.x[picked], self.y[picked], None if self.group is None else self.group[picked])
+        return Examples(
+            self.x[picked], self.y[picked], None if self.group is None else self.group[picked]
+        )
 
     def on(self, device: torch.device) -> Examples:
         """The same examples on a device; itself, if they are there."""
         if self.x.device == device:
             return self
-        return Examples(self.x.to(device), self.y.to(device), None if self.group is None else self.group.to(device))
+        return Examples(
+            self.x.to(device),
+            self.y.to(device),
+            None if self.group is None else self.group.to(device),
+        )
 
     @staticmethod
     def joined(parts: Sequence[Examples]) -> Examples:
@@ -70,7 +80,11 @@ class Examples:
         together = Examples.joined(parts)
         sizes = [len(part) for part in parts]
         columns = (torch.split(together.x, sizes), torch.split(together.y, sizes))
-        groups = [part.group for part in parts] if together.group is None else torch.split(together.group, sizes)
+        groups = (
+            [part.group for part in parts]
+            if together.group is None
+            else torch.split(together.group, sizes)
+        )
         return [Examples(x, y, group) for x, y, group in zip(*columns, groups, strict=True)]
 
 
@@ -132,13 +146,17 @@ class Federation:
     validation: Examples | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clients", tuple(sorted(self.clients, key=lambda client: client_order(client.id))))
+        object.__setattr__(
+            self, "clients", tuple(sorted(self.clients, key=lambda client: id_sort_key(client.id)))
+        )
         object.__setattr__(self, "class_names", tuple(self.class_names))
         mistakes = [
             *checks.client_mistakes(self.ids, [client.ambiguous_share for client in self.clients]),
             *checks.class_name_mistakes(self.class_names),
             *checks.part_mistakes(self._parts(), self.n_classes, self.allow_duplicates),
-            *checks.group_mistakes({client.id: (client.train.group, len(client.train)) for client in self.clients}),
+            *checks.group_mistakes(
+                {client.id: (client.train.group, len(client.train)) for client in self.clients}
+            ),
         ]
         if mistakes:
             raise DataError("\n".join(mistakes))
@@ -146,7 +164,11 @@ class Federation:
         train = Examples.laid_out([client.train for client in self.clients])
         *tests, test = Examples.laid_out([*(client.test for client in self.clients), self.test])
         pairs = zip(self.clients, train, tests, strict=True)
-        object.__setattr__(self, "clients", tuple(replace(client, train=own, test=held_out) for client, own, held_out in pairs))
+        object.__setattr__(
+            self,
+            "clients",
+            tuple(replace(client, train=own, test=held_out) for client, own, held_out in pairs),
+        )
         object.__setattr__(self, "test", test)
 
     @classmethod
@@ -169,17 +191,40 @@ class Federation:
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
-        mistakes = [f"client id {key!r}: give a text or a whole number" for key in clients if not _is_id(key)]
-        parts = [checks.converted(str(key), ("train", "test"), arrays, mistakes) for key, arrays in clients.items()]
+        mistakes = [
+            f"client id {key!r}: give a text or a whole number"
+            for key in clients
+            if not _is_id(key)
+        ]
+        parts = [
+            checks.converted(str(key), ("train", "test"), arrays, mistakes)
+            for key, arrays in clients.items()
+        ]
         global_test = checks.converted(None, ("test",), test, mistakes)
-        held_back = [] if validation is None else checks.converted(None, ("validation",), validation, mistakes)
+        held_back = (
+            []
+            if validation is None
+            else checks.converted(None, ("validation",), validation, mistakes)
+        )
         groups = checks.converted_groups([str(key) for key in clients], sensitive, mistakes)
         flat = [part for group in [*parts, global_test, held_back] for part in group]
-        names = checks.default_class_names(flat, mistakes) if class_names is None else tuple(map(str, class_names))
-        if mistakes:  # the parts that did convert are checked too, so that one attempt shows every mistake
-            raise DataError("\n".join([*mistakes, *checks.part_mistakes(flat, len(names), allow_duplicates)]))
+        names = (
+            checks.default_class_names(flat, mistakes)
+            if class_names is None
+            else tuple(map(str, class_names))
+        )
+        if (
+            mistakes
+        ):  # the parts that did convert are checked too, so that one attempt shows every mistake
+            raise DataError(
+                "\n".join([*mistakes, *checks.part_mistakes(flat, len(names), allow_duplicates)])
+            )
         made = tuple(
-            Client(str(key), Examples(train.x, train.y, groups.get(str(key))), Examples(held_out.x, held_out.y))
+            Client(
+                str(key),
+                Examples(train.x, train.y, groups.get(str(key))),
+                Examples(held_out.x, held_out.y),
+            )
             for key, (train, held_out) in zip(clients, parts, strict=True)
         )
         server_data = Examples(held_back[0].x, held_back[0].y) if held_back else None
@@ -230,15 +275,24 @@ class Federation:
         digest = hashlib.sha256(repr(self.class_names).encode())
         for part in self._parts():
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
-            digest.update(np.ascontiguousarray(part.x.detach().cpu().numpy(), dtype="<f4").reshape(-1).data)
+            digest.update(
+                np.ascontiguousarray(part.x.detach().cpu().numpy(), dtype="<f4").reshape(-1).data
+            )
             digest.update(np.ascontiguousarray(part.y.cpu().numpy(), dtype="<i8").data)
         for client in self.clients:
             if client.train.group is not None:
-                digest.update(b"groups" + np.ascontiguousarray(client.train.group.cpu().numpy(), dtype="<i8").tobytes())
+                digest.update(
+                    b"groups"
+                    + np.ascontiguousarray(client.train.group.cpu().numpy(), dtype="<i8").tobytes()
+                )
         return digest.hexdigest()
 
     def _parts(self) -> list[Part]:
-        sides = [(c.id, side, part) for c in self.clients for side, part in (("train", c.train), ("test", c.test))]
+        sides = [
+            (c.id, side, part)
+            for c in self.clients
+            for side, part in (("train", c.train), ("test", c.test))
+        ]
         shared = [(None, "test", self.test)]
         if self.validation is not None:
             shared.append((None, "validation", self.validation))

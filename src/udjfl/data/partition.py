@@ -62,7 +62,9 @@ class Partition:
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIONS:
-            raise SettingsError(f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}")
+            raise SettingsError(
+                f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}"
+            )
         used = set(OPTIONS[self.kind].values())
         defaults: dict[str, float] = {"alpha": 1.0 if self.kind == "quantity" else 0.5}
         if self.mix is None:
@@ -73,17 +75,29 @@ class Partition:
         if self.alpha is not None:
             object.__setattr__(self, "alpha", float(self.alpha))
         given = [field.name for field in fields(self)[1:] if getattr(self, field.name) is not None]
-        mistakes = [f"partition {self.kind!r} does not use {name}: leave it out" for name in given if name not in used]
+        mistakes = [
+            f"partition {self.kind!r} does not use {name}: leave it out"
+            for name in given
+            if name not in used
+        ]
         if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
             mistakes.append(f"partition alpha is {self.alpha}: give a finite number above 0")
         for name, least in (("shard_size", 1), ("shards_per_client", FEWEST)):
             number = getattr(self, name)
             if number is not None and not (isinstance(number, int) and number >= least):
-                mistakes.append(f"partition {name} is {number}: give a whole number of at least {least}")
+                mistakes.append(
+                    f"partition {name} is {number}: give a whole number of at least {least}"
+                )
         if self.mix is not None and self.shards_per_client is not None:
-            mistakes.append("partition per-client and mix both say how many shards a client has: leave one out")
-        if self.mix is not None and not (self.mix and all(min(pair) >= 0 and sum(pair) >= 1 for pair in self.mix)):
-            mistakes.append(f"partition mix is {self.mix}: give each client clean and ambiguous shards, at least one in all")
+            mistakes.append(
+                "partition per-client and mix both say how many shards a client has: leave one out"
+            )
+        if self.mix is not None and not (
+            self.mix and all(min(pair) >= 0 and sum(pair) >= 1 for pair in self.mix)
+        ):
+            mistakes.append(
+                f"partition mix is {self.mix}: give each client clean and ambiguous shards, at least one in all"
+            )
         if mistakes:
             raise SettingsError(mistakes)
 
@@ -95,7 +109,9 @@ class Partition:
         """
         found = re.fullmatch(r"([^:(]*)(?::(.*)|\((.*)\))?", text.strip().lower())
         if found is None:
-            raise SettingsError(f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or 'dirichlet(0.3)'")
+            raise SettingsError(
+                f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or 'dirichlet(0.3)'"
+            )
         kind = found[1].strip().replace("_", "-")
         kind = ALIASES.get(kind, kind)
         options = found[2] if found[2] is not None else found[3]
@@ -114,9 +130,13 @@ class Partition:
         if self.alpha is not None:
             return f"{self.kind}:{self.alpha!r}"
         per_client = None if self.shards_per_client == SHARDS_PER_CLIENT else self.shards_per_client
-        mix = None if self.mix is None else "+".join(f"{clean}/{vague}" for clean, vague in self.mix)
+        mix = (
+            None if self.mix is None else "+".join(f"{clean}/{vague}" for clean, vague in self.mix)
+        )
         numbers = {"size": self.shard_size, "per-client": per_client, "mix": mix}
-        options = ",".join(f"{name}={number}" for name, number in numbers.items() if number is not None)
+        options = ",".join(
+            f"{name}={number}" for name, number in numbers.items() if number is not None
+        )
         return f"{self.kind}:{options}" if options else self.kind
 
 
@@ -130,7 +150,9 @@ def _options(text: str, kind: str, options: str) -> dict[str, str]:
         name, equals, number = item.rpartition("=")
         name = name.strip().replace("_", "-") if equals else next(iter(known))
         if name not in known:
-            raise SettingsError(f"partition {text!r}: option {name!r} is unknown.{did_you_mean(name, known)}")
+            raise SettingsError(
+                f"partition {text!r}: option {name!r} is unknown.{did_you_mean(name, known)}"
+            )
         if known[name] in given:
             raise SettingsError(f"partition {text!r}: {name} is given twice, keep one")
         given[known[name]] = number.strip()
@@ -142,7 +164,9 @@ def _read(text: str, number: Callable[[str], Number], value: str | None) -> Numb
         return None if value is None else number(value)
     except ValueError:
         kind = "a whole number" if number is int else "a number"
-        raise SettingsError(f"partition {text!r}: {value!r} is not {kind}; write for example 'dirichlet:0.3'") from None
+        raise SettingsError(
+            f"partition {text!r}: {value!r} is not {kind}; write for example 'dirichlet:0.3'"
+        ) from None
 
 
 def _read_mix(text: str, value: str | None) -> tuple[tuple[int, int], ...] | None:
@@ -174,7 +198,9 @@ def cut(
             per_client = partition.shards_per_client or SHARDS_PER_CLIENT
             mix = tuple((clean, per_client - clean) for clean in clean_shards(clients, per_client))
         elif len(mix) != clients:
-            raise DataError(f"partition {partition} is for {len(mix)} clients, and clients is {clients}: make them agree")
+            raise DataError(
+                f"partition {partition} is for {len(mix)} clients, and clients is {clients}: make them agree"
+            )
         return shards(labels, ambiguous, mix, generator, partition.shard_size, groups)
     if partition.alpha is None:
         return iid(labels, clients, generator)
@@ -194,7 +220,9 @@ def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> li
     for client in range(clients):
         exact = shards_per_client - 1 - Fraction((shards_per_client - 2) * client, clients - 1)
         above = exact > Fraction(shards_per_client, 2)
-        counts.append(math.floor(exact + Fraction(1, 2)) if above else math.ceil(exact - Fraction(1, 2)))
+        counts.append(
+            math.floor(exact + Fraction(1, 2)) if above else math.ceil(exact - Fraction(1, 2))
+        )
     return counts
 
 
@@ -214,7 +242,9 @@ def shards(
     """
     counts = [[clean for clean, _ in mix], [vague for _, vague in mix]]
     pools = [np.flatnonzero(~ambiguous), np.flatnonzero(ambiguous)]
-    fits = min(len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True) if sum(count))
+    fits = min(
+        len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True) if sum(count)
+    )
     size = max(fits, 1) if shard_size is None else shard_size
     if size > fits:
         needed = [size * sum(count) for count in counts]
@@ -231,7 +261,9 @@ def shards(
         in_label_order = chosen[np.argsort(labels[chosen], kind="stable")]
         dealt = generator.permutation(in_label_order.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
-    return [np.concatenate([clean.ravel(), vague.ravel()]) for clean, vague in zip(*hands, strict=True)]
+    return [
+        np.concatenate([clean.ravel(), vague.ravel()]) for clean, vague in zip(*hands, strict=True)
+    ]
 
 
 def _how_many(mix: Sequence[tuple[int, int]]) -> str:
@@ -241,7 +273,9 @@ def _how_many(mix: Sequence[tuple[int, int]]) -> str:
 
 def _gathered(rows: IndexArray, groups: IndexArray) -> IndexArray:
     """The same rows, each group's together. Groups of the usual size come first: shards of whole ones are then alike."""
-    _, first, group_of, sizes = np.unique(groups[rows], return_index=True, return_inverse=True, return_counts=True)
+    _, first, group_of, sizes = np.unique(
+        groups[rows], return_index=True, return_inverse=True, return_counts=True
+    )
     unusual = sizes != np.bincount(sizes).argmax() if len(sizes) else sizes
     return rows[np.lexsort((first[group_of], unusual[group_of]))]
 
@@ -252,7 +286,9 @@ def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[In
     return np.array_split(generator.permutation(len(labels)), clients)
 
 
-def quantity(labels: Labels, clients: int, alpha: float, generator: np.random.Generator) -> list[IndexArray]:
+def quantity(
+    labels: Labels, clients: int, alpha: float, generator: np.random.Generator
+) -> list[IndexArray]:
     """Sizes in proportions ~ Dirichlet(alpha), labels as in the pool. Small alpha: very unequal sizes."""
     _require_enough(len(labels), clients)
     owners = np.empty(len(labels), dtype=np.int64)
@@ -260,7 +296,9 @@ def quantity(labels: Labels, clients: int, alpha: float, generator: np.random.Ge
     return _holdings(owners, clients, generator)
 
 
-def dirichlet(labels: Labels, clients: int, alpha: float, generator: np.random.Generator) -> list[IndexArray]:
+def dirichlet(
+    labels: Labels, clients: int, alpha: float, generator: np.random.Generator
+) -> list[IndexArray]:
     """Each class in proportions ~ Dirichlet(alpha) over the clients. Small alpha: each client has few classes.
 
     Drawn again, at most ten times, while some client has too few examples; then the largest clients give some away.
@@ -283,7 +321,9 @@ def _require_enough(examples: int, clients: int) -> None:
         )
 
 
-def _deal(owners: IndexArray, rows: IndexArray, clients: int, alpha: float, generator: np.random.Generator) -> None:
+def _deal(
+    owners: IndexArray, rows: IndexArray, clients: int, alpha: float, generator: np.random.Generator
+) -> None:
     """Give these rows to clients in proportions ~ Dirichlet(alpha); writes into `owners`."""
     shares = generator.dirichlet(np.full(clients, min(alpha, HIGHEST_ALPHA)))
     edges = np.rint(np.cumsum(shares) * len(rows)).astype(np.int64).clip(max=len(rows))

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.config import Settings, checked
 from udjfl.data.federation import Pools
 from udjfl.errors import DataError, SettingsError
+from udjfl.settings import Settings, checked
 
 # Called with the stage, how much is done, and of how much.
 Progress = Callable[[str, int, int], None]
@@ -102,7 +102,9 @@ class Source:
     regenerates: bool = False
     to_pixels: Callable[[Any], Any] | None = None
 
-    def request(self, seed: int, root: str | os.PathLike[str] | None, options: dict[str, Any]) -> Request:
+    def request(
+        self, seed: int, root: str | os.PathLike[str] | None, options: dict[str, Any]
+    ) -> Request:
         """A checked request."""
         return Request(seed, data_root(root), cache_root(), checked(self.options, options))
 
@@ -124,5 +126,7 @@ def parse_data(text: str) -> tuple[str, dict[str, str]]:
 
 def not_found(what: str, request: Request, how_to_get: str) -> DataError:
     """The error for files that are in neither place."""
-    looked = " and ".join(str(place) for place in (request.root, request.cache) if place is not None)
+    looked = " and ".join(
+        str(place) for place in (request.root, request.cache) if place is not None
+    )
     return DataError(f"{what} not found in {looked}. {how_to_get}")

@@ -29,7 +29,9 @@ def split_train_test(
     _, group_of = np.unique(groups[np.concatenate(holdings)], return_inverse=True)
     by_group = np.argsort(group_of, kind="stable")
     members = np.split(owners[by_group], np.cumsum(np.bincount(group_of))[:-1])
-    held = [Counter(rows.tolist()) for rows in members]  # for each group: how many of its examples each client has
+    held = [
+        Counter(rows.tolist()) for rows in members
+    ]  # for each group: how many of its examples each client has
     room = [min(max(1, int(len(rows) * test_share + 0.5)), len(rows) - 1) for rows in holdings]
     train = [len(rows) for rows in holdings]
     order = generator.permutation(len(held)).tolist()
@@ -38,7 +40,9 @@ def split_train_test(
     return [(rows[~test], rows[test]) for rows, test in zip(holdings, sides, strict=True)]
 
 
-def _fill_test_sides(held: Sequence[Counter[int]], order: Sequence[int], room: list[int], train: list[int]) -> Mask:
+def _fill_test_sides(
+    held: Sequence[Counter[int]], order: Sequence[int], room: list[int], train: list[int]
+) -> Mask:
     """Which groups go to the test side. `room` and `train` count, per client, what may still go and what stays."""
     sizes = list(train)
     tested = np.zeros(len(held), dtype=np.bool_)
@@ -53,9 +57,15 @@ def _fill_test_sides(held: Sequence[Counter[int]], order: Sequence[int], room: l
         if all(room[client] >= count for client, count in held[group].items()):
             move(group)
     for client, size in enumerate(sizes):
-        if train[client] == size:  # only groups too large for its test part: take the smallest that leaves all some to train
+        if (
+            train[client] == size
+        ):  # only groups too large for its test part: take the smallest that leaves all some to train
             own = [group for group in order if held[group][client]]
-            movable = [group for group in own if all(train[holder] > count for holder, count in held[group].items())]
+            movable = [
+                group
+                for group in own
+                if all(train[holder] > count for holder, count in held[group].items())
+            ]
             if not movable:
                 raise DataError(
                     f"client {client + 1} has {size} examples in {len(own)} groups of copies, and no group can be held "
@@ -72,6 +82,7 @@ def stratified_sample(labels: Labels, size: int, generator: np.random.Generator)
     take = np.floor(exact).astype(np.int64)
     take[np.argsort(take - exact, kind="stable")[: size - take.sum()]] += 1
     picked = [
-        generator.permutation(np.flatnonzero(labels == label))[:count] for label, count in zip(classes, take, strict=True)
+        generator.permutation(np.flatnonzero(labels == label))[:count]
+        for label, count in zip(classes, take, strict=True)
     ]
     return np.sort(np.concatenate(picked))

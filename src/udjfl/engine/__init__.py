@@ -9,21 +9,29 @@ from typing import Literal
 import torch
 from torch import nn
 
+from udjfl._threads import cores
 from udjfl.data.federation import Client
 from udjfl.engine import mapped
-from udjfl.engine.base import Engine, Job, LocalResult, LocalWork, LossAt, Pooled, one_thread
+from udjfl.engine.base import (
+    Engine,
+    EvaluationSet,
+    LocalResult,
+    LocalTraining,
+    LossAt,
+    TrainJob,
+    one_thread,
+)
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
-from udjfl.engine.stacked import StackedEngine, why_not
+from udjfl.engine.stacked import StackedEngine, unsupported_reason
 from udjfl.errors import SettingsError
-from udjfl.threads import cores
 
 logger = logging.getLogger("udjfl")
 _said: set[str] = set()
 
 
-def choose(
+def make_engine(
     module: nn.Module,
     clients: Sequence[Client],
     engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
@@ -40,12 +48,12 @@ def choose(
         return SerialEngine(module, clients, device, workers)
     reasons = []
     if engine != "mapped":
-        reason = why_not(module, clients[0].train.x.ndim - 1)
+        reason = unsupported_reason(module, clients[0].train.x.ndim - 1)
         if reason is None:
             return StackedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be stacked")
     if engine == "mapped" or not _on_cpu(device):
-        reason = mapped.why_not(module, clients[0].train.x[:1].to(device))
+        reason = mapped.unsupported_reason(module, clients[0].train.x[:1].to(device))
         if reason is None:
             return MappedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be mapped")
@@ -67,23 +75,25 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         first_line = str(error).splitlines()[0]
-        raise SettingsError(f"device: {device!r} cannot be used here ({first_line}); try device='cpu'") from None
+        raise SettingsError(
+            f"device: {device!r} cannot be used here ({first_line}); try device='cpu'"
+        ) from None
 
 
 __all__ = [
     "PROBES",
     "Engine",
-    "Job",
+    "EvaluationSet",
     "LocalResult",
-    "LocalWork",
+    "LocalTraining",
     "LossAt",
     "MappedEngine",
-    "Pooled",
     "SerialEngine",
     "StackedEngine",
+    "TrainJob",
     "check_device",
     "choose",
     "one_thread",
     "probe",
-    "why_not",
+    "unsupported_reason",
 ]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from udjfl.engine.dense import Update
+from udjfl.engine._stacked_mlp import Update
 
 B1, B2, EPS = 0.9, 0.999, 1e-8
 
@@ -26,7 +26,12 @@ class AdamUpdate(Update):
     """Adam on a stack of models, in the place of SGD. All clients take their t-th step together, and then stop or go on."""
 
     def __init__(
-        self, start: Sequence[Tensor], clients: int, lr: float, pull: Sequence[Tensor] | None = None, pull_share: float = 0.0
+        self,
+        start: Sequence[Tensor],
+        clients: int,
+        lr: float,
+        pull: Sequence[Tensor] | None = None,
+        pull_share: float = 0.0,
     ) -> None:
         self.means = [tensor.new_zeros(clients, *tensor.shape[1:]) for tensor in start]
         self.squares = [torch.zeros_like(mean) for mean in self.means]
@@ -48,8 +53,12 @@ class AdamUpdate(Update):
         torch._foreach_mul_(self.squares, B2)
         torch._foreach_addcmul_(self.squares, gradients, gradients, value=1 - B2)
         rate, root = self.lrs[0] / (1 - B1**self.taken), math.sqrt(1 - B2**self.taken)
-        for old, mean, square, gradient, new in zip(before, self.means, self.squares, gradients, self.moving, strict=True):
-            below = torch.sqrt(square, out=gradient).div_(root).add_(EPS)  # in the place of the gradient, which has served
+        for old, mean, square, gradient, new in zip(
+            before, self.means, self.squares, gradients, self.moving, strict=True
+        ):
+            below = (
+                torch.sqrt(square, out=gradient).div_(root).add_(EPS)
+            )  # in the place of the gradient, which has served
             torch.addcdiv(old, mean, below, value=-rate, out=new)
 
 
@@ -65,10 +74,20 @@ class Moments:
     def of(parameters: Mapping[str, Tensor]) -> Moments:
         """Before the first step."""
         first = next(iter(parameters.values()))
-        means, squares = ({name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(2))
-        return Moments(means, squares, torch.zeros(len(first), dtype=torch.float64, device=first.device))
+        means, squares = (
+            {name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(2)
+        )
+        return Moments(
+            means, squares, torch.zeros(len(first), dtype=torch.float64, device=first.device)
+        )
 
-    def move(self, who: slice, parameters: Mapping[str, Tensor], gradients: Mapping[str, Tensor], lr: float) -> None:
+    def move(
+        self,
+        who: slice,
+        parameters: Mapping[str, Tensor],
+        gradients: Mapping[str, Tensor],
+        lr: float,
+    ) -> None:
         """One step of some clients, whose gradients these are; the parameters are everybody's."""
         taken = self.taken[who].add_(1)
         rates, roots = lr / (1 - B1**taken), (1 - B2**taken).sqrt()

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.memory import keep_freed_memory
-from udjfl.engine.workers import Crew, Shapes, Tables, do_alone
+from udjfl.engine._fork_pool import ForkPool, Shapes, Tables, do_alone
+from udjfl.engine._memory import keep_freed_memory
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.seeds import torch_stream
 
@@ -32,7 +32,7 @@ Objective = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)
-class LocalWork:
+class LocalTraining:
     """How a client trains: an optimiser that starts afresh, over its own examples in a random order.
 
     momentum     of SGD; Adam has none to choose
@@ -72,13 +72,13 @@ class LocalResult:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainJob:
     """One question to some clients, by their places: train from one model [D], or each from its own [len(rows), D]."""
 
     vector: Tensor
     buffers: Tensor
     rows: Sequence[int]
-    work: LocalWork
+    work: LocalTraining
     address: tuple[int, str, int]
 
 
@@ -91,7 +91,9 @@ class Engine(ABC):
 
     name: str
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+    ) -> None:
         self.device = torch.device(device)
         self.workers = workers if self.device.type == "cpu" else 1
         self.batch = EVALUATION_BATCH if self.device.type == "cpu" else GPU_EVALUATION_BATCH
@@ -109,8 +111,8 @@ class Engine(ABC):
         """End what was started for this engine; it may still be used, and starts it again."""
 
     @functools.cached_property
-    def _all_train(self) -> Pooled:
-        return Pooled(self.train_data)
+    def _all_train(self) -> EvaluationSet:
+        return EvaluationSet(self.train_data)
 
     @abstractmethod
     def train(
@@ -118,7 +120,7 @@ class Engine(ABC):
         vector: Tensor,
         buffers: Tensor,
         rows: Sequence[int],
-        work: LocalWork,
+        work: LocalTraining,
         address: tuple[int, str, int],
     ) -> LocalResult:
         """Train the clients at these places from one common model [D], or each from its own [len(rows), D].
@@ -126,41 +128,61 @@ class Engine(ABC):
         A place may be there several times, to train one client from several models; it sees the same batches each time.
         """
 
-    def train_together(self, jobs: Sequence[Job]) -> list[LocalResult]:
+    def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Several jobs; an engine may share work between them. What each job gets does not depend on the others."""
-        return [self.train(job.vector, job.buffers, job.rows, job.work, job.address) for job in jobs]
+        return [
+            self.train(job.vector, job.buffers, job.rows, job.work, job.address) for job in jobs
+        ]
 
     def received_losses(self, vector: Tensor, buffers: Tensor, rows: Sequence[int]) -> Tensor:
         """Mean training loss of each client at one common model, or at its own."""
         if vector.ndim == 2:
-            each = [self.received_losses(own, buffers, [row]) for own, row in zip(vector, rows, strict=True)]
+            each = [
+                self.received_losses(own, buffers, [row])
+                for own, row in zip(vector, rows, strict=True)
+            ]
             return torch.cat(each)
         return self.evaluate(vector, buffers, self._pooled(rows))[0]
 
-    def _pooled(self, rows: Sequence[int]) -> Pooled:
+    def _pooled(self, rows: Sequence[int]) -> EvaluationSet:
         """The train data of these clients."""
         everybody = list(rows) == list(range(len(self.clients)))
-        return self._all_train if everybody else Pooled([self.train_data[row] for row in rows])
+        return (
+            self._all_train if everybody else EvaluationSet([self.train_data[row] for row in rows])
+        )
 
-    def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, vector: Tensor, buffers: Tensor, pooled: EvaluationSet
+    ) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy (0 to 1) of one model on each part of the pool, both float64 [parts]."""
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
-            done = [pooled.sums(self.module(pooled.x[rows])[None], rows) for rows in pooled.pieces(self.batch)]
+            done = [
+                pooled.sums(self.module(pooled.x[rows])[None], rows)
+                for rows in pooled.pieces(self.batch)
+            ]
         losses, accuracies = pooled.means(done)
         return losses[0], accuracies[0]
 
-    def evaluate_together(self, models: Sequence[tuple[Tensor, Tensor]], pooled: Pooled) -> list[tuple[Tensor, Tensor]]:
+    def evaluate_many(
+        self, models: Sequence[tuple[Tensor, Tensor]], pooled: EvaluationSet
+    ) -> list[tuple[Tensor, Tensor]]:
         """`evaluate` for several models, given as (vector, buffers); an engine may share work between them."""
         return [self.evaluate(vector, buffers, pooled) for vector, buffers in models]
 
-    def evaluate_mixture(self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples) -> tuple[float, float]:
+    def evaluate_mixture(
+        self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples
+    ) -> tuple[float, float]:
         """Mean loss and accuracy (0 to 1) of the mixture of some models' predictions, by these shares, which sum to 1."""
         log_probabilities: Tensor | None = None
         for place in shares.nonzero().flatten().tolist():
-            log_p = self._logits(vectors[place], buffers, examples).log_softmax(dim=1) + math.log(shares[place])
-            log_probabilities = log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
+            log_p = self._logits(vectors[place], buffers, examples).log_softmax(dim=1) + math.log(
+                shares[place]
+            )
+            log_probabilities = (
+                log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
+            )
         assert log_probabilities is not None, "shares sum to 1"
         loss = nn.functional.nll_loss(log_probabilities, examples.y)
         right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
@@ -182,12 +204,14 @@ class Engine(ABC):
         buffers_from_vector(self.module, buffers.to(self.device))
 
 
-class CrewEngine(Engine):
+class ForkPoolEngine(Engine):
     """An engine that cuts training into pieces, and shares them out to a crew where that pays."""
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+    ) -> None:
         super().__init__(module, clients, device, workers)
-        self.crew = Crew(self._do, self.workers)
+        self.crew = ForkPool(self._do, self.workers)
         weakref.finalize(self, self.crew.dismiss)
 
     @abstractmethod
@@ -204,7 +228,7 @@ class CrewEngine(Engine):
         self.crew.dismiss()
 
 
-class Pooled:
+class EvaluationSet:
     """Several data sets laid end to end, so that one forward pass serves them all."""
 
     def __init__(self, parts: Sequence[Examples]) -> None:
@@ -222,7 +246,9 @@ class Pooled:
     def sums(self, logits: Tensor, rows: slice) -> Tensor:
         """From the logits [S, rows, classes] of S models: sums of losses and of right answers in each part, [2, S, parts]."""
         settings, y = len(logits), self.y[rows]
-        losses = nn.functional.cross_entropy(logits.flatten(0, 1), y.repeat(settings), reduction="none").view(settings, -1)
+        losses = nn.functional.cross_entropy(
+            logits.flatten(0, 1), y.repeat(settings), reduction="none"
+        ).view(settings, -1)
         found = torch.stack([losses, (logits.argmax(dim=2) == y).to(losses)]).to(torch.float64)
         return found.new_zeros(2, settings, self.parts).index_add_(2, self.part[rows], found)
 
@@ -232,7 +258,9 @@ class Pooled:
         return losses.cpu(), right.cpu()
 
 
-def batch_order(n_examples: int, epochs: int, address: tuple[int, str, int], client_id: str) -> Tensor:
+def batch_order(
+    n_examples: int, epochs: int, address: tuple[int, str, int], client_id: str
+) -> Tensor:
     """The order in which a client sees its examples: [epochs, n_examples] indices, each row a permutation."""
     generator = torch_stream(*address, client_id)
     orders = [torch.randperm(n_examples, generator=generator) for _ in range(epochs)]

@@ -29,7 +29,7 @@ from torch.func import functional_call, vmap
 
 from udjfl.data.federation import Client, Examples
 from udjfl.engine.adam import Moments
-from udjfl.engine.base import Engine, LocalResult, LocalWork, batch_order, own_randomness
+from udjfl.engine.base import Engine, LocalResult, LocalTraining, batch_order, own_randomness
 from udjfl.engine.recurrent import written_out
 from udjfl.errors import DataError
 from udjfl.seeds import stream_seed
@@ -41,20 +41,27 @@ NO_RULE = re.compile(r"batching rule (?:not implemented )?for (aten::\w+)", re.I
 Named = dict[str, Tensor]
 
 
-def why_not(module: nn.Module, x: Tensor) -> str | None:
+def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
     """Why clients cannot be mapped over this model, or None if they can. Two clients try it, on copies of x's first example."""
     network = copy.deepcopy(module).to(x.device).train()
     zeros = torch.zeros(2, 2, dtype=torch.int64, device=x.device)
     with warnings.catch_warnings(record=True) as said, own_randomness(0, x.device):
         warnings.simplefilter("always")
         try:
-            parameters = {name: torch.stack([p.detach()] * 2).requires_grad_() for name, p in _trainable(network).items()}
+            parameters = {
+                name: torch.stack([p.detach()] * 2).requires_grad_()
+                for name, p in _trainable(network).items()
+            }
             buffers = {name: torch.stack([b] * 2) for name, b in network.named_buffers()}
             losses, _ = _losses(network, parameters, buffers, x[zeros], zeros)
             mapped = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
             alone = nn.functional.cross_entropy(network(x[zeros[0]]), zeros[0])
-            plain = torch.autograd.grad(alone, list(_trainable(network).values()), allow_unused=True)
-        except Exception as error:  # whatever the model's own code makes of tensors that are not quite tensors
+            plain = torch.autograd.grad(
+                alone, list(_trainable(network).values()), allow_unused=True
+            )
+        except (
+            Exception
+        ) as error:  # whatever the model's own code makes of tensors that are not quite tensors
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
             return _without_rule(str(error)) or f"vmap cannot take it ({first_line})"
     if [gradient is None for gradient in mapped] != [gradient is None for gradient in plain]:
@@ -76,35 +83,51 @@ class _Models:
     pulls: Named | None
     moments: Moments | None
 
-    def move(self, who: slice, gradients: Named, work: LocalWork) -> None:
+    def move(self, who: slice, gradients: Named, work: LocalTraining) -> None:
         """One step of some clients."""
         values = list(gradients.values())
         if self.pulls is not None:
-            values = [g.mul(1 - work.pull_share).add_(self.pulls[name], alpha=work.pull_share) for name, g in gradients.items()]
+            values = [
+                g.mul(1 - work.pull_share).add_(self.pulls[name], alpha=work.pull_share)
+                for name, g in gradients.items()
+            ]
         if self.moments is not None:
-            self.moments.move(who, self.parameters, dict(zip(gradients, values, strict=True)), work.lr)
+            self.moments.move(
+                who, self.parameters, dict(zip(gradients, values, strict=True)), work.lr
+            )
             return
         velocities = [self.velocities[name][who] for name in gradients]
         torch._foreach_mul_(velocities, work.momentum)
         torch._foreach_add_(velocities, values)
-        torch._foreach_add_([self.parameters[name][who] for name in gradients], velocities, alpha=-work.lr)
+        torch._foreach_add_(
+            [self.parameters[name][who] for name in gradients], velocities, alpha=-work.lr
+        )
 
 
 class MappedEngine(Engine):
     name = "mapped"
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+    ) -> None:
         super().__init__(module, clients, device, workers)
         self.network = copy.deepcopy(self.module).train()
         self.examples = Examples.joined(self.train_data)
         self.starts = [0, *itertools.accumulate(len(data) for data in self.train_data)]
 
     def train(
-        self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
+        self,
+        vector: Tensor,
+        buffers: Tensor,
+        rows: Sequence[int],
+        work: LocalTraining,
+        address: tuple[int, str, int],
     ) -> LocalResult:
         vectors, buffers = vector.to(self.device).expand(len(rows), -1), buffers.to(self.device)
         sizes = [len(self.train_data[row]) for row in rows]
-        steps = torch.tensor([work.epochs * math.ceil(size / work.batch_size) for size in sizes], dtype=torch.float64)
+        steps = torch.tensor(
+            [work.epochs * math.ceil(size / work.batch_size) for size in sizes], dtype=torch.float64
+        )
         deltas = vectors.new_empty(vectors.shape)
         firsts = torch.empty_like(deltas) if work.first_step else None
         after = buffers.new_empty(len(rows), len(buffers))
@@ -112,9 +135,16 @@ class MappedEngine(Engine):
         order = sorted(range(len(rows)), key=lambda place: -sizes[place])
         size = self._chunk_size(max(sizes), work)
         for chunk in (order[begin : begin + size] for begin in range(0, len(order), size)):
-            own = replace(work, multipliers=None if work.multipliers is None else work.multipliers[chunk].to(self.device))
+            own = replace(
+                work,
+                multipliers=None
+                if work.multipliers is None
+                else work.multipliers[chunk].to(self.device),
+            )
             models = self._received(vectors[chunk], buffers, work)
-            running[chunk], first = self._descend(models, [rows[place] for place in chunk], own, address)
+            running[chunk], first = self._descend(
+                models, [rows[place] for place in chunk], own, address
+            )
             deltas[chunk] = vectors[chunk] - _rows(models.parameters)
             if models.buffers:
                 after[chunk] = _rows(models.buffers).to(after)
@@ -125,10 +155,15 @@ class MappedEngine(Engine):
             losses = self.received_losses(vector, buffers, rows)
         elif work.loss_at == "final":
             each = zip(vectors - deltas, after, rows, strict=True)
-            losses = torch.cat([self.received_losses(trained, own_buffers, [row]) for trained, own_buffers, row in each])
+            losses = torch.cat(
+                [
+                    self.received_losses(trained, own_buffers, [row])
+                    for trained, own_buffers, row in each
+                ]
+            )
         return LocalResult(deltas, losses, steps, after, firsts)
 
-    def _received(self, vectors: Tensor, buffers: Tensor, work: LocalWork) -> _Models:
+    def _received(self, vectors: Tensor, buffers: Tensor, work: LocalTraining) -> _Models:
         """Models as clients receive them: [K, D] their numbers, and the buffers, which are one vector for all."""
         like = _trainable(self.network)
         parameters = _tensors(vectors, like)
@@ -137,12 +172,18 @@ class MappedEngine(Engine):
             parameters,
             {} if with_adam else {name: torch.zeros_like(p) for name, p in parameters.items()},
             _tensors(buffers.expand(len(vectors), -1), dict(self.network.named_buffers())),
-            None if work.pull is None or not work.pull_share else _tensors(work.pull.to(self.device)[None], like),
+            None
+            if work.pull is None or not work.pull_share
+            else _tensors(work.pull.to(self.device)[None], like),
             Moments.of(parameters) if with_adam else None,
         )
 
     def _descend(
-        self, models: _Models, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
+        self,
+        models: _Models,
+        rows: Sequence[int],
+        work: LocalTraining,
+        address: tuple[int, str, int],
     ) -> tuple[Tensor, list[Tensor]]:
         """Train the models of clients, the largest first: sums of their batches' losses [K], and where the first step led."""
         orders = self._orders(rows, work.epochs, address)
@@ -155,25 +196,37 @@ class MappedEngine(Engine):
                 try:
                     total[who] += self._step(models, who, orders[epoch, who, columns], work)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
-                    raise DataError(f"client {ids[who.start]!r} cannot train this model: {error}") from None
+                    raise DataError(
+                        f"client {ids[who.start]!r} cannot train this model: {error}"
+                    ) from None
                 if work.first_step and epoch == 0 and columns.start == 0:
                     first.append(_rows({name: p[who] for name, p in models.parameters.items()}))
         return total, first
 
-    def _step(self, models: _Models, who: slice, batch: Tensor, work: LocalWork) -> Tensor:
+    def _step(self, models: _Models, who: slice, batch: Tensor, work: LocalTraining) -> Tensor:
         """One step of some clients, on batches [k, B] of all examples. Their mean losses [k] before it."""
-        parameters = {name: p[who].detach().requires_grad_() for name, p in models.parameters.items()}
+        parameters = {
+            name: p[who].detach().requires_grad_() for name, p in models.parameters.items()
+        }
         buffers = {name: b[who] for name, b in models.buffers.items()}
-        losses, changed = _losses(self.network, parameters, buffers, self.examples.x[batch], self.examples.y[batch])
+        losses, changed = _losses(
+            self.network, parameters, buffers, self.examples.x[batch], self.examples.y[batch]
+        )
         goals = losses.mean(dim=1)
         if work.objective is not None:
             # Objectives are written for many clients, and may look at the values in their tensors: they stay outside of vmap.
             groups = None if self.examples.group is None else self.examples.group[batch]
             multipliers = None if work.multipliers is None else work.multipliers[who].to(losses)
-            goals = work.objective(losses, torch.full_like(losses, 1 / batch.shape[1]), groups, multipliers)
+            goals = work.objective(
+                losses, torch.full_like(losses, 1 / batch.shape[1]), groups, multipliers
+            )
         gradients = torch.autograd.grad(goals.sum(), list(parameters.values()), allow_unused=True)
         with torch.no_grad():
-            models.move(who, {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}, work)
+            models.move(
+                who,
+                {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None},
+                work,
+            )
             for name, buffer in buffers.items():
                 buffer.copy_(changed[name])
         return losses.detach().mean(dim=1)
@@ -183,15 +236,19 @@ class MappedEngine(Engine):
         orders = torch.zeros(epochs, len(rows), len(self.train_data[rows[0]]), dtype=torch.int64)
         for place, row in enumerate(rows):
             size = len(self.train_data[row])
-            orders[:, place, :size] = batch_order(size, epochs, address, self.clients[row].id) + self.starts[row]
+            orders[:, place, :size] = (
+                batch_order(size, epochs, address, self.clients[row].id) + self.starts[row]
+            )
         return orders.to(self.device)
 
-    def _chunk_size(self, largest: int, work: LocalWork) -> int:
+    def _chunk_size(self, largest: int, work: LocalTraining) -> int:
         """How many clients train at a time: each has parameters, the optimiser's, gradients, a batch, and what lies between."""
         numbers = sum(p.nbytes for p in _trainable(self.network).values())
         an_example = self.examples.x[0].nbytes + 2 * self._bytes_an_example
         kept = 4 if work.optimiser == "sgd" else 6
-        each = kept * numbers + min(work.batch_size, largest) * an_example + 8 * work.epochs * largest
+        each = (
+            kept * numbers + min(work.batch_size, largest) * an_example + 8 * work.epochs * largest
+        )
         return max(1, CHUNK_BYTES // each)
 
     @functools.cached_property
@@ -201,14 +258,21 @@ class MappedEngine(Engine):
         return (more - few) // 2
 
 
-def _losses(network: nn.Module, parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
+def _losses(
+    network: nn.Module, parameters: Named, buffers: Named, x: Tensor, y: Tensor
+) -> tuple[Tensor, Named]:
     """The loss of each example [k, B], each client's with its own parameters and buffers, and the buffers afterwards."""
 
     def of_one(parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
-        numbers = {**parameters, **buffers}  # where the network leaves new buffers, should it not write into the old ones
+        numbers = {
+            **parameters,
+            **buffers,
+        }  # where the network leaves new buffers, should it not write into the old ones
         with written_out(network):
             logits = functional_call(network, numbers, (x,))
-        return nn.functional.cross_entropy(logits, y, reduction="none"), {name: numbers[name] for name in buffers}
+        return nn.functional.cross_entropy(logits, y, reduction="none"), {
+            name: numbers[name] for name in buffers
+        }
 
     return vmap(of_one, randomness="different")(parameters, buffers, x, y)
 
@@ -217,7 +281,9 @@ def _together(sizes: Sequence[int], batch_size: int) -> Iterator[tuple[slice, sl
     """The steps of one epoch: which clients, and which part of their order. Sizes fall, so equal batches are neighbours."""
     for begin in range(0, sizes[0], batch_size):
         stop = 0
-        for width, alike in itertools.groupby(min(batch_size, size - begin) for size in sizes if size > begin):
+        for width, alike in itertools.groupby(
+            min(batch_size, size - begin) for size in sizes if size > begin
+        ):
             start, stop = stop, stop + len(list(alike))
             yield slice(start, stop), slice(begin, begin + width)
 
@@ -238,7 +304,10 @@ def _tensors(rows: Tensor, like: Mapping[str, Tensor]) -> Named:
 
 def _rows(tensors: Named) -> Tensor:
     """Tensors [K, ...] as rows [K, D]."""
-    return torch.cat([tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()], dim=1)
+    return torch.cat(
+        [tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()],
+        dim=1,
+    )
 
 
 def _bytes_kept(network: nn.Module, x: Tensor) -> int:
@@ -249,7 +318,10 @@ def _bytes_kept(network: nn.Module, x: Tensor) -> int:
         return tensor
 
     network = copy.deepcopy(network)  # batch norm remembers what it sees
-    with own_randomness(0, x.device), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+    with (
+        own_randomness(0, x.device),
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
         _ = network(x)  # held until we have counted: freed memory would be used, and counted, again
     return sum(kept.values())
 

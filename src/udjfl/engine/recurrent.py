@@ -44,7 +44,11 @@ SINGLE = {getattr(torch, f"{name}_cell"): cell for name, cell in CELLS.items()}
 
 class _WrittenOut(TorchFunctionMode):
     def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func in LAYERS and _is_plain(args):
             return _layers(LAYERS[func], *args)
@@ -62,13 +66,23 @@ def written_out(network: nn.Module) -> contextlib.AbstractContextManager[object]
 def _is_plain(args: Sequence[Any]) -> bool:
     """Whether a layer is given plain tensors, not packed sequences (whose weights come later), and has no projections."""
     _, _, weights, biases, depth, _, _, both_ways, _ = args
-    return isinstance(weights, list) and len(weights) == depth * (1 + both_ways) * (4 if biases else 2)
+    return isinstance(weights, list) and len(weights) == depth * (1 + both_ways) * (
+        4 if biases else 2
+    )
 
 
 def _layers(
-    cell: Cell, x: Tensor, state: Tensor | State, weights: list[Tensor], biases: bool, depth: int, p: float, training: bool,
-    both_ways: bool, batch_first: bool,
-) -> tuple[Tensor, ...]:  # fmt: skip
+    cell: Cell,
+    x: Tensor,
+    state: Tensor | State,
+    weights: list[Tensor],
+    biases: bool,
+    depth: int,
+    p: float,
+    training: bool,
+    both_ways: bool,
+    batch_first: bool,
+) -> tuple[Tensor, ...]:
     """What torch.lstm and its kin return: the outputs, and the parts of the last state."""
     parts = (state,) if isinstance(state, Tensor) else state
     h = x.transpose(0, 1) if batch_first else x
@@ -89,11 +103,20 @@ def _layers(
         h = torch.cat(outputs, dim=-1)
         if p and layer < depth - 1:
             h = dropout(h, p, training)
-    return (h.transpose(0, 1) if batch_first else h, *(torch.stack(part) for part in zip(*last, strict=True)))
+    return (
+        h.transpose(0, 1) if batch_first else h,
+        *(torch.stack(part) for part in zip(*last, strict=True)),
+    )
 
 
 def _single(
-    cell: Cell, x: Tensor, state: Any, of_input: Tensor, of_state: Tensor, shift: Tensor | None, shift_h: Tensor | None
+    cell: Cell,
+    x: Tensor,
+    state: Any,
+    of_input: Tensor,
+    of_state: Tensor,
+    shift: Tensor | None,
+    shift_h: Tensor | None,
 ) -> Tensor | State:
     """What torch.lstm_cell and its kin return: the next state."""
     parts = (state,) if isinstance(state, Tensor) else tuple(state)

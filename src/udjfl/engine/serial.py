@@ -15,13 +15,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from udjfl._threads import spread
 from udjfl.data.federation import Client, Examples
-from udjfl.engine.base import EVALUATION_BATCH, CrewEngine, LocalResult, LocalWork, Pooled, batch_order, own_randomness
-from udjfl.engine.workers import Tables
+from udjfl.engine._fork_pool import Tables
+from udjfl.engine.base import (
+    EVALUATION_BATCH,
+    EvaluationSet,
+    ForkPoolEngine,
+    LocalResult,
+    LocalTraining,
+    batch_order,
+    own_randomness,
+)
 from udjfl.errors import DataError
 from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
 from udjfl.seeds import stream_seed
-from udjfl.threads import spread
 
 # With less than this to do, in seconds, other processes are not asked.
 WORTH_SHARING = 0.01
@@ -35,22 +43,30 @@ class _Task:
     vectors: Tensor
     buffers: Tensor
     rows: Sequence[int]
-    work: LocalWork
+    work: LocalTraining
     address: tuple[int, str, int]
 
     def __reduce__(self) -> tuple[object, ...]:
         # By way of numpy: pickling a tensor writes a file in memory.
-        return _sent_task, (self.vectors.numpy(), self.buffers.numpy(), self.rows, self.work, self.address)
+        return _sent_task, (
+            self.vectors.numpy(),
+            self.buffers.numpy(),
+            self.rows,
+            self.work,
+            self.address,
+        )
 
 
 def _sent_task(vectors: np.ndarray, buffers: np.ndarray, *others: Any) -> _Task:
     return _Task(torch.from_numpy(vectors), torch.from_numpy(buffers), *others)
 
 
-class SerialEngine(CrewEngine):
+class SerialEngine(ForkPoolEngine):
     name = "serial"
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+    ) -> None:
         super().__init__(module, clients, device, workers)
         # Threads that evaluate at the same time need a network each.
         self.spare: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
@@ -58,7 +74,12 @@ class SerialEngine(CrewEngine):
             self.batch = max(self.batch, PLAIN_BATCH)
 
     def train(
-        self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
+        self,
+        vector: Tensor,
+        buffers: Tensor,
+        rows: Sequence[int],
+        work: LocalTraining,
+        address: tuple[int, str, int],
     ) -> LocalResult:
         losses = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
         task = _Task(vector.to(self.device), buffers, list(rows), work, address)
@@ -67,7 +88,9 @@ class SerialEngine(CrewEngine):
             losses = tables["running"].cpu()
         elif work.loss_at == "final":
             each = zip(task.vectors - tables["deltas"], tables["buffers"], rows, strict=True)
-            losses = torch.cat([self.received_losses(trained, own, [row]) for trained, own, row in each])
+            losses = torch.cat(
+                [self.received_losses(trained, own, [row]) for trained, own, row in each]
+            )
         assert losses is not None
         steps = [work.epochs * -(-self.sizes[row] // work.batch_size) for row in rows]
         return LocalResult(
@@ -81,7 +104,11 @@ class SerialEngine(CrewEngine):
     def _trained(self, task: _Task) -> Tables:
         """Train all clients of a task; what came of client i is in row i of each table."""
         n, table = len(task.rows), ((len(task.rows), task.vectors.shape[-1]), task.vectors.dtype)
-        shapes = {"deltas": table, "buffers": ((n, len(task.buffers)), torch.float64), "running": ((n,), torch.float64)}
+        shapes = {
+            "deltas": table,
+            "buffers": ((n, len(task.buffers)), torch.float64),
+            "running": ((n,), torch.float64),
+        }
         if task.work.first_step:
             shapes["firsts"] = table
         examples = task.work.epochs * sum(self.sizes[row] for row in task.rows)
@@ -92,16 +119,24 @@ class SerialEngine(CrewEngine):
         """One client's training, in a network that nobody else is using."""
         row, own = task.rows[number], task.work.multipliers
         pull = None if task.work.pull is None else task.work.pull.to(self.device)
-        work = replace(task.work, multipliers=None if own is None else own[number : number + 1].to(self.device), pull=pull)
+        work = replace(
+            task.work,
+            multipliers=None if own is None else own[number : number + 1].to(self.device),
+            pull=pull,
+        )
         start = task.vectors if task.vectors.ndim == 1 else task.vectors[number]
         with self._network() as network:
             _load(network, start, task.buffers.to(self.device))
             # Whatever the network draws, as dropout does, comes from the global generator: each client has its own state of it.
-            with own_randomness(stream_seed(*task.address, "inside the model", self.clients[row].id), self.device):
+            with own_randomness(
+                stream_seed(*task.address, "inside the model", self.clients[row].id), self.device
+            ):
                 try:
                     running, first = self._descend(network, row, work, task.address)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
-                    raise DataError(f"client {self.clients[row].id!r} cannot train this model: {error}") from error
+                    raise DataError(
+                        f"client {self.clients[row].id!r} cannot train this model: {error}"
+                    ) from error
             torch.sub(start, to_vector(network), out=tables["deltas"][number])
             if first is not None:
                 torch.sub(start, first, out=tables["firsts"][number])
@@ -109,7 +144,7 @@ class SerialEngine(CrewEngine):
             tables["running"][number] = running
 
     def _descend(
-        self, network: nn.Module, row: int, work: LocalWork, address: tuple[int, str, int]
+        self, network: nn.Module, row: int, work: LocalTraining, address: tuple[int, str, int]
     ) -> tuple[Tensor, Tensor | None]:
         """Train one client: the mean of the batches' losses, and where the first step led, if that is wanted."""
         data = self.train_data[row]
@@ -118,7 +153,9 @@ class SerialEngine(CrewEngine):
         taken = 0
         first = None
         network.train()
-        for order in batch_order(len(data), work.epochs, address, self.clients[row].id).to(self.device):
+        for order in batch_order(len(data), work.epochs, address, self.clients[row].id).to(
+            self.device
+        ):
             for batch in order.split(work.batch_size):
                 optimiser.zero_grad(set_to_none=True)
                 loss, goal = _batch_loss(network, data, batch, work)
@@ -131,7 +168,9 @@ class SerialEngine(CrewEngine):
                     first = to_vector(network)
         return (total / taken).cpu(), first
 
-    def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
+    def evaluate(
+        self, vector: Tensor, buffers: Tensor, pooled: EvaluationSet
+    ) -> tuple[Tensor, Tensor]:
         def piece(rows: slice) -> Callable[[], Tensor]:
             def evaluate_rows() -> Tensor:
                 with self._network() as network, torch.no_grad():
@@ -140,7 +179,9 @@ class SerialEngine(CrewEngine):
 
             return evaluate_rows
 
-        losses, accuracies = pooled.means(spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers))
+        losses, accuracies = pooled.means(
+            spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers)
+        )
         return losses[0], accuracies[0]
 
     @contextmanager
@@ -163,7 +204,10 @@ class SerialEngine(CrewEngine):
                 _gradient(network, x)  # the first time takes longer
                 begin = time.perf_counter()
                 _gradient(network, x)
-            except (RuntimeError, ValueError):  # a network that these examples do not suit; training will tell
+            except (
+                RuntimeError,
+                ValueError,
+            ):  # a network that these examples do not suit; training will tell
                 return 0.0
         return (time.perf_counter() - begin) / len(x)
 
@@ -181,7 +225,9 @@ class SerialEngine(CrewEngine):
         try:
             other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             with torch.random.fork_rng(devices=[]):
-                same = torch.allclose(_gradient(plain, x), _gradient(other, x), rtol=1e-3, atol=1e-5)
+                same = torch.allclose(
+                    _gradient(plain, x), _gradient(other, x), rtol=1e-3, atol=1e-5
+                )
         except RuntimeError:  # a network that takes a `view` of images, say
             return torch.preserve_format
         return torch.channels_last if same else torch.preserve_format
@@ -192,7 +238,7 @@ def _load(network: nn.Module, vector: Tensor, buffers: Tensor) -> None:
     buffers_from_vector(network, buffers)
 
 
-def _optimiser(network: nn.Module, work: LocalWork) -> torch.optim.Optimizer:
+def _optimiser(network: nn.Module, work: LocalTraining) -> torch.optim.Optimizer:
     if work.optimiser == "adam":
         return torch.optim.Adam(trainable(network), lr=work.lr)
     return torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
@@ -200,11 +246,15 @@ def _optimiser(network: nn.Module, work: LocalWork) -> torch.optim.Optimizer:
 
 def _gradient(network: nn.Module, x: Tensor) -> Tensor:
     """Of the sum of the squared logits."""
-    parts = torch.autograd.grad(network(x).square().sum(), trainable(network), allow_unused=True, materialize_grads=True)
+    parts = torch.autograd.grad(
+        network(x).square().sum(), trainable(network), allow_unused=True, materialize_grads=True
+    )
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _batch_loss(network: nn.Module, data: Examples, batch: Tensor, work: LocalWork) -> tuple[Tensor, Tensor]:
+def _batch_loss(
+    network: nn.Module, data: Examples, batch: Tensor, work: LocalTraining
+) -> tuple[Tensor, Tensor]:
     """The mean loss of a batch, and what is minimised."""
     logits = network(torch.index_select(data.x, 0, batch))
     if work.objective is None:
@@ -217,11 +267,13 @@ def _batch_loss(network: nn.Module, data: Examples, batch: Tensor, work: LocalWo
     return each.mean(), goal[0]
 
 
-def _pull(network: nn.Module, work: LocalWork) -> None:
+def _pull(network: nn.Module, work: LocalTraining) -> None:
     """Mix the work's direction into the gradients."""
     if work.pull is None or not work.pull_share:
         return
     own = trainable(network)
-    for p, pull in zip(own, torch.split(work.pull.to(own[0].device), [p.numel() for p in own]), strict=True):
+    for p, pull in zip(
+        own, torch.split(work.pull.to(own[0].device), [p.numel() for p in own]), strict=True
+    ):
         if p.grad is not None:
             p.grad.mul_(1 - work.pull_share).add_(pull.view_as(p).to(p), alpha=work.pull_share)

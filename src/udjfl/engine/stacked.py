@@ -18,14 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from udjfl._threads import spread
 from udjfl.data.federation import Client
+from udjfl.engine._fork_pool import Tables
+from udjfl.engine._stacked_mlp import Stack, Update, layers_of, log_softmax_at
 from udjfl.engine.adam import AdamUpdate
-from udjfl.engine.base import CrewEngine, Job, LocalResult, LocalWork, Objective, Pooled, batch_order
-from udjfl.engine.dense import Stack, Update, layers_of, log_softmax_at
-from udjfl.engine.workers import Tables
-from udjfl.masks import MaskedLinear
+from udjfl.engine.base import (
+    EvaluationSet,
+    ForkPoolEngine,
+    LocalResult,
+    LocalTraining,
+    Objective,
+    TrainJob,
+    batch_order,
+)
 from udjfl.models import WeightNormLinear, trainable
-from udjfl.threads import spread
+from udjfl.models.masked import MaskedLinear
 
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # Measured (benchmarks/): the parameters, velocities and batches of a chunk should stay in the cache, but a chunk should have
@@ -42,7 +50,7 @@ EVALUATION_ROWS = 1024
 ALIGNED = 16
 
 
-def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
+def unsupported_reason(module: nn.Module, input_axes: int = 1) -> str | None:
     """Why a model for inputs of so many axes (an image has three) cannot be stacked, or None if it can."""
     if type(module) is not nn.Sequential:
         return f"{type(module).__name__} is not an nn.Sequential"
@@ -57,10 +65,16 @@ def why_not(module: nn.Module, input_axes: int = 1) -> str | None:
         return "it has no linear layer"
     if input_axes > 1 and not isinstance(module[0], nn.Flatten):
         return "it does not flatten its input first"
-    if isinstance(module[0], nn.ReLU) or (isinstance(module[0], nn.Flatten) and isinstance(module[1], nn.ReLU)):
+    if isinstance(module[0], nn.ReLU) or (
+        isinstance(module[0], nn.Flatten) and isinstance(module[1], nn.ReLU)
+    ):
         return "it begins with a ReLU"
     frozen = {name for name, p in module.named_parameters() if not p.requires_grad}
-    by_design = {f"{name}.weight" for name, layer in module.named_children() if isinstance(layer, MaskedLinear)}
+    by_design = {
+        f"{name}.weight"
+        for name, layer in module.named_children()
+        if isinstance(layer, MaskedLinear)
+    }
     if frozen != by_design:
         return "some of its parameters are frozen"
     if sum(len(list(layer.parameters())) for layer in module) != len(list(module.parameters())):
@@ -101,7 +115,10 @@ class _Plan:
 def _plan(sizes: tuple[int, ...], batch_size: int, epochs: int, settings: int) -> _Plan:
     """For clients whose number of steps never rises. The same every round, so it is made once."""
     width = min(batch_size, max(sizes))
-    padded = [nn.functional.pad(torch.arange(epochs * n).view(epochs, n), (0, -n % width), value=-1) for n in sizes]
+    padded = [
+        nn.functional.pad(torch.arange(epochs * n).view(epochs, n), (0, -n % width), value=-1)
+        for n in sizes
+    ]
     order = torch.full((padded[0].numel() // width, len(sizes), width), -1)
     start = 0
     for place, (own, n) in enumerate(zip(padded, sizes, strict=True)):
@@ -111,7 +128,9 @@ def _plan(sizes: tuple[int, ...], batch_size: int, epochs: int, settings: int) -
     order = nn.functional.pad(order, (0, -width % ALIGNED), value=-1)
     real = order >= 0
     counts = real.sum(dim=2)
-    weights = (real / counts.clamp_min(1)[:, :, None]).repeat_interleave(settings, dim=1).unsqueeze(3)
+    weights = (
+        (real / counts.clamp_min(1)[:, :, None]).repeat_interleave(settings, dim=1).unsqueeze(3)
+    )
     # Padding repeats the batch's first example, so that it cannot bring in a number the batch does not have.
     order = torch.where(real, order, order[:, :, :1]).clamp_min(0)
     active = (counts > 0).sum(dim=1).tolist()
@@ -127,7 +146,7 @@ class _Goal:
     multipliers: Tensor | None
 
     @staticmethod
-    def of(work: LocalWork, chunk: list[int], like: Tensor) -> _Goal | None:
+    def of(work: LocalTraining, chunk: list[int], like: Tensor) -> _Goal | None:
         if work.objective is None:
             return None
         own = None if work.multipliers is None else work.multipliers[chunk].to(like)
@@ -147,7 +166,7 @@ class _Grid:
     """Training for one kind of work: models [S, D], or [K, S, D], the work of each setting, clients, and how they are cut."""
 
     vectors: Tensor
-    works: list[LocalWork]
+    works: list[LocalTraining]
     rows: list[int]
     address: tuple[int, str, int]
     chunks: list[list[int]]
@@ -165,23 +184,33 @@ def _sent_grid(vectors: np.ndarray, *others: Any) -> _Grid:
     return _Grid(torch.from_numpy(vectors), *others)
 
 
-def _write_difference(start: Tensor, models: Sequence[Tensor], table: Tensor, chunk: list[int]) -> None:
+def _write_difference(
+    start: Tensor, models: Sequence[Tensor], table: Tensor, chunk: list[int]
+) -> None:
     """What models, tensors [K, S, ...], are less than their start [K, S, D], into the rows of their clients, [S, .., D]."""
     in_a_row = chunk == list(range(chunk[0], chunk[0] + len(chunk)))
-    rows = table[:, chunk[0] : chunk[0] + len(chunk)] if in_a_row else torch.empty_like(table[:, : len(chunk)])
+    rows = (
+        table[:, chunk[0] : chunk[0] + len(chunk)]
+        if in_a_row
+        else torch.empty_like(table[:, : len(chunk)])
+    )
     begin = 0
     for tensor in models:
         end = begin + tensor[0, 0].numel()
-        torch.sub(start[:, :, begin:end], tensor.flatten(2), out=rows[:, :, begin:end].transpose(0, 1))
+        torch.sub(
+            start[:, :, begin:end], tensor.flatten(2), out=rows[:, :, begin:end].transpose(0, 1)
+        )
         begin = end
     if not in_a_row:
         table[:, chunk] = rows
 
 
-class StackedEngine(CrewEngine):
+class StackedEngine(ForkPoolEngine):
     name = "stacked"
 
-    def __init__(self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1) -> None:
+    def __init__(
+        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+    ) -> None:
         super().__init__(module, clients, device, workers)
         self.layers = layers_of(cast(nn.Sequential, self.module))
         self.batch = max(self.batch, EVALUATION_ROWS)
@@ -193,11 +222,16 @@ class StackedEngine(CrewEngine):
         self.starts = [0, *ends.tolist()]
 
     def train(
-        self, vector: Tensor, buffers: Tensor, rows: Sequence[int], work: LocalWork, address: tuple[int, str, int]
+        self,
+        vector: Tensor,
+        buffers: Tensor,
+        rows: Sequence[int],
+        work: LocalTraining,
+        address: tuple[int, str, int],
     ) -> LocalResult:
-        return self.train_together([Job(vector, buffers, rows, work, address)])[0]
+        return self.train_many([TrainJob(vector, buffers, rows, work, address)])[0]
 
-    def train_together(self, jobs: Sequence[Job]) -> list[LocalResult]:
+    def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Jobs that ask the same clients for the same kind of work share every pass over the data."""
         alike: dict[object, list[int]] = {}
         for place, job in enumerate(jobs):
@@ -207,18 +241,28 @@ class StackedEngine(CrewEngine):
             results |= zip(places, self._train_grid([jobs[place] for place in places]), strict=True)
         return [results[place] for place in range(len(jobs))]
 
-    def _train_grid(self, jobs: Sequence[Job]) -> list[LocalResult]:
+    def _train_grid(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Jobs of one kind, as the settings of one grid."""
         rows, work = list(jobs[0].rows), jobs[0].work
         steps = [work.epochs * math.ceil(self.sizes[row] / work.batch_size) for row in rows]
-        vectors = torch.stack([job.vector.to(self.device) for job in jobs], dim=-2)  # [S, D], or [K, S, D]
-        order = sorted(range(len(rows)), key=lambda place: (-steps[place], -self.sizes[rows[place]]))
+        vectors = torch.stack(
+            [job.vector.to(self.device) for job in jobs], dim=-2
+        )  # [S, D], or [K, S, D]
+        order = sorted(
+            range(len(rows)), key=lambda place: (-steps[place], -self.sizes[rows[place]])
+        )
         size = self._chunk_size([self.sizes[row] for row in rows], work, len(jobs))
         chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
         grid = _Grid(vectors, [job.work for job in jobs], rows, jobs[0].address, chunks)
         table = ((len(jobs), len(rows), vectors.shape[-1]), vectors.dtype)
-        shapes = {"deltas": table, "running": (table[0][:2], torch.float64), **({"firsts": table} if grid.wants_first else {})}
-        worth_sharing = self._flops([self.sizes[row] for row in rows], work, len(jobs)) >= WORTH_SHARING
+        shapes = {
+            "deltas": table,
+            "running": (table[0][:2], torch.float64),
+            **({"firsts": table} if grid.wants_first else {}),
+        }
+        worth_sharing = (
+            self._flops([self.sizes[row] for row in rows], work, len(jobs)) >= WORTH_SHARING
+        )
         tables = self._done(grid, len(chunks), shapes, share=worth_sharing)
         running = tables["running"].cpu() / torch.tensor(steps)
         return self._results(jobs, tables["deltas"], tables.get("firsts"), running, steps)
@@ -234,7 +278,12 @@ class StackedEngine(CrewEngine):
         tables["running"][:, chunk] = losses
 
     def _results(
-        self, jobs: Sequence[Job], deltas: Tensor, firsts: Tensor | None, running: Tensor, steps: list[int]
+        self,
+        jobs: Sequence[TrainJob],
+        deltas: Tensor,
+        firsts: Tensor | None,
+        running: Tensor,
+        steps: list[int],
     ) -> list[LocalResult]:
         rows, taken = list(jobs[0].rows), torch.tensor(steps, dtype=torch.float64)
         received = self._received_together([job for job in jobs if job.work.loss_at == "received"])
@@ -244,24 +293,32 @@ class StackedEngine(CrewEngine):
             if job.work.loss_at == "received":
                 losses = next(received)
             elif job.work.loss_at == "final":
-                losses = self.received_losses(job.vector.to(self.device) - deltas[s], job.buffers, rows)
+                losses = self.received_losses(
+                    job.vector.to(self.device) - deltas[s], job.buffers, rows
+                )
             first = firsts[s] if firsts is not None and job.work.first_step else None
-            results.append(LocalResult(deltas[s], losses, taken, job.buffers.expand(len(rows), -1), first))
+            results.append(
+                LocalResult(deltas[s], losses, taken, job.buffers.expand(len(rows), -1), first)
+            )
         return results
 
-    def _received_together(self, jobs: Sequence[Job]) -> Iterator[Tensor]:
+    def _received_together(self, jobs: Sequence[TrainJob]) -> Iterator[Tensor]:
         """The losses of the models that clients received, job by job, of jobs with the same clients."""
         if not jobs or jobs[0].vector.ndim == 2:
             return (self.received_losses(job.vector, job.buffers, job.rows) for job in jobs)
-        return iter(self._evaluate(torch.stack([job.vector for job in jobs]), self._pooled(jobs[0].rows))[0])
+        return iter(
+            self._evaluate(torch.stack([job.vector for job in jobs]), self._pooled(jobs[0].rows))[0]
+        )
 
-    def _chunk_size(self, sizes: list[int], work: LocalWork, settings: int) -> int:
+    def _chunk_size(self, sizes: list[int], work: LocalTraining, settings: int) -> int:
         """How many clients are trained at a time."""
         numbers = sum(shape.numel() for shape in self.shapes)
         features = self.x.shape[1]
         batch = min(work.batch_size, max(sizes))
         kept = 3 if work.optimiser == "sgd" else 5
-        bytes_each = 4 * (kept * settings * numbers + batch * (features + 4 * settings * self._widest()))
+        bytes_each = 4 * (
+            kept * settings * numbers + batch * (features + 4 * settings * self._widest())
+        )
         room = CHUNK_BYTES if self.device.type == "cpu" else GPU_CHUNK_BYTES
         fits = max(1, room // bytes_each)
         if self.device.type != "cpu":
@@ -270,14 +327,16 @@ class StackedEngine(CrewEngine):
         chunks = max(2, min(CHUNKS_WANTED, len(sizes) // CLIENTS_A_CHUNK))
         return int(min(fits, max(worth_it, math.ceil(len(sizes) / chunks))))
 
-    def _flops(self, sizes: list[int], work: LocalWork, settings: int) -> int:
+    def _flops(self, sizes: list[int], work: LocalTraining, settings: int) -> int:
         """Floating-point operations of training, roughly."""
         return 4 * sum(shape.numel() for shape in self.shapes) * settings * work.epochs * sum(sizes)
 
     def _widest(self) -> int:
         return max(shape[0] for shape in self.shapes)
 
-    def _descend(self, start: Tensor, grid: _Grid, chunk: list[int]) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
+    def _descend(
+        self, start: Tensor, grid: _Grid, chunk: list[int]
+    ) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
         """Train a chunk of clients: the models it led to, those the first step led to, and losses [S, K]."""
         work, settings, rows = grid.works[0], len(grid.works), [grid.rows[place] for place in chunk]
         batches = self._batches(rows, work, grid.address, settings)
@@ -291,7 +350,14 @@ class StackedEngine(CrewEngine):
             if work.optimiser == "adam":
                 update: Update = AdamUpdate(beginning, len(rows), work.lr, pull, work.pull_share)
             else:
-                update = Update(beginning, len(rows), [own.lr for own in grid.works], work.momentum, pull, work.pull_share)
+                update = Update(
+                    beginning,
+                    len(rows),
+                    [own.lr for own in grid.works],
+                    work.momentum,
+                    pull,
+                    work.pull_share,
+                )
             stack, first = Stack(self.layers, beginning, len(rows)), None
             seen: list[Tensor] = []
             x: Tensor | None = None
@@ -307,12 +373,18 @@ class StackedEngine(CrewEngine):
                 log_p, slope = log_softmax_at(passed.logits, batch.labels)
                 if wants_losses:
                     seen.append(log_p)
-                slope.mul_(batch.weights if goals is None else self._loss_weights(log_p, batch, goals))
+                slope.mul_(
+                    batch.weights if goals is None else self._loss_weights(log_p, batch, goals)
+                )
                 stack.backward(passed, slope, update)
                 update.apply()
                 if t == 0 and grid.wants_first:
                     first = [model.clone() for model in update.models]
-            return update.models, first, _sums(seen, batches, len(rows) * settings).view(len(rows), settings).T
+            return (
+                update.models,
+                first,
+                _sums(seen, batches, len(rows) * settings).view(len(rows), settings).T,
+            )
 
     def _loss_weights(self, log_p: Tensor, batch: Batch, goals: Sequence[_Goal | None]) -> Tensor:
         """How much each example's loss [k * S, B, 1] counts in what its client minimises: its gradient by the losses."""
@@ -328,13 +400,20 @@ class StackedEngine(CrewEngine):
     def _split(self, vectors: Tensor) -> list[Tensor]:
         """Vectors [K, S, D] as the model's tensors [K, S, ...]."""
         parts = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=2)
-        return [part.reshape(*part.shape[:2], *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return [
+            part.reshape(*part.shape[:2], *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
 
-    def _batches(self, rows: list[int], work: LocalWork, address: tuple[int, str, int], settings: int) -> list[Batch]:
+    def _batches(
+        self, rows: list[int], work: LocalTraining, address: tuple[int, str, int], settings: int
+    ) -> list[Batch]:
         """What some clients see, step by step; the one with the most steps comes first."""
         plan = _plan(tuple(self.sizes[row] for row in rows), work.batch_size, work.epochs, settings)
         orders = [
-            batch_order(self.sizes[row], work.epochs, address, self.clients[row].id).add_(self.starts[row]).view(-1)
+            batch_order(self.sizes[row], work.epochs, address, self.clients[row].id)
+            .add_(self.starts[row])
+            .view(-1)
             for row in rows
         ]
         index = torch.cat(orders)[plan.order].to(self.device)
@@ -346,7 +425,12 @@ class StackedEngine(CrewEngine):
         return [
             Batch(k, places.view(-1), own_labels, own_weights)
             if (k, b) == (most, width)
-            else Batch(k, places[:k, :b].reshape(-1), own_labels[: k * settings, :b], own_weights[: k * settings, :b])
+            else Batch(
+                k,
+                places[:k, :b].reshape(-1),
+                own_labels[: k * settings, :b],
+                own_weights[: k * settings, :b],
+            )
             for (k, b), places, own_labels, own_weights in steps
         ]
 
@@ -355,22 +439,28 @@ class StackedEngine(CrewEngine):
         """Clients are seldom a multiple of the cores: who has none left to train has time for it."""
         return self.workers > 1
 
-    def evaluate(self, vector: Tensor, buffers: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:  # noqa: ARG002 - has none
+    def evaluate(
+        self, vector: Tensor, buffers: Tensor, pooled: EvaluationSet
+    ) -> tuple[Tensor, Tensor]:
         losses, accuracies = self._evaluate(vector[None], pooled)
         return losses[0], accuracies[0]
 
-    def evaluate_together(self, models: Sequence[tuple[Tensor, Tensor]], pooled: Pooled) -> list[tuple[Tensor, Tensor]]:
+    def evaluate_many(
+        self, models: Sequence[tuple[Tensor, Tensor]], pooled: EvaluationSet
+    ) -> list[tuple[Tensor, Tensor]]:
         losses, accuracies = self._evaluate(torch.stack([vector for vector, _ in models]), pooled)
         return list(zip(losses, accuracies, strict=True))
 
-    def _evaluate(self, vectors: Tensor, pooled: Pooled) -> tuple[Tensor, Tensor]:
+    def _evaluate(self, vectors: Tensor, pooled: EvaluationSet) -> tuple[Tensor, Tensor]:
         """Mean loss and accuracy (0 to 1) of several models [S, D] on each part of the pool, both float64 [S, parts]."""
         stack = Stack(self.layers, self._split(vectors.to(self.device)[None]), clients=1)
 
         def piece(rows: slice) -> Callable[[], Tensor]:
             return lambda: pooled.sums(stack.forward(pooled.x[rows].flatten(1)[None]).logits, rows)
 
-        return pooled.means(spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers))
+        return pooled.means(
+            spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers)
+        )
 
 
 def _sums(log_p: list[Tensor], batches: list[Batch], models: int) -> Tensor:
@@ -380,13 +470,23 @@ def _sums(log_p: list[Tensor], batches: list[Batch], models: int) -> Tensor:
     for t, values in enumerate(log_p):
         by_shape.setdefault(values.shape, []).append(t)
     for shape, steps in by_shape.items():
-        each = torch.stack([log_p[t] for t in steps], dim=1) * torch.stack([batches[t].weights for t in steps], dim=1)
+        each = torch.stack([log_p[t] for t in steps], dim=1) * torch.stack(
+            [batches[t].weights for t in steps], dim=1
+        )
         total[: shape[0]] -= each.flatten(1).sum(dim=1, dtype=torch.float64)
     return total
 
 
-def _kind(job: Job, place: int) -> object:
+def _kind(job: TrainJob, place: int) -> object:
     """What jobs must have in common to share their passes over the data; a job with a pull, or with Adam, goes alone."""
     work = job.work
     alone = place if work.pull is not None or work.optimiser != "sgd" else None
-    return (tuple(job.rows), job.address, job.vector.shape, work.batch_size, work.epochs, work.momentum, alone)
+    return (
+        tuple(job.rows),
+        job.address,
+        job.vector.shape,
+        work.batch_size,
+        work.epochs,
+        work.momentum,
+        alone,
+    )

@@ -6,7 +6,7 @@ A user brings a model and two functions, one that loads a client's own data and 
     app = server_app("mlp", my_server_data)        # my_server_data(context) -> ServerData
 
 `MethodStrategy` is the Flower strategy behind `server_app`. What can be chosen in the run's configuration is in
-`udjfl.flower.options`, what leaves a client in `udjfl.flower.client`.
+`udjfl.flower.settings`, what leaves a client in `udjfl.flower.client_app`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from __future__ import annotations
 try:
     import flwr as _flwr  # noqa: F401 - only to say what is missing
 except ImportError as error:  # pragma: no cover - depends on what is installed
-    raise ImportError("udjfl.flower needs Flower; install it with `pip install udjfl[flower]`") from error
+    raise ImportError(
+        "udjfl.flower needs Flower; install it with `pip install udjfl[flower]`"
+    ) from error
 
-from udjfl.flower.client import client_app
+from udjfl.flower.client_app import client_app
 from udjfl.flower.data import ClientData, ServerData
-from udjfl.flower.faults import QuorumError
-from udjfl.flower.server import server_app
+from udjfl.flower.errors import QuorumError
+from udjfl.flower.server_app import server_app
 from udjfl.flower.strategy import MethodStrategy
 
 __all__ = ["ClientData", "MethodStrategy", "QuorumError", "ServerData", "client_app", "server_app"]

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from udjfl.data import Client, Examples, Federation, checks
-from udjfl.data.checks import Numbers, Part
+from udjfl.data import Client, Examples, Federation
+from udjfl.data import validation as checks
+from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
 
 Given = Sequence[Numbers] | Examples
@@ -49,13 +50,19 @@ class ClientData:
         assert isinstance(self.test, Examples)
         names = tuple(str(number) for number in range(self.n_classes))
         found = checks.part_mistakes(
-            [Part(self.id, side, part.x, part.y) for side, part in (("train", self.train), ("test", self.test))],
-            self.n_classes, self.allow_duplicates,
-        )  # fmt: skip
+            [
+                Part(self.id, side, part.x, part.y)
+                for side, part in (("train", self.train), ("test", self.test))
+            ],
+            self.n_classes,
+            self.allow_duplicates,
+        )
         if found:  # before the federation finds them, which would name the test part twice
             raise DataError("\n".join(found))
         alone = (Client(self.id, self.train, self.test),)
-        return Federation(self.id, alone, self.test, names, allow_duplicates=True)  # it was looked for above
+        return Federation(
+            self.id, alone, self.test, names, allow_duplicates=True
+        )  # it was looked for above
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +108,11 @@ class ServerData:
 
 
 def _check_classes(n_classes: object, where: str, mistakes: list[str]) -> None:
-    if isinstance(n_classes, bool) or not isinstance(n_classes, int) or not 1 <= n_classes <= checks.MOST_CLASSES:
+    if (
+        isinstance(n_classes, bool)
+        or not isinstance(n_classes, int)
+        or not 1 <= n_classes <= checks.MOST_CLASSES
+    ):
         mistakes.append(f"{where}: n_classes is {n_classes!r}: give the number of classes")
 
 

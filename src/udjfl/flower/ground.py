@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from udjfl.asking import Roster, Terms
-from udjfl.config import TrainingSettings
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.flower.data import ServerData
-from udjfl.flower.meeting import Introduction
-from udjfl.flower.scoring import Scoring
-from udjfl.flower.wire import Facts
+from udjfl.flower.messages import Facts
+from udjfl.flower.registration import Introduction
+from udjfl.flower.server_evaluation import Scoring
 from udjfl.methods import METHODS, Method
 from udjfl.models import ModelChoice
-from udjfl.rounds import Server, beginning, fitting_model
+from udjfl.settings import TrainingSettings
+from udjfl.training.asking import Roster, Terms
+from udjfl.training.rounds import Server, beginning, fitting_model
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ def settled(
     numbers = tuple(float("nan") if size is None else float(size) for size in sizes.values())
     sample = torch.zeros(2, *agreed.input_shape)
     has_validation = data is not None and data.validation is not None
-    roster = Roster(tuple(sizes), numbers, sample, agreed.n_classes, agreed.has_groups, has_validation)
+    roster = Roster(
+        tuple(sizes), numbers, sample, agreed.n_classes, agreed.has_groups, has_validation
+    )
     terms = Terms(roster, facts.method, facts.settings, facts.seed)
     plain = fitting_model(roster, facts.settings, facts.seed, model)
     module, first, notes = beginning(roster, facts.method, facts.settings, facts.seed, model, plain)
@@ -56,14 +58,18 @@ def settled(
     return Ground(roster, terms, module, first, notes, owed, Scoring(module, data, facts.method))
 
 
-def refuse(method: Method, settings: TrainingSettings, data: ServerData | None, clients: int, quorum: int) -> None:
+def refuse(
+    method: Method, settings: TrainingSettings, data: ServerData | None, clients: int, quorum: int
+) -> None:
     """Refuse, before anything is sent, what cannot be run across machines."""
     asked = max(1, round(settings.participation * clients))
     mistakes = []
     if clients < 1:
         mistakes.append(f"clients: is {clients}; give how many there are")
     elif not 1 <= quorum <= asked:
-        mistakes.append(f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round")
+        mistakes.append(
+            f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round"
+        )
     if settings.drop_out:
         mistakes.append("drop-out: leave it at 0; across machines clients drop out by themselves")
     if METHODS.get(method.name) is not type(method):
@@ -78,4 +84,6 @@ def refuse(method: Method, settings: TrainingSettings, data: ServerData | None, 
             "of clients, which stay with them); give ServerData(validation=(x, y)), or choose another method"
         )
     if method.n_models > 1 and "losses" in method.needs:
-        raise NotDefinedError(f"{method.name}: trains {method.n_models} models; it has to ask for losses_of_each, not losses")
+        raise NotDefinedError(
+            f"{method.name}: trains {method.n_models} models; it has to ask for losses_of_each, not losses"
+        )

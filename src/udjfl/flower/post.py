@@ -20,9 +20,14 @@ class Post:
     def __init__(self) -> None:
         self._sent: dict[str, int] = {}
 
-    def messages(self, kind: str, contents: Mapping[int, RecordDict], timeout: float) -> list[Message]:
+    def messages(
+        self, kind: str, contents: Mapping[int, RecordDict], timeout: float
+    ) -> list[Message]:
         """A message for each node; one that is not fetched within the timeout is never delivered."""
-        return [Message(content, node, kind, ttl=max(timeout, 1.0)) for node, content in contents.items()]
+        return [
+            Message(content, node, kind, ttl=max(timeout, 1.0))
+            for node, content in contents.items()
+        ]
 
     def exchange(self, grid: Grid, messages: Sequence[Message], timeout: float) -> list[Message]:
         """Send, and wait until everybody has replied or the time is over.
@@ -33,7 +38,11 @@ class Post:
         if not messages:
             return []
         nodes = [message.metadata.dst_node_id for message in messages]
-        self._sent = {name: node for name, node in zip(grid.push_messages(messages), nodes, strict=False) if name}
+        self._sent = {
+            name: node
+            for name, node in zip(grid.push_messages(messages), nodes, strict=False)
+            if name
+        }
         waiting, replies = set(self._sent), list[Message]()
         end, pause = time.monotonic() + timeout, FIRST_WAIT
         while waiting:

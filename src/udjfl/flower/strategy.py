@@ -13,25 +13,25 @@ from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
-from udjfl.asking import Answers
-from udjfl.config import TrainingSettings
+from udjfl._ids import id_sort_key
 from udjfl.engine import one_thread
 from udjfl.errors import SettingsError
 from udjfl.flower import folder as folders
-from udjfl.flower import wire
+from udjfl.flower import messages as wire
 from udjfl.flower.data import ServerData
 from udjfl.flower.ground import Ground, refuse, settled
-from udjfl.flower.meeting import Meeting
+from udjfl.flower.messages import Facts
 from udjfl.flower.post import Post
 from udjfl.flower.reading import NOT_HERE, Reading, Round, check_quorum
-from udjfl.flower.wire import Facts
-from udjfl.history import Record
-from udjfl.keeping import finished, run_folder
+from udjfl.flower.registration import Meeting
 from udjfl.methods import Method, Reports
 from udjfl.models import ModelChoice, describe
-from udjfl.ordering import client_order
-from udjfl.result import Result
-from udjfl.rounds import Evaluated, Server, Steps, evaluation_records
+from udjfl.settings import TrainingSettings
+from udjfl.training.asking import Answers
+from udjfl.training.keeping import finished, run_folder
+from udjfl.training.result import Result
+from udjfl.training.rounds import Evaluated, Server, Steps, evaluation_records
+from udjfl.training.run_folder import Record
 
 logger = logging.getLogger("udjfl")
 
@@ -110,10 +110,18 @@ class MethodStrategy(Strategy):
     ) -> FlowerResult:
         """Play the rounds that are left. Only `grid` is to be given: the strategy has its own of all the others."""
         others = {
-            "initial_arrays": initial_arrays, "num_rounds": num_rounds, "timeout": timeout, "train_config": train_config,
-            "evaluate_config": evaluate_config, "evaluate_fn": evaluate_fn,
-        }  # fmt: skip
-        mistakes = [f"{name}: leave it out; MethodStrategy has its own" for name, value in others.items() if value is not None]
+            "initial_arrays": initial_arrays,
+            "num_rounds": num_rounds,
+            "timeout": timeout,
+            "train_config": train_config,
+            "evaluate_config": evaluate_config,
+            "evaluate_fn": evaluate_fn,
+        }
+        mistakes = [
+            f"{name}: leave it out; MethodStrategy has its own"
+            for name, value in others.items()
+            if value is not None
+        ]
         if mistakes:
             raise SettingsError(mistakes)
         with one_thread():
@@ -139,18 +147,28 @@ class MethodStrategy(Strategy):
         else:
             agreed, sizes = known
             self.ground = settled(self.facts, agreed, sizes, self.server_data, self.model)
-            self.meeting.close(replace(agreed, model=wire.signature(self.ground.module)), list(sizes), sizes, 1)
+            self.meeting.close(
+                replace(agreed, model=wire.signature(self.ground.module)), list(sizes), sizes, 1
+            )
             self.meeting.wait(grid, min(self.clients, len(sizes)), self.wait_timeout, 1)
         roster = self.ground.roster
-        self.before = None if self.reference is None else folders.reference_accuracies(self.reference, roster, self.seed)
+        self.before = (
+            None
+            if self.reference is None
+            else folders.reference_accuracies(self.reference, roster, self.seed)
+        )
         folder = None
         if self.out is not None:
-            about = folders.description(self.facts, roster, self.ground.module, self.max_update_norm)
+            about = folders.description(
+                self.facts, roster, self.ground.module, self.max_update_norm
+            )
             folder = run_folder(self.out, about, self.resume)
             folders.kept_uncertainties(folder, self.meeting)
         self.keeper = folders.Keeper(self.settings, self.ground.first, folder)
         self.server = self.keeper.server
-        self.reading = Reading(self.facts, self.ground, self.meeting, self.post, self.max_update_norm)
+        self.reading = Reading(
+            self.facts, self.ground, self.meeting, self.post, self.max_update_norm
+        )
         self.meeting.measure(grid, self.server.round + 1)
         self._keep_uncertainties()
 
@@ -158,14 +176,18 @@ class MethodStrategy(Strategy):
         """Wait for the clients of a new run, and see that they agree."""
         self.meeting.wait(grid, self.clients, self.wait_timeout, 1)
         self.meeting.require(self.clients, self.wait_timeout)
-        found = {name: self.meeting.known[name] for name in sorted(self.meeting.nodes, key=client_order)}
+        found = {
+            name: self.meeting.known[name] for name in sorted(self.meeting.nodes, key=id_sort_key)
+        }
         agreed = next(iter(found.values()))
         if self.server_data is not None:
             own = self.server_data
             agreed = replace(agreed, input_shape=own.input_shape, n_classes=own.n_classes)
         sizes = {name: one.size for name, one in found.items()}
         self.ground = settled(self.facts, agreed, sizes, self.server_data, self.model)
-        self.meeting.close(replace(agreed, model=wire.signature(self.ground.module)), list(found), {}, 1)
+        self.meeting.close(
+            replace(agreed, model=wire.signature(self.ground.module)), list(found), {}, 1
+        )
         self.meeting.require(self.clients, self.wait_timeout)
 
     def _play(self, grid: Grid) -> None:
@@ -186,8 +208,8 @@ class MethodStrategy(Strategy):
     def configure_train(
         self,
         server_round: int,
-        arrays: ArrayRecord,  # noqa: ARG002 - the strategy has the model itself
-        config: ConfigRecord,  # noqa: ARG002 - and knows what to ask
+        arrays: ArrayRecord,
+        config: ConfigRecord,
         grid: Grid,
     ) -> list[Message]:
         """The question of a round: a message to each client that is asked and there."""
@@ -205,8 +227,12 @@ class MethodStrategy(Strategy):
             if client in self.meeting.nodes and client not in now.excluded:
                 own = {**_own(vectors, place), **wire.multiplier(now.plan, row)}
                 about = {"round": server_round, **wire.plan_numbers(now.plan)}
-                contents[self.meeting.nodes[client]] = wire.question(self.text, {**shared, **own}, about)
-        now.rows = [row for row in now.rows if self.meeting.nodes.get(self.ground.ids[row]) in contents]
+                contents[self.meeting.nodes[client]] = wire.question(
+                    self.text, {**shared, **own}, about
+                )
+        now.rows = [
+            row for row in now.rows if self.meeting.nodes.get(self.ground.ids[row]) in contents
+        ]
         return self.post.messages(wire.TRAIN, contents, self.timeout)
 
     def _opened(self, t: int) -> Round:
@@ -217,7 +243,9 @@ class MethodStrategy(Strategy):
         self.meeting.said = []
         said = {record.client for record in records}
         here = [row for row, name in names.items() if name in self.meeting.nodes]
-        away = [name for name in names.values() if name not in self.meeting.nodes and name not in said]
+        away = [
+            name for name in names.values() if name not in self.meeting.nodes and name not in said
+        ]
         records += [Record(t, name, "absent", NOT_HERE) for name in away]
         return Round(t, self.server, here, self.server.state, records)
 
@@ -237,22 +265,33 @@ class MethodStrategy(Strategy):
 
     def _shared(self, vectors: list[Tensor]) -> dict[str, Tensor]:
         """What all clients get alike: the model (or models, end to end), unless each has its own; and the buffers."""
-        return {**({"model": self.server.vector} if vectors[0].ndim == 1 else {}), **self._buffers()}
+        return {
+            **({"model": self.server.vector} if vectors[0].ndim == 1 else {}),
+            **self._buffers(),
+        }
 
     def _buffers(self) -> dict[str, Tensor]:
         return {"buffers": self.server.buffers} if len(self.server.buffers) else {}
 
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord]:
         """What the replies of a round make of the model. The numbers are in the run's records, not in Flower's."""
         now = self.current
         if now is None or now.t != server_round:
-            raise SettingsError(f"round {server_round} was not configured; call configure_train first")
+            raise SettingsError(
+                f"round {server_round} was not configured; call configure_train first"
+            )
         reports, buffers = self.reading.trained(now, replies)
         check_quorum(now, reports, self.quorum, self.out)
         if reports is not None and "validation_accuracies" in self.ground.terms.extras:
             scoring = self.ground.scoring
-            reports = self.ground.terms.scored(reports, now.state, self.server.buffers, scoring.engine, scoring.validation)
-        self.server, records = self.steps.stepped(self.server, Answers(reports, buffers, now.excluded, now.state))
+            reports = self.ground.terms.scored(
+                reports, now.state, self.server.buffers, scoring.engine, scoring.validation
+            )
+        self.server, records = self.steps.stepped(
+            self.server, Answers(reports, buffers, now.excluded, now.state)
+        )
         now.records += records
         self.evaluated = None
         return self.arrays, MetricRecord()
@@ -260,13 +299,15 @@ class MethodStrategy(Strategy):
     def configure_evaluate(
         self,
         server_round: int,
-        arrays: ArrayRecord,  # noqa: ARG002 - the strategy has the model itself
-        config: ConfigRecord,  # noqa: ARG002 - and knows what to ask
-        grid: Grid,  # noqa: ARG002 - and who is there
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Grid,
     ) -> list[Message]:
         """A message to each client that is there, with the model that it uses, or those that it mixes."""
         served = self.method.served(self.server.state, self.server.vector)
-        shared = wire.arrays({**({"model": self.server.vector} if served is None else {}), **self._buffers()})
+        shared = wire.arrays(
+            {**({"model": self.server.vector} if served is None else {}), **self._buffers()}
+        )
         contents = {}
         for row, client in enumerate(self.ground.ids):
             if client not in self.meeting.nodes:
@@ -275,15 +316,21 @@ class MethodStrategy(Strategy):
             if served is not None:
                 held = served.shares[row] > 0
                 own = {"model": served.models[held], "shares": served.shares[row][held]}
-            contents[self.meeting.nodes[client]] = wire.question(self.text, {**shared, **own}, {"round": server_round})
+            contents[self.meeting.nodes[client]] = wire.question(
+                self.text, {**shared, **own}, {"round": server_round}
+            )
         return self.post.messages(wire.EVALUATE, contents, self.timeout)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
         """Each client's loss and accuracy, and those of the server's own test data, into the run's records."""
         records = [] if self.current is None else self.current.records
         found = self.reading.scores(server_round, replies, records)
-        losses: list[float | None] = [found[name][0] if name in found else None for name in self.ground.ids]
-        accuracies: list[float | None] = [100 * found[name][1] if name in found else None for name in self.ground.ids]
+        losses: list[float | None] = [
+            found[name][0] if name in found else None for name in self.ground.ids
+        ]
+        accuracies: list[float | None] = [
+            100 * found[name][1] if name in found else None for name in self.ground.ids
+        ]
         loss, accuracy = self.ground.scoring.everybody(self.server)
         self.evaluated = Evaluated([*losses, loss], [*accuracies, accuracy])
         told = evaluation_records(server_round, self.ground.ids, self.evaluated)
@@ -294,9 +341,13 @@ class MethodStrategy(Strategy):
         """Say what is about to run."""
         asked = sorted({*self.method.asked, *self.method.probes} - {"validation_accuracies"})
         logger.info(
-            "%s for %d rounds with %d clients, at least %d reports a round; clients send their updates%s.", self.method.label,
-            self.settings.rounds, self.clients, self.quorum, "".join(f", {name}" for name in asked),
-        )  # fmt: skip
+            "%s for %d rounds with %d clients, at least %d reports a round; clients send their updates%s.",
+            self.method.label,
+            self.settings.rounds,
+            self.clients,
+            self.quorum,
+            "".join(f", {name}" for name in asked),
+        )
 
     @property
     def arrays(self) -> ArrayRecord:
@@ -304,21 +355,43 @@ class MethodStrategy(Strategy):
         return wire.packed({"model": self.server.vector, **self._buffers()})
 
     def _keep_uncertainties(self) -> None:
-        if self.keeper.folder is not None and self.facts.tells_uncertainty and self.meeting.uncertainties != self.written:
+        if (
+            self.keeper.folder is not None
+            and self.facts.tells_uncertainty
+            and self.meeting.uncertainties != self.written
+        ):
             self.written = dict(self.meeting.uncertainties)
-            folders.keep_uncertainties(self.keeper.folder, self.facts, self.ground.roster, self.meeting)
+            folders.keep_uncertainties(
+                self.keeper.folder, self.facts, self.ground.roster, self.meeting
+            )
 
     def _finish(self) -> Result:
         assert self.evaluated is not None, "the last round is always evaluated"
         ground, notes = self.ground, list(self.ground.notes)
-        missing = [name for name, v in zip(ground.ids, self.evaluated.accuracies, strict=False) if v is None]
+        missing = [
+            name
+            for name, v in zip(ground.ids, self.evaluated.accuracies, strict=False)
+            if v is None
+        ]
         if missing:
-            notes.append(f"Not evaluated after the last round, and in no metric: {', '.join(missing)}.")
+            notes.append(
+                f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
+            )
         known = folders.uncertainty(self.facts, ground.roster, self.meeting)
         return finished(
-            self.method, self.seed, ground.module, self.server, self.evaluated, ground.ids, known, self.keeper.everything(),
-            self.keeper.folder, notes, self.before, ground.scoring.why_no_global,
-        )  # fmt: skip
+            self.method,
+            self.seed,
+            ground.module,
+            self.server,
+            self.evaluated,
+            ground.ids,
+            known,
+            self.keeper.everything(),
+            self.keeper.folder,
+            notes,
+            self.before,
+            ground.scoring.why_no_global,
+        )
 
 
 def _own(vectors: list[Tensor], place: int) -> dict[str, Tensor]:

@@ -13,7 +13,18 @@ from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods.adafed import AdaFed
 from udjfl.methods.adafedadam import AdaFedAdam
 from udjfl.methods.afl import AFL
-from udjfl.methods.base import THEORIES, Diagnostics, Method, Plan, Reports, Served, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import (
+    THEORIES,
+    Diagnostics,
+    Method,
+    Plan,
+    Reports,
+    ServedModels,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 from udjfl.methods.cffl import CFFL
 from udjfl.methods.corefed import CoreFed
 from udjfl.methods.e2fl import E2FL
@@ -54,7 +65,9 @@ METHODS: dict[str, type[Method]] = {
 }
 
 # Short names for points of a family: name -> (method, parameters).
-ALIASES: dict[str, tuple[str, dict[str, Any]]] = {theory: ("udj", {"theory": theory}) for theory in THEORIES}
+ALIASES: dict[str, tuple[str, dict[str, Any]]] = {
+    theory: ("udj", {"theory": theory}) for theory in THEORIES
+}
 
 
 def method(name: str, /, **params: Any) -> Method:
@@ -62,10 +75,14 @@ def method(name: str, /, **params: Any) -> Method:
     target, preset = find(name)
     against = [key for key, value in preset.items() if params.get(key, value) != value]
     if against:
-        raise SettingsError(f"{name}: {against[0]} is what the short name stands for; to choose another, ask for {target!r}")
+        raise SettingsError(
+            f"{name}: {against[0]} is what the short name stands for; to choose another, ask for {target!r}"
+        )
     try:
         return METHODS[target](**{**preset, **params})
-    except SettingsError as error:  # in the words of whoever asked: by a short name, if that is what they used
+    except (
+        SettingsError
+    ) as error:  # in the words of whoever asked: by a short name, if that is what they used
         raise SettingsError([name + line.removeprefix(target) for line in error.mistakes]) from None
 
 
@@ -84,7 +101,9 @@ def fixed_parameters(text: str) -> set[str]:
 def find(name: str) -> tuple[str, dict[str, Any]]:
     """The method behind a name, and the parameters the name sets."""
     if name not in METHODS and name not in ALIASES:
-        raise SettingsError(f"method: unknown name {name!r}.{did_you_mean(str(name), [*METHODS, *ALIASES])}")
+        raise SettingsError(
+            f"method: unknown name {name!r}.{did_you_mean(str(name), [*METHODS, *ALIASES])}"
+        )
     return ALIASES.get(name, (name, {}))
 
 
@@ -95,7 +114,9 @@ def parse_method(text: str, extra: Mapping[str, Any] | None = None) -> Method:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise SettingsError(f"method: {text!r} has {pair!r} where key=value was expected, as in udj:theory=rawls:beta=5")
+            raise SettingsError(
+                f"method: {text!r} has {pair!r} where key=value was expected, as in udj:theory=rawls:beta=5"
+            )
         params[key.strip()] = value.strip()
     return method(name.strip(), **{**params, **(extra or {})})
 
@@ -110,7 +131,7 @@ __all__ = [
     "Method",
     "Plan",
     "Reports",
-    "Served",
+    "ServedModels",
     "Setup",
     "State",
     "find",

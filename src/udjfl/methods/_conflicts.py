@@ -18,7 +18,9 @@ LARGEST_TARGET = 0.99
 LONGEST = 10.0
 
 
-def turned(gram: Tensor, order: Tensor, targets: Tensor | None = None, kept: Tensor | None = None) -> Tensor:
+def turned(
+    gram: Tensor, order: Tensor, targets: Tensor | None = None, kept: Tensor | None = None
+) -> Tensor:
     """The coefficients C [m, m] of updates turned until they no longer conflict with others; row k is that of h_k.
 
     Each h_k starts as g_k and meets every other g_j, in the given order of j. Where cos(h_k, g_j) is below targets[k, j]
@@ -30,7 +32,11 @@ def turned(gram: Tensor, order: Tensor, targets: Tensor | None = None, kept: Ten
     Updates that are `kept` are not turned. Zero updates meet nobody; two opposite ones cancel whatever the target.
     """
     squares = gram.diagonal()
-    aims = torch.zeros_like(gram) if targets is None else targets.clamp(-LARGEST_TARGET, LARGEST_TARGET)
+    aims = (
+        torch.zeros_like(gram)
+        if targets is None
+        else targets.clamp(-LARGEST_TARGET, LARGEST_TARGET)
+    )
     coefficients = torch.eye(len(gram), dtype=torch.float64)
     left = squares.clone()  # |h_k|^2
     may_turn = torch.ones(len(gram), dtype=torch.bool) if kept is None else ~kept

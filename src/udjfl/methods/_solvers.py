@@ -41,21 +41,29 @@ def min_norm_weights(gram: Tensor, lo: Tensor | float = 0.0, hi: Tensor | float 
     """
     G = gram.to(torch.float64).numpy()
     n = len(G)
-    lower, upper = (torch.as_tensor(bound, dtype=torch.float64).expand(n).numpy() for bound in (lo, hi))
+    lower, upper = (
+        torch.as_tensor(bound, dtype=torch.float64).expand(n).numpy() for bound in (lo, hi)
+    )
     if (lower > upper).any() or lower.sum() > 1 + TOLERANCE or upper.sum() < 1 - TOLERANCE:
         raise SettingsError(
             f"no {n} weights between the given bounds sum to 1: the lower ones sum to {lower.sum():g}, "
             f"the upper ones to {upper.sum():g}, and each lower one has to be at most its upper one"
         )
     if not np.isfinite(G).all():
-        raise DivergedError("the updates of clients are too long to be squared; local training diverged (try a smaller lr)")
+        raise DivergedError(
+            "the updates of clients are too long to be squared; local training diverged (try a smaller lr)"
+        )
     scale = max(G.diagonal().max(), np.finfo(float).tiny)
     solver = piqp.DenseSolver()
     for name in ("eps_abs", "eps_rel", "eps_duality_gap_abs", "eps_duality_gap_rel"):
         setattr(solver.settings, name, TOLERANCE)
-    solver.setup(np.asfortranarray(G / scale), np.zeros(n), np.ones((1, n)), np.ones(1), x_l=lower, x_u=upper)
+    solver.setup(
+        np.asfortranarray(G / scale), np.zeros(n), np.ones((1, n)), np.ones(1), x_l=lower, x_u=upper
+    )
     status = solver.solve()
     # At the limit of iterations the answer is good to 1e-10: the last digits of a flat problem are not to be had.
     if status not in (piqp.PIQP_SOLVED, piqp.PIQP_MAX_ITER_REACHED):
-        raise DivergedError(f"no weights were found for the updates of these clients (the solver says {status})")
+        raise DivergedError(
+            f"no weights were found for the updates of these clients (the solver says {status})"
+        )
     return torch.from_numpy(np.clip(solver.result.x, lower, upper))

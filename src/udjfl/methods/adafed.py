@@ -39,7 +39,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods import _blocks
+from udjfl.methods import _linalg
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters
 
 LARGEST_FACTOR = 1e6  # of the paper's step, 1 / f^gamma
@@ -59,13 +59,23 @@ class AdaFed(Method):
     cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³"
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
-    gamma: Annotated[float, Field(ge=0, le=100, description="how much steeper for larger losses; 0: the same for all")] = 1.0
+    gamma: Annotated[
+        float,
+        Field(ge=0, le=100, description="how much steeper for larger losses; 0: the same for all"),
+    ] = 1.0
     ridge: Annotated[
-        float, Field(ge=0, le=1e12, description="keeps similar clients from stalling the step; 0: as published")
+        float,
+        Field(
+            ge=0,
+            le=1e12,
+            description="keeps similar clients from stalling the step; 0: as published",
+        ),
     ] = 0.01
     step: Annotated[
         Literal["scaled", "mean", "paper"],
-        Field(description="length of the step: free of the losses' unit, that of the mean update, or as published"),
+        Field(
+            description="length of the step: free of the losses' unit, that of the mean update, or as published"
+        ),
     ] = "scaled"
     normalise: Annotated[bool, Field(description="give all updates the same length first")] = False
     server_lr: Annotated[float, Field(gt=0, le=1e6, description="multiplies the step")] = 1.0
@@ -73,15 +83,17 @@ class AdaFed(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
         deltas = reports.deltas
-        gram = _blocks.gram(deltas)
+        gram = _linalg.gram(deltas)
         coefficients = torch.zeros(len(reports), dtype=torch.float64)
         moving = gram.diagonal() > 0
         if moving.any():
-            coefficients[moving] = self.server_lr * self._coefficients(gram[moving][:, moving], reports.losses[moving])
-        step = _blocks.combination(coefficients, deltas)
+            coefficients[moving] = self.server_lr * self._coefficients(
+                gram[moving][:, moving], reports.losses[moving]
+            )
+        step = _linalg.combination(coefficients, deltas)
         if self.step == "mean":
             length = step.norm()
-            scale = self.server_lr * _blocks.mean(deltas).norm() / length if length > 0 else 0.0
+            scale = self.server_lr * _linalg.mean(deltas).norm() / length if length > 0 else 0.0
             coefficients, step = scale * coefficients, scale * step
         return state, step.to(deltas.dtype), diagnostics(gram, coefficients, step.norm())
 
@@ -96,7 +108,9 @@ class AdaFed(Method):
         gram = gram * inverse[:, None] * inverse
         ridge = (self.ridge + SMALLEST_RIDGE) * gram.diagonal().mean()
         a = torch.linalg.solve(gram + ridge * torch.eye(len(f), dtype=torch.float64), phi)
-        scale = (-log_phi.max()).exp().clamp_max(LARGEST_FACTOR) if self.step == "paper" else phi.mean()
+        scale = (
+            (-log_phi.max()).exp().clamp_max(LARGEST_FACTOR) if self.step == "paper" else phi.mean()
+        )
         coefficients: Tensor = scale * a * inverse / (phi @ a)
         return coefficients
 

@@ -39,7 +39,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods import _blocks
+from udjfl.methods import _linalg
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
 SMALLEST_LOSS = 1e-10
@@ -55,19 +55,36 @@ class AdaFedAdam(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Ju et al., IEEE TMLCN 2024, arXiv:2301.09357"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Run Adam on the server, counting clients more whose loss has fallen little since their first round."
-    cost: ClassVar[str] = "a forward and a backward pass over the client's data; server: 2 D of memory"
+    idea: ClassVar[str] = (
+        "Run Adam on the server, counting clients more whose loss has fallen little since their first round."
+    )
+    cost: ClassVar[str] = (
+        "a forward and a backward pass over the client's data; server: 2 D of memory"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes", "gradient_norms"})
 
-    alpha: Annotated[float, Field(ge=0, description="power of the loss in a client's weight; 0: by size alone")] = 1.0
+    alpha: Annotated[
+        float, Field(ge=0, description="power of the loss in a client's weight; 0: by size alone")
+    ] = 1.0
     weights: Annotated[
-        Literal["paper", "code"], Field(description="paper: loss relative to the client's first; code: the loss itself")
+        Literal["paper", "code"],
+        Field(description="paper: loss relative to the client's first; code: the loss itself"),
     ] = "paper"
-    server_lr: Annotated[float, Field(gt=0, le=1e6, description="learning rate of the server's Adam")] = 1e-3
-    beta1: Annotated[float, Field(ge=0, lt=1, description="how much of the mean gradient a step keeps")] = 0.9
-    beta2: Annotated[float, Field(ge=0, lt=1, description="how much of the mean squared gradient a step keeps")] = 0.999
+    server_lr: Annotated[
+        float, Field(gt=0, le=1e6, description="learning rate of the server's Adam")
+    ] = 1e-3
+    beta1: Annotated[
+        float, Field(ge=0, lt=1, description="how much of the mean gradient a step keeps")
+    ] = 0.9
+    beta2: Annotated[
+        float, Field(ge=0, lt=1, description="how much of the mean squared gradient a step keeps")
+    ] = 0.999
     warm_up: Annotated[
-        int, Field(ge=0, description="server steps before the certainty also scales the learning rate (authors' code: 6)")
+        int,
+        Field(
+            ge=0,
+            description="server steps before the certainty also scales the learning rate (authors' code: 6)",
+        ),
     ] = 0
 
     def init(self, setup: Setup) -> State:
@@ -76,19 +93,27 @@ class AdaFedAdam(Method):
             "mean_square": torch.zeros(len(setup.model), dtype=torch.float64),
             "decays": torch.ones(2, dtype=torch.float64),  # P1, P2
             "server_steps": torch.zeros((), dtype=torch.int64),
-            "first_losses": torch.zeros(len(setup), dtype=torch.float64),  # 0: has not taken part yet
+            "first_losses": torch.zeros(
+                len(setup), dtype=torch.float64
+            ),  # 0: has not taken part yet
         }
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", "sizes", "gradient_norms")
-        slopes, lengths = reports.extras["gradient_norms"].to(torch.float64), _blocks.lengths(reports.deltas)
+        slopes, lengths = (
+            reports.extras["gradient_norms"].to(torch.float64),
+            _linalg.lengths(reports.deltas),
+        )
         usable = (lengths > 0) & (slopes > 0)
         C_i = torch.where(usable, lengths.log() - slopes.log() - math.log(reports.lr) + 1, 1.0)
 
         losses, first = reports.losses.clamp_min(SMALLEST_LOSS), state["first_losses"].clone()
-        seen = first[reports.positions]
-        first[reports.positions] = torch.where(seen > 0, seen, losses)
-        relative = losses / first.clamp_min(SMALLEST_FIRST_LOSS * float(first.max()))[reports.positions]
+        seen = first[reports.client_indices]
+        first[reports.client_indices] = torch.where(seen > 0, seen, losses)
+        relative = (
+            losses
+            / first.clamp_min(SMALLEST_FIRST_LOSS * float(first.max()))[reports.client_indices]
+        )
         I = relative if self.weights == "paper" else losses  # noqa: E741 - the paper's symbol
         omega = (reports.sizes.log() + self.alpha * I.log()).softmax(dim=0)
 
@@ -96,7 +121,7 @@ class AdaFedAdam(Method):
         state, step = {**state, "first_losses": first}, torch.zeros_like(state["mean"])
         if usable.any():
             factors = omega * torch.where(usable, slopes / lengths, 0.0)
-            state, step = self._adam(state, _blocks.combination(factors, reports.deltas), C)
+            state, step = self._adam(state, _linalg.combination(factors, reports.deltas), C)
         notes = {"weight": omega, "relative_loss": relative, "certainty": C_i, "certainty_used": C}
         return state, step.to(reports.deltas.dtype), notes
 
@@ -108,4 +133,10 @@ class AdaFedAdam(Method):
         factor = C if state["server_steps"] >= self.warm_up else torch.ones_like(C)
         spread = (v / (1 - P[1])).sqrt_().add_(EPSILON)
         step = torch.div(m, spread, out=spread).mul_(factor * self.server_lr / (1 - P[0]))
-        return {**state, "mean": m, "mean_square": v, "decays": P, "server_steps": state["server_steps"] + 1}, step
+        return {
+            **state,
+            "mean": m,
+            "mean_square": v,
+            "decays": P,
+            "server_steps": state["server_steps"] + 1,
+        }, step

@@ -33,7 +33,16 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.methods._solvers import project_to_simplex
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 NO_WEIGHT = 1e-12
 
@@ -52,26 +61,37 @@ class AFL(Method):
 
     lr_lambda: Annotated[
         float,
-        Field(ge=0, le=1e6, description="how fast weight moves to large losses (not searched in the UDJ-FL paper: 0.1)"),
+        Field(
+            ge=0,
+            le=1e6,
+            description="how fast weight moves to large losses (not searched in the UDJ-FL paper: 0.1)",
+        ),
     ] = 0.1
     order: Annotated[
-        Literal["update_first", "step_first"], Field(description="whether the weights move before or after a round uses them")
+        Literal["update_first", "step_first"],
+        Field(description="whether the weights move before or after a round uses them"),
     ] = "update_first"
-    start: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
+    start: Annotated[
+        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
+    ] = "size"
 
     def init(self, setup: Setup) -> State:
         return {"lambda": self._start(setup.sizes)}
 
     def _start(self, sizes: Tensor) -> Tensor:
-        start = sizes.to(torch.float64) if self.start == "size" else torch.ones(len(sizes), dtype=torch.float64)
+        start = (
+            sizes.to(torch.float64)
+            if self.start == "size"
+            else torch.ones(len(sizes), dtype=torch.float64)
+        )
         return start / start.sum()
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", *(["sizes"] if self.start == "size" else []))
         old = state["lambda"]
-        moved = old.index_add(0, reports.positions, self.lr_lambda * reports.losses)
+        moved = old.index_add(0, reports.client_indices, self.lr_lambda * reports.losses)
         new = project_to_simplex(moved)
-        used = (new if self.order == "update_first" else old)[reports.positions]
+        used = (new if self.order == "update_first" else old)[reports.client_indices]
         share = used / used.sum() if used.sum() > NO_WEIGHT else self._start(reports.sizes)
-        notes = {"weight": share, "lambda": new[reports.positions]}
+        notes = {"weight": share, "lambda": new[reports.client_indices]}
         return {"lambda": new}, weighted_sum(share, reports.deltas), notes

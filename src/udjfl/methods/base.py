@@ -13,10 +13,10 @@ import pydantic.dataclasses
 import torch
 from torch import Tensor, nn
 
-from udjfl.config import sentences
 from udjfl.errors import SettingsError, did_you_mean
-from udjfl.methods._blocks import weighted_sum
+from udjfl.methods._linalg import weighted_sum
 from udjfl.methods.reports import EXTRAS, Reports
+from udjfl.settings import sentences
 
 State = dict[str, Tensor]
 Diagnostics = dict[str, Tensor]
@@ -48,7 +48,11 @@ class Setup:
     def of(reports: Reports) -> Setup:
         """A setup in which the clients of these reports are all there are, for trying a method by hand."""
         n_parameters = reports.deltas.shape[1]
-        model = torch.zeros(n_parameters, dtype=reports.deltas.dtype) if reports.model is None else reports.model
+        model = (
+            torch.zeros(n_parameters, dtype=reports.deltas.dtype)
+            if reports.model is None
+            else reports.model
+        )
         return Setup(reports.ids, reports.sizes, model, (n_parameters,))
 
     def __len__(self) -> int:
@@ -76,7 +80,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModels:
     """Which models clients use when training is over: client i predicts with the mixture sum_m shares[i, m] models[m].
 
     models [M, D], shares [N, M] with rows that sum to 1. What is mixed are probabilities.
@@ -121,7 +125,9 @@ def parameters(kind: type[MethodType]) -> type[MethodType]:
             plain_init(self, *args, **params)
         except pydantic.ValidationError as error:
             known = [field.name for field in fields(made)]
-            raise SettingsError([f"{made.name}: {line}" for line in sentences(error, known, "parameter")]) from None
+            raise SettingsError(
+                [f"{made.name}: {line}" for line in sentences(error, known, "parameter")]
+            ) from None
 
     made.__init__ = checked_init
     return cast(type[MethodType], made)
@@ -138,10 +144,14 @@ def _check_declarations(kind: type) -> None:
                     f"{name}: {attribute} has {asked!r}, which clients do not know.{did_you_mean(asked, known)}"
                 )
     for asked in sorted(set(getattr(kind, "needs_if", ())) - set(getattr(kind, "needs", ()))):
-        raise SettingsError(f"{name}: needs_if has {asked!r}, which is not in needs; name it there too")
+        raise SettingsError(
+            f"{name}: needs_if has {asked!r}, which is not in needs; name it there too"
+        )
     theories = getattr(kind, "theories", ())
     if "theories" in vars(kind).get("__annotations__", {}):
-        raise SettingsError(f"{name}: write theories = (...) without a type, or it becomes a parameter")
+        raise SettingsError(
+            f"{name}: write theories = (...) without a type, or it becomes a parameter"
+        )
     for theory in theories if isinstance(theories, tuple) else ():
         if theory not in THEORIES:
             raise SettingsError(f"{name}: theories has {theory!r}.{did_you_mean(theory, THEORIES)}")
@@ -164,8 +174,8 @@ class Method(ABC):
     probes         what of `EXTRAS`, and losses, it must know before clients train, for `plan`
     global_model   whether there is one model for everybody, so that "global accuracy" means something
 
-    Most methods write `aggregate` and nothing else. The other slots, in the order of a round: `select`, `received`, `plan`,
-    `objective`, `validated`, `aggregate`, `served`; and once, before round 1, `adapt`, `init` and `notes`.
+    Most methods write `aggregate` and nothing else. The other slots, in the order of a round: `select`, `initial_models`, `plan`,
+    `objective`, `models_to_score`, `aggregate`, `served`; and once, before round 1, `adapt`, `init` and `notes`.
     """
 
     name: ClassVar[str]
@@ -184,7 +194,11 @@ class Method(ABC):
     @property
     def asked(self) -> frozenset[str]:
         """What of `needs` clients have to send with these parameters."""
-        idle = {name for name, (parameter, value) in self.needs_if.items() if getattr(self, parameter) != value}
+        idle = {
+            name
+            for name, (parameter, value) in self.needs_if.items()
+            if getattr(self, parameter) != value
+        }
         return self.needs - idle
 
     @property
@@ -197,34 +211,38 @@ class Method(ABC):
         """How many models the server trains side by side; every client trains each of them."""
         return 1
 
-    def adapt(self, module: nn.Module, generator: torch.Generator) -> nn.Module:  # noqa: ARG002 - a default
+    def adapt(self, module: nn.Module, generator: torch.Generator) -> nn.Module:
         """The network that is trained in place of the given one. Whatever it draws comes from the generator."""
         return module
 
-    def init(self, setup: Setup) -> State:  # noqa: ARG002 - most methods keep no state
+    def init(self, setup: Setup) -> State:
         """The state before round 1: a plain dictionary of tensors, so that it can be saved as it is.
 
         Also the place to refuse, with a `SettingsError`, a federation the method is not defined for.
         """
         return {}
 
-    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - a default
+    def notes(self, setup: Setup) -> list[str]:
         """What a reader of the results has to know about the method on this federation: a sentence each."""
         return []
 
-    def select(self, state: State, n_clients: int, count: int, generator: np.random.Generator) -> Sequence[int]:  # noqa: ARG002
+    def select(
+        self, state: State, n_clients: int, count: int, generator: np.random.Generator
+    ) -> Sequence[int]:
         """The places of the clients to ask, in a round that does not ask everybody. At random unless the method chooses."""
         return [int(place) for place in generator.choice(n_clients, size=count, replace=False)]
 
-    def received(self, state: State, positions: Tensor) -> Tensor | None:  # noqa: ARG002 - a default
+    def initial_models(self, state: State, client_indices: Tensor) -> Tensor | None:
         """[K, D] the model each of these clients starts from, by their places; None: all start from the server's."""
         return None
 
-    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - a default
+    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         """What clients do differently in this round. `probe` has what `probes` names, of reports whose deltas are zero."""
         return state, Plan()
 
-    def objective(self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:  # noqa: ARG002
+    def objective(
+        self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+    ) -> Tensor:
         """[K] what each client minimises on a batch: by default the mean loss. Row i is a client; differentiable.
 
         losses [K, B] of each example; weights [K, B] 1/batch size, 0 for padding; groups [K, B] the sensitive attribute,
@@ -232,9 +250,11 @@ class Method(ABC):
         """
         return (losses * weights).sum(dim=1)
 
-    def validated(self, state: State, reports: Reports) -> Tensor:
+    def models_to_score(self, state: State, reports: Reports) -> Tensor:
         """[K, D] the models whose accuracy on the server's validation data `aggregate` needs."""
-        raise NotImplementedError(f"{self.name} needs validation_accuracies; it has to say of which models")
+        raise NotImplementedError(
+            f"{self.name} needs validation_accuracies; it has to say of which models"
+        )
 
     @abstractmethod
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -243,7 +263,7 @@ class Method(ABC):
         Diagnostics are tensors: one value per reporting client, or a single one for the round.
         """
 
-    def served(self, state: State, model: Tensor) -> Served | None:  # noqa: ARG002 - a default
+    def served(self, state: State, model: Tensor) -> ServedModels | None:
         """Which models clients use in the end, given the server's model; None: everybody the server's."""
         return None
 
@@ -261,7 +281,10 @@ class Method(ABC):
     @property
     def changed_text(self) -> str:
         """`changed` as text: `beta=2, gamma=1`."""
-        shown = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in self.changed.items()}
+        shown = {
+            name: f"{value:g}" if isinstance(value, float) else str(value)
+            for name, value in self.changed.items()
+        }
         return ", ".join(f"{name}={value}" for name, value in shown.items())
 
     @property
@@ -284,7 +307,7 @@ __all__ = [
     "Method",
     "Plan",
     "Reports",
-    "Served",
+    "ServedModels",
     "Setup",
     "State",
     "parameters",

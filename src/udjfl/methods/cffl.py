@@ -43,8 +43,17 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._blocks import spans
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Served, Setup, State, parameters
+from udjfl.methods._linalg import spans
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    ServedModels,
+    Setup,
+    State,
+    parameters,
+)
 from udjfl.seeds import torch_stream
 
 # A whole number that a product of shares misses by rounding is still that number; so is a threshold.
@@ -58,8 +67,12 @@ class CFFL(Method):
     theories = ("desert",)
     paper: ClassVar[str] = "Lyu et al., 2020, arXiv:2008.12161"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Give each client as much of the common update as the quality of its own contributions has earned."
-    cost: ClassVar[str] = "server: the accuracy of K models on its own data, and N D of memory, rewritten each round"
+    idea: ClassVar[str] = (
+        "Give each client as much of the common update as the quality of its own contributions has earned."
+    )
+    cost: ClassVar[str] = (
+        "server: the accuracy of K models on its own data, and N D of memory, rewritten each round"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"sizes", "validation_accuracies"})
 
     alpha: Annotated[
@@ -69,15 +82,26 @@ class CFFL(Method):
             description="how steeply accuracy turns into reputation (searched in the UDJ-FL paper: 1, 2, 3, 4, 5; chosen: 2)",
         ),
     ] = 2.0
-    clip: Annotated[float, Field(gt=0, description="largest change of a parameter in one round")] = 0.01
-    theta: Annotated[float, Field(gt=0, le=1, description="share of its update that a client uploads")] = 1.0
-    coef: Annotated[float, Field(ge=0, le=1, description="who falls below this share of the mean reputation is out")] = 1 / 3
-    memory: Annotated[float, Field(ge=0, lt=1, description="share of the old reputation in the new one")] = 0.8
+    clip: Annotated[
+        float, Field(gt=0, description="largest change of a parameter in one round")
+    ] = 0.01
+    theta: Annotated[
+        float, Field(gt=0, le=1, description="share of its update that a client uploads")
+    ] = 1.0
+    coef: Annotated[
+        float,
+        Field(ge=0, le=1, description="who falls below this share of the mean reputation is out"),
+    ] = 1 / 3
+    memory: Annotated[
+        float, Field(ge=0, lt=1, description="share of the old reputation in the new one")
+    ] = 0.8
     aggregation: Annotated[
-        Literal["sum", "mean", "reputation"], Field(description="add updates up, or weigh them by examples or reputation")
+        Literal["sum", "mean", "reputation"],
+        Field(description="add updates up, or weigh them by examples or reputation"),
     ] = "sum"
     download: Annotated[
-        Literal["topk", "random"], Field(description="which part of the update clients get: the largest, or a random one")
+        Literal["topk", "random"],
+        Field(description="which part of the update clients get: the largest, or a random one"),
     ] = "random"
 
     def init(self, setup: Setup) -> State:
@@ -90,7 +114,9 @@ class CFFL(Method):
         }
 
     def notes(self, setup: Setup) -> list[str]:
-        said = ["CFFL: each client has a model of its own; global accuracy is that of the server's model, which none receives."]
+        said = [
+            "CFFL: each client has a model of its own; global accuracy is that of the server's model, which none receives."
+        ]
         if not setup.has_validation:
             said.append(
                 "CFFL: the server has no data of its own, so reputations are measured on all clients' training data taken "
@@ -98,16 +124,16 @@ class CFFL(Method):
             )
         return said
 
-    def received(self, state: State, positions: Tensor) -> Tensor:
-        return state["models"][positions]
+    def initial_models(self, state: State, client_indices: Tensor) -> Tensor:
+        return state["models"][client_indices]
 
-    def validated(self, state: State, reports: Reports) -> Tensor:
+    def models_to_score(self, state: State, reports: Reports) -> Tensor:
         if self.theta < 1:
             reports.require("model")
         models = torch.empty_like(reports.deltas)
         for span, update, upload in self._updates(reports):
             if reports.model is None or self.theta == 1:
-                base, change = state["models"][:, span][reports.positions], update
+                base, change = state["models"][:, span][reports.client_indices], update
             else:
                 base, change = reports.model[span], upload
             models[:, span] = (base.to(torch.float64) + change).to(models.dtype)
@@ -115,7 +141,7 @@ class CFFL(Method):
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("sizes", "validation_accuracies")
-        places = reports.positions
+        places = reports.client_indices
         standing = self._reputations(state, reports)
         c, reputable = standing["reputation"], standing["reputable"]
         inside = reputable[places].to(torch.float64)
@@ -131,7 +157,9 @@ class CFFL(Method):
         for span, _, upload in self._updates(reports):
             A[span] = weights @ upload
 
-        earned = c[places] / c.max().clamp_min(torch.finfo(torch.float64).tiny) * reports.sizes / largest
+        earned = (
+            c[places] / c.max().clamp_min(torch.finfo(torch.float64).tiny) * reports.sizes / largest
+        )
         q = (earned * P + ROUNDING).floor()
         rank = self._download_rank(A, reports.round)
         own = inside if self.aggregation != "mean" else inside * reports.sizes / largest
@@ -154,9 +182,20 @@ class CFFL(Method):
     def _updates(self, reports: Reports) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """The clipped changes of the clients' models and the part of them that is uploaded, for a span of columns each."""
         chosen = None if self.theta == 1 else self._uploaded(reports.deltas)
-        for span in spans(reports.deltas.shape[1], 4 * len(reports)):  # narrow: up to four blocks are in use at once
-            update = reports.deltas[:, span].to(torch.float64, copy=True).clamp_(-self.clip, self.clip).neg_()
-            yield span, update, update if chosen is None else torch.where(chosen[:, span], update, 0.0)
+        for span in spans(
+            reports.deltas.shape[1], 4 * len(reports)
+        ):  # narrow: up to four blocks are in use at once
+            update = (
+                reports.deltas[:, span]
+                .to(torch.float64, copy=True)
+                .clamp_(-self.clip, self.clip)
+                .neg_()
+            )
+            yield (
+                span,
+                update,
+                update if chosen is None else torch.where(chosen[:, span], update, 0.0),
+            )
 
     def _uploaded(self, deltas: Tensor) -> Tensor:
         """[K, P] which coordinates are uploaded: each client's largest."""
@@ -168,9 +207,11 @@ class CFFL(Method):
 
     def _reputations(self, state: State, reports: Reports) -> State:
         """[N] reputations, who is reputable and who has ever reported, after this round's accuracies."""
-        c, reputable, reported = (state[name].clone() for name in ("reputation", "reputable", "reported"))
-        here = reputable[reports.positions] == 1
-        places = reports.positions[here]
+        c, reputable, reported = (
+            state[name].clone() for name in ("reputation", "reputable", "reported")
+        )
+        here = reputable[reports.client_indices] == 1
+        places = reports.client_indices[here]
         if not len(places):
             return {"reputation": c, "reputable": reputable, "reported": reported}
         n_reputable = int(reputable.sum())
@@ -180,11 +221,15 @@ class CFFL(Method):
         share = v / v.sum() if v.sum() > 0 else torch.full_like(v, 1 / len(v))
         present = len(places) / n_reputable
         x = self.alpha * (self.memory * c[places] + (1 - self.memory) * present * share)
-        new = present * torch.softmax(x + torch.log(-torch.expm1(-2 * x)), dim=0)  # proportional to sinh(x)
+        new = present * torch.softmax(
+            x + torch.log(-torch.expm1(-2 * x)), dim=0
+        )  # proportional to sinh(x)
         stays = new >= self.coef / n_reputable * (1 - ROUNDING)
         left = n_reputable - int((~stays).sum())
         if left < n_reputable:
-            c *= n_reputable / left  # what those who left had belongs to all the others, the absent among them
+            c *= (
+                n_reputable / left
+            )  # what those who left had belongs to all the others, the absent among them
             new = torch.where(stays, new / new[stays].sum() * (int(stays.sum()) / left), 0.0)
         c[places], reputable[places], reported[places] = new, stays.to(reputable.dtype), 1
         return {"reputation": c, "reputable": reputable, "reported": reported}
@@ -197,5 +242,5 @@ class CFFL(Method):
             order = A.abs().sort(descending=True, stable=True).indices
         return torch.empty_like(order).scatter_(0, order, torch.arange(len(A)))
 
-    def served(self, state: State, model: Tensor) -> Served:  # noqa: ARG002 - nobody uses the server's
-        return Served(state["models"], torch.eye(len(state["models"]), dtype=torch.float64))
+    def served(self, state: State, model: Tensor) -> ServedModels:
+        return ServedModels(state["models"], torch.eye(len(state["models"]), dtype=torch.float64))

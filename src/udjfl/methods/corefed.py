@@ -40,25 +40,38 @@ class CoreFed(Method):
     theories = ("desert",)
     paper: ClassVar[str] = "Ray Chaudhury et al., NeurIPS 2022, arXiv:2211.02091"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Divide each client's update by its utility M - loss, so that no group would rather leave."
+    idea: ClassVar[str] = (
+        "Divide each client's update by its utility M - loss, so that no group would rather leave."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     M: Annotated[
-        float, Field(gt=0, le=1e6, description="utility is M minus the loss (the value is ours; not run in the UDJ-FL paper)")
+        float,
+        Field(
+            gt=0,
+            le=1e6,
+            description="utility is M minus the loss (the value is ours; not run in the UDJ-FL paper)",
+        ),
     ] = 3.0
-    epsilon: Annotated[float, Field(ge=1e-6, description="smallest utility a client can have; below M")] = 0.2
+    epsilon: Annotated[
+        float, Field(ge=1e-6, description="smallest utility a client can have; below M")
+    ] = 0.2
     step: Annotated[
         Literal["normalised", "paper"],
         Field(description="a weighted average (ours), or as published: M sets its length too"),
     ] = "normalised"
-    weights: Annotated[Literal["uniform", "size"], Field(description="all alike, or by number of examples")] = "uniform"
+    weights: Annotated[
+        Literal["uniform", "size"], Field(description="all alike, or by number of examples")
+    ] = "uniform"
 
     @model_validator(mode="after")
     def _leaves_room(self) -> CoreFed:
         if self.epsilon >= self.M:
-            raise ValueError(f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: no loss has that utility")
+            raise ValueError(
+                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: no loss has that utility"
+            )
         return self
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -70,5 +83,10 @@ class CoreFed(Method):
         if self.step == "normalised":
             factors = weight
         clamped = (utility < self.epsilon).to(torch.float64)
-        notes = {"weight": weight, "utility": utility, "clamped": clamped, "step_scale": factors.sum()}
+        notes = {
+            "weight": weight,
+            "utility": utility,
+            "clamped": clamped,
+            "step_scale": factors.sum(),
+        }
         return state, weighted_sum(factors, reports.deltas), notes

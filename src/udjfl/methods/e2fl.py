@@ -5,7 +5,7 @@ full text could not be checked. Recalled are the two stages of the vote, the equ
 rankings; how groups are found here (below) is ours. The vote itself is that of Federated Rank Learning (Mozaffari,
 Shejwalkar, Houmansadr, Every Vote Counts, USENIX Security 2023, arXiv:2110.04350), read in its authors' code.
 
-    network      weights fixed, one trainable score each; a layer uses the `keep` share with the highest scores (udjfl.masks)
+    network      weights fixed, one trainable score each; a layer uses the `keep` share with the highest scores (udjfl.models.masked)
     client k     trains the scores; in each layer, r_k(e) is the place of connection e in the order of its scores, lowest first
     Vote         order connections by sum_k r_k(e); the result is again a ranking
     group g      R_g = Vote over the members of g that report               every member alike
@@ -35,10 +35,10 @@ import torch
 from pydantic import Field, field_validator
 from torch import Tensor, nn
 
-from udjfl import masks
 from udjfl.errors import SettingsError
-from udjfl.methods._blocks import gram as inner_products
+from udjfl.methods._linalg import gram as inner_products
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
+from udjfl.models import masked as masks
 
 Labels = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -50,15 +50,24 @@ class E2FL(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Mozaffari & Houmansadr, 2022, arXiv:2205.10454"
     grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = "Let clients vote on which connections of a fixed random network to keep, every group counting alike."
+    idea: ClassVar[str] = (
+        "Let clients vote on which connections of a fixed random network to keep, every group counting alike."
+    )
     cost: ClassVar[str] = "server: sorting, K D log D, and comparing the clients' rankings, K² D"
 
     keep: Annotated[
-        float, Field(gt=0, lt=1, description="share of each layer's connections in use (not run in the UDJ-FL paper)")
+        float,
+        Field(
+            gt=0,
+            lt=1,
+            description="share of each layer's connections in use (not run in the UDJ-FL paper)",
+        ),
     ] = 0.5
     groups: Annotated[
         Annotated[int, Field(ge=1)] | Labels,
-        Field(description="how many groups to find from the rankings, or a group label per client, in client order"),
+        Field(
+            description="how many groups to find from the rankings, or a group label per client, in client order"
+        ),
     ] = 2
 
     @field_validator("groups", mode="before")
@@ -74,14 +83,18 @@ class E2FL(Method):
 
     def init(self, setup: Setup) -> State:
         if isinstance(self.groups, tuple) and len(self.groups) != len(setup):
-            raise SettingsError(f"e2fl: groups has {len(self.groups)} labels for {len(setup)} clients; give one for each")
+            raise SettingsError(
+                f"e2fl: groups has {len(self.groups)} labels for {len(setup)} clients; give one for each"
+            )
         layers = list(setup.layers) or [len(setup.model)]
         if sum(layers) != len(setup.model):
-            raise SettingsError(f"e2fl: layers add up to {sum(layers)} numbers, the model has {len(setup.model)}")
+            raise SettingsError(
+                f"e2fl: layers add up to {sum(layers)} numbers, the model has {len(setup.model)}"
+            )
         levels = torch.cat([scores.sort().values for scores in torch.split(setup.model, layers)])
         return {"levels": levels, "layers": torch.tensor(layers)}
 
-    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - the same for every federation
+    def notes(self, setup: Setup) -> list[str]:
         return [
             "E2FL trains which weights of a fixed random network are kept: the network differs from the other methods'.",
             "E2FL loses changes too small to reorder scores within a round; if it does not learn, raise lr or local_epochs.",
@@ -93,12 +106,18 @@ class E2FL(Method):
         layers = state["layers"].tolist()
         received = torch.split(reports.model, layers)
         deltas = torch.split(reports.deltas, layers, dim=1)
-        ranks = [rankings(before, of_layer) for before, of_layer in zip(received, deltas, strict=True)]
+        ranks = [
+            rankings(before, of_layer) for before, of_layer in zip(received, deltas, strict=True)
+        ]
         groups = self._groups(reports, ranks)
         new, shared = [], torch.zeros(len(reports), dtype=torch.float64)
-        for places, before, levels in zip(ranks, received, torch.split(state["levels"], layers), strict=True):
+        for places, before, levels in zip(
+            ranks, received, torch.split(state["levels"], layers), strict=True
+        ):
             tie_break = ranking(before)
-            of_groups = torch.stack([vote(places[groups == g], tie_break) for g in range(int(groups.max()) + 1)])
+            of_groups = torch.stack(
+                [vote(places[groups == g], tie_break) for g in range(int(groups.max()) + 1)]
+            )
             elected = vote(of_groups, tie_break)
             new.append(levels[elected])
             least = len(elected) - masks.kept_count(len(elected), self.keep)
@@ -116,9 +135,11 @@ class E2FL(Method):
     def _groups(self, reports: Reports, ranks: list[Tensor]) -> Tensor:
         """[K] the group of each reporting client, counted from 0 in the order in which clients appear."""
         if isinstance(self.groups, tuple):
-            if len(self.groups) <= int(reports.positions.max()):
-                raise SettingsError(f"e2fl: groups has {len(self.groups)} labels, fewer than there are clients")
-            labels = [self.groups[place] for place in reports.positions.tolist()]
+            if len(self.groups) <= int(reports.client_indices.max()):
+                raise SettingsError(
+                    f"e2fl: groups has {len(self.groups)} labels, fewer than there are clients"
+                )
+            labels = [self.groups[place] for place in reports.client_indices.tolist()]
         else:
             labels = found_groups(ranks, self.groups)
         first = {label: number for number, label in enumerate(dict.fromkeys(labels))}
@@ -136,7 +157,9 @@ def in_whole_numbers(scores: Tensor) -> Tensor:
     if scores.dtype != torch.float32:
         return scores
     bits = (scores + 0.0).view(torch.int32)  # adding zero makes -0.0 the 0.0 that it is equal to
-    return bits ^ ((bits >> 31) & 0x7FFFFFFF)  # sign and magnitude: those below zero count downwards
+    return bits ^ (
+        (bits >> 31) & 0x7FFFFFFF
+    )  # sign and magnitude: those below zero count downwards
 
 
 def rankings(received: Tensor, deltas: Tensor) -> Tensor:
@@ -166,6 +189,8 @@ def found_groups(ranks: list[Tensor], count: int) -> list[str]:
     squared = torch.zeros(n_clients, n_clients, dtype=torch.float64)
     for places in ranks:
         gram = inner_products(places)  # of whole numbers: equal rankings are at distance 0
-        squared += (gram.diag()[:, None] + gram.diag() - 2 * gram) / max(1, places.shape[1] - 1) ** 2
+        squared += (gram.diag()[:, None] + gram.diag() - 2 * gram) / max(
+            1, places.shape[1] - 1
+        ) ** 2
     tree = linkage(squareform(squared.clamp_min(0).sqrt().numpy(), checks=False), method="average")
     return [str(label) for label in fcluster(tree, t=count, criterion="maxclust")]

@@ -39,7 +39,7 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.errors import NotDefinedError
-from udjfl.methods import _blocks
+from udjfl.methods import _linalg
 from udjfl.methods._solvers import min_norm_weights
 from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
 
@@ -63,7 +63,9 @@ class EFFL(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Gao et al., 2023, arXiv:2309.16338"
     grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = "Bring the clients' losses (and biases) near one another, then lower all of them together."
+    idea: ClassVar[str] = (
+        "Bring the clients' losses (and biases) near one another, then lower all of them together."
+    )
     cost: ClassVar[str] = (
         "a round is one gradient of all the client's data (two, with groups) in place of epochs: cheap, but "
         "more are needed; server: K² D, and a quadratic programme"
@@ -71,11 +73,23 @@ class EFFL(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
     needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps", "group_gap_gradients"})
 
-    eps_vl: Annotated[float, Field(gt=0, description="how far a client's loss may be from the mean loss")] = 0.2
-    eps_b: Annotated[float, Field(gt=0, description="how large a client's gap between groups may be")] = 0.1
-    eps_vb: Annotated[float, Field(gt=0, description="how far a client's gap between groups may be from the mean gap")] = 0.1
+    eps_vl: Annotated[
+        float, Field(gt=0, description="how far a client's loss may be from the mean loss")
+    ] = 0.2
+    eps_b: Annotated[
+        float, Field(gt=0, description="how large a client's gap between groups may be")
+    ] = 0.1
+    eps_vb: Annotated[
+        float,
+        Field(gt=0, description="how far a client's gap between groups may be from the mean gap"),
+    ] = 0.1
     server_lr: Annotated[
-        float, Field(gt=0, le=1e6, description="step in multiples of the clients' lr; 5 or 10 is faster if stable")
+        float,
+        Field(
+            gt=0,
+            le=1e6,
+            description="step in multiples of the clients' lr; 5 or 10 is faster if stable",
+        ),
     ] = 1.0
 
     def init(self, setup: Setup) -> State:
@@ -87,12 +101,16 @@ class EFFL(Method):
         return {"stage": torch.tensor(0), "clients": torch.tensor(len(setup))}
 
     def notes(self, setup: Setup) -> list[str]:
-        said = ["EFFL: clients take one step on all their data a round, so it needs more rounds than others do."]
+        said = [
+            "EFFL: clients take one step on all their data a round, so it needs more rounds than others do."
+        ]
         if not setup.has_groups:
-            said.append("EFFL: without a sensitive attribute it runs on the clients' losses alone, with no limits on bias.")
+            said.append(
+                "EFFL: without a sensitive attribute it runs on the clients' losses alone, with no limits on bias."
+            )
         return said
 
-    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - every round alike
+    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(one_full_step=True)
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -109,20 +127,29 @@ class EFFL(Method):
         # The gradients are these multiples of the rows that were sent: deltas, and gradients of gaps.
         units = torch.ones(2 * n if grouped else n, dtype=torch.float64)
         units[:n] /= reports.lr
-        gram = _blocks.gram(sent(reports)) * units[:, None] * units
+        gram = _linalg.gram(sent(reports)) * units[:, None] * units
         limits = self._limits(reports, grouped)
         stage, members = hull(reports.losses, limits, gram)
         member_gram = members @ gram @ members.T
         # A gradient of exactly zero in the hull is its shortest vector.
         at_rest = bool((member_gram.diagonal() <= 0).any())
-        factors = torch.zeros(len(gram), dtype=torch.float64) if at_rest else min_norm_weights(member_gram) @ members
+        factors = (
+            torch.zeros(len(gram), dtype=torch.float64)
+            if at_rest
+            else min_norm_weights(member_gram) @ members
+        )
         scaled = self.server_lr * reports.lr * factors * units
-        step = _blocks.combination(scaled[:n], reports.deltas)
+        step = _linalg.combination(scaled[:n], reports.deltas)
         if grouped:
-            step += _blocks.combination(scaled[n:], reports.extras["group_gap_gradients"])
+            step += _linalg.combination(scaled[n:], reports.extras["group_gap_gradients"])
         said = {f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()}
         length = (factors @ gram @ factors).clamp_min(0).sqrt()
-        found = {"weight": factors[:n], "stage": torch.tensor(float(stage)), "direction_length": length, **said}
+        found = {
+            "weight": factors[:n],
+            "stage": torch.tensor(float(stage)),
+            "direction_length": length,
+            **said,
+        }
         return {**state, "stage": torch.tensor(stage)}, step.to(reports.deltas.dtype), found
 
     def _limits(self, reports: Reports, grouped: bool) -> dict[str, Limit]:
@@ -138,8 +165,10 @@ class EFFL(Method):
 
 def sent(reports: Reports) -> Iterator[Tensor]:
     """[N, D] the deltas, followed by the gradients of the clients' gaps if they were sent; as blocks of columns."""
-    deltas, gaps = _blocks.columns(reports.deltas), reports.extras.get("group_gap_gradients")
-    return deltas if gaps is None else map(torch.cat, zip(deltas, _blocks.columns(gaps), strict=True))
+    deltas, gaps = _linalg.columns(reports.deltas), reports.extras.get("group_gap_gradients")
+    return (
+        deltas if gaps is None else map(torch.cat, zip(deltas, _linalg.columns(gaps), strict=True))
+    )
 
 
 def spread(values: Tensor, limit: float, rows: Tensor) -> Limit:
@@ -155,8 +184,14 @@ def hull(losses: Tensor, limits: dict[str, Limit], gram: Tensor) -> tuple[int, T
     broken = {name for name, limit in limits.items() if limit.value > limit.limit}
     if "bias" in broken:
         return 1, torch.stack([*own, *changeable([limits["bias"]], gram)])
-    near = changeable([limit for limit in limits.values() if limit.value >= NEARLY * limit.limit], gram)
-    return (2, torch.stack([own[losses.argmax()], *near])) if broken else (3, torch.stack([*own, *near]))
+    near = changeable(
+        [limit for limit in limits.values() if limit.value >= NEARLY * limit.limit], gram
+    )
+    return (
+        (2, torch.stack([own[losses.argmax()], *near]))
+        if broken
+        else (3, torch.stack([*own, *near]))
+    )
 
 
 def changeable(limits: list[Limit], gram: Tensor) -> list[Tensor]:

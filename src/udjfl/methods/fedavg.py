@@ -31,7 +31,9 @@ class FedAvg(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
-    weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
+    weights: Annotated[
+        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
+    ] = "size"
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         if self.weights == "size":

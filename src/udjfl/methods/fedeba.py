@@ -31,8 +31,18 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods._blocks import combination
-from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods._linalg import combination
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Plan,
+    Reports,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 
 @parameters
@@ -42,7 +52,9 @@ class FedEBA(Method):
     theories = ("egalitarian", "utilitarian")
     paper: ClassVar[str] = "Wang et al. 2023, arXiv:2301.12407"
     grade: ClassVar[Grade] = "partial"
-    idea: ClassVar[str] = "Weigh clients by the exponential of their loss, and pull local training or the step towards all."
+    idea: ClassVar[str] = (
+        "Weigh clients by the exponential of their loss, and pull local training or the step towards all."
+    )
     cost: ClassVar[str] = (
         "a second exchange in each round (loss and gradient come first), and the model after one step sent as well"
     )
@@ -50,12 +62,21 @@ class FedEBA(Method):
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("prior", "size")}
     probes: ClassVar[frozenset[str]] = frozenset({"losses", "gradients"})
 
-    tau: Annotated[float, Field(gt=0, description="temperature: small, the worst client alone; large, the prior")] = 0.1
-    alpha: Annotated[float, Field(ge=0, le=1, description="share of the alignment in training or in the step")] = 0.5
-    theta: Annotated[float, Field(ge=0, le=90, description="angle in degrees above which gradients are aligned")] = 45.0
-    prior: Annotated[Literal["uniform", "size"], Field(description="weights at equal losses")] = "uniform"
+    tau: Annotated[
+        float,
+        Field(gt=0, description="temperature: small, the worst client alone; large, the prior"),
+    ] = 0.1
+    alpha: Annotated[
+        float, Field(ge=0, le=1, description="share of the alignment in training or in the step")
+    ] = 0.5
+    theta: Annotated[
+        float, Field(ge=0, le=90, description="angle in degrees above which gradients are aligned")
+    ] = 45.0
+    prior: Annotated[Literal["uniform", "size"], Field(description="weights at equal losses")] = (
+        "uniform"
+    )
 
-    def init(self, setup: Setup) -> State:  # noqa: ARG002 - the same for every federation
+    def init(self, setup: Setup) -> State:
         return {"aligns_gradients": torch.zeros((), dtype=torch.int64)}
 
     def notes(self, setup: Setup) -> list[str]:
@@ -70,13 +91,18 @@ class FedEBA(Method):
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         if probe is None:
-            raise SettingsError("fedeba: needs the clients' losses and gradients before they train; ask for a probe first")
+            raise SettingsError(
+                "fedeba: needs the clients' losses and gradients before they train; ask for a probe first"
+            )
         probe.require("losses", "gradients")
         unfair = angle(probe.losses) > self.theta
         state = {**state, "aligns_gradients": torch.tensor(int(unfair))}
         if not unfair:
             return state, Plan()
-        return state, Plan(pull=weighted_sum(self._weights(probe), probe.extras["gradients"]), pull_share=self.alpha)
+        return state, Plan(
+            pull=weighted_sum(self._weights(probe), probe.extras["gradients"]),
+            pull_share=self.alpha,
+        )
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses", "first_deltas")
@@ -86,7 +112,9 @@ class FedEBA(Method):
         else:
             first = torch.full_like(p, self.alpha / len(reports))
             step = combination((1 - self.alpha) * p, reports.deltas)
-            step = step.add_(combination(first, reports.extras["first_deltas"])).to(reports.deltas.dtype)
+            step = step.add_(combination(first, reports.extras["first_deltas"])).to(
+                reports.deltas.dtype
+            )
         notes = {
             "weight": p,
             "angle": torch.tensor(angle(reports.losses), dtype=torch.float64),
@@ -105,5 +133,7 @@ class FedEBA(Method):
 
 def angle(losses: Tensor) -> float:
     """Degrees between the losses and equal losses; 0 if all are 0. By way of std/mean, exact near 0 where arccos is not."""
-    scaled = losses / losses.max().clamp_min(1e-300)  # equal losses become ones, whose spread is 0 to the last bit
+    scaled = losses / losses.max().clamp_min(
+        1e-300
+    )  # equal losses become ones, whose spread is 0 to the last bit
     return math.degrees(math.atan2(float(scaled.std(correction=0)), float(scaled.mean())))

@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._blocks import combination
+from udjfl.methods._linalg import combination
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
 SMALLEST_ACCURACY = 1e-6
@@ -43,14 +43,24 @@ class FedFa(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Huang et al. 2020, arXiv:2012.10069"
     grade: ClassVar[Grade] = "partial"
-    idea: ClassVar[str] = "Count clients more the lower their accuracy and the more often they took part; add server momentum."
+    idea: ClassVar[str] = (
+        "Count clients more the lower their accuracy and the more often they took part; add server momentum."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data; server: D of memory"
     needs: ClassVar[frozenset[str]] = frozenset({"accuracies"})
 
-    beta: Annotated[float, Field(ge=0, le=1, description="share of participation in the weights; the rest is accuracy's")] = 0.5
-    gamma: Annotated[float, Field(ge=0, lt=1, description="server momentum; 0: none with heavy_ball")] = 0.9
+    beta: Annotated[
+        float,
+        Field(
+            ge=0, le=1, description="share of participation in the weights; the rest is accuracy's"
+        ),
+    ] = 0.5
+    gamma: Annotated[
+        float, Field(ge=0, lt=1, description="server momentum; 0: none with heavy_ball")
+    ] = 0.9
     server_momentum: Annotated[
-        Literal["heavy_ball", "flgo"], Field(description="how momentum enters the step: two published codes disagree")
+        Literal["heavy_ball", "flgo"],
+        Field(description="how momentum enters the step: two published codes disagree"),
     ] = "heavy_ball"
 
     def init(self, setup: Setup) -> State:
@@ -62,8 +72,8 @@ class FedFa(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("accuracies")
         counts = state["counts"].clone()
-        counts[reports.positions] += 1
-        f = counts[reports.positions].to(torch.float64)
+        counts[reports.client_indices] += 1
+        f = counts[reports.client_indices].to(torch.float64)
         accuracies = reports.extras["accuracies"].to(torch.float64).clamp_min(SMALLEST_ACCURACY)
 
         A = information(accuracies / accuracies.sum())
@@ -74,7 +84,12 @@ class FedFa(Method):
         fresh = 1.0 if self.server_momentum == "heavy_ball" else 1 - self.gamma
         m = (self.gamma * state["momentum"]).add_(D, alpha=fresh)
         step = m if self.server_momentum == "heavy_ball" else D.sub_(m, alpha=reports.lr)
-        notes = {"weight": omega, "accuracy_information": A, "participation_information": B, "participations": f}
+        notes = {
+            "weight": omega,
+            "accuracy_information": A,
+            "participation_information": B,
+            "participations": f,
+        }
         return {"counts": counts, "momentum": m}, step.to(reports.deltas.dtype, copy=True), notes
 
 

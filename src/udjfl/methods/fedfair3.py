@@ -33,7 +33,16 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 SMALLEST_SHARE = 1e-6
 Feature = Annotated[float, Field(gt=0, le=1e6)]
@@ -47,15 +56,31 @@ class FedFair3(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Javaherian et al. 2024, arXiv:2401.16350"
     grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
+    idea: ClassVar[str] = (
+        "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"sizes", "squared_losses"})
 
-    cap: Annotated[int, Field(ge=1, description="by how many rounds clients may differ in how often they took part")] = 2
-    penalty: Annotated[float, Field(ge=0, description="power of T/t for clients slower than T (recalled: Oort's 2)")] = 2.0
-    round_times: Annotated[Features, Field(description="t, one number per client in client order; left out: all alike")] = None
-    preferred_time: Annotated[Feature | None, Field(description="T; left out: the median of round_times")] = None
-    resources: Annotated[Features, Field(description="lambda, one number per client; counts where t is below T")] = None
+    cap: Annotated[
+        int,
+        Field(
+            ge=1, description="by how many rounds clients may differ in how often they took part"
+        ),
+    ] = 2
+    penalty: Annotated[
+        float,
+        Field(ge=0, description="power of T/t for clients slower than T (recalled: Oort's 2)"),
+    ] = 2.0
+    round_times: Annotated[
+        Features, Field(description="t, one number per client in client order; left out: all alike")
+    ] = None
+    preferred_time: Annotated[
+        Feature | None, Field(description="T; left out: the median of round_times")
+    ] = None
+    resources: Annotated[
+        Features, Field(description="lambda, one number per client; counts where t is below T")
+    ] = None
 
     @field_validator("round_times", "resources", mode="before")
     @classmethod
@@ -65,26 +90,38 @@ class FedFair3(Method):
 
     @model_validator(mode="after")
     def _has_times(self) -> FedFair3:
-        if self.round_times is None and (self.preferred_time is not None or self.resources is not None):
+        if self.round_times is None and (
+            self.preferred_time is not None or self.resources is not None
+        ):
             given = "resources" if self.resources is not None else "preferred_time"
-            raise ValueError(f"{given} says nothing without round_times; give round_times, or leave it out")
+            raise ValueError(
+                f"{given} says nothing without round_times; give round_times, or leave it out"
+            )
         return self
 
     def init(self, setup: Setup) -> State:
         for name, values in (("round_times", self.round_times), ("resources", self.resources)):
             if values is not None and len(values) != len(setup):
-                raise SettingsError(f"fedfair3: {name} has {len(values)} values for {len(setup)} clients; give one for each")
+                raise SettingsError(
+                    f"fedfair3: {name} has {len(values)} values for {len(setup)} clients; give one for each"
+                )
         return {
             "counts": torch.zeros(len(setup), dtype=torch.int64),
-            "utilities": torch.zeros(len(setup), dtype=torch.float64),  # says nothing where the count is 0
+            "utilities": torch.zeros(
+                len(setup), dtype=torch.float64
+            ),  # says nothing where the count is 0
         }
 
     def notes(self, setup: Setup) -> list[str]:
         if setup.participation < 1:
             return []
-        return ["FedFair³ only chooses whom to ask; with everybody asked in every round (participation = 1) it is FedAvg."]
+        return [
+            "FedFair³ only chooses whom to ask; with everybody asked in every round (participation = 1) it is FedAvg."
+        ]
 
-    def select(self, state: State, n_clients: int, count: int, generator: np.random.Generator) -> Sequence[int]:
+    def select(
+        self, state: State, n_clients: int, count: int, generator: np.random.Generator
+    ) -> Sequence[int]:
         utilities = drawing_weights(state).numpy()
         counts = state["counts"].numpy()
         chosen: list[int] = []
@@ -94,30 +131,53 @@ class FedFair3(Method):
             size = min(len(pool), count - len(chosen))
             if size:
                 shares = utilities[pool] / utilities[pool].sum()
-                chosen += [int(place) for place in generator.choice(pool, size=size, replace=False, p=shares)]
+                chosen += [
+                    int(place)
+                    for place in generator.choice(pool, size=size, replace=False, p=shares)
+                ]
             bound += 1
         return sorted(chosen)
 
-    def system_factors(self, positions: Tensor) -> Tensor:
+    def system_factors(self, client_indices: Tensor) -> Tensor:
         """What speed and features make of the statistical utility of the clients at these places."""
         if self.round_times is None:
-            return torch.ones(len(positions), dtype=torch.float64)
+            return torch.ones(len(client_indices), dtype=torch.float64)
         times = torch.tensor(self.round_times, dtype=torch.float64)
-        preferred = float(np.median(self.round_times)) if self.preferred_time is None else self.preferred_time
-        features = torch.ones_like(times) if self.resources is None else torch.tensor(self.resources, dtype=torch.float64)
+        preferred = (
+            float(np.median(self.round_times))
+            if self.preferred_time is None
+            else self.preferred_time
+        )
+        features = (
+            torch.ones_like(times)
+            if self.resources is None
+            else torch.tensor(self.resources, dtype=torch.float64)
+        )
         slow = (preferred / times).clamp_max(1) ** self.penalty
-        return torch.where(times < preferred, features, slow)[positions]
+        return torch.where(times < preferred, features, slow)[client_indices]
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("sizes", "squared_losses")
-        places = reports.positions
-        utility = reports.sizes * reports.extras["squared_losses"].to(torch.float64).sqrt() * self.system_factors(places)
+        places = reports.client_indices
+        utility = (
+            reports.sizes
+            * reports.extras["squared_losses"].to(torch.float64).sqrt()
+            * self.system_factors(places)
+        )
         counts, utilities = state["counts"].clone(), state["utilities"].clone()
         counts[places] += 1
         utilities[places] = utility
         share = reports.sizes / reports.sizes.sum()
-        notes = {"weight": share, "utility": utility, "participations": counts[places].to(torch.float64)}
-        return {"counts": counts, "utilities": utilities}, weighted_sum(share, reports.deltas), notes
+        notes = {
+            "weight": share,
+            "utility": utility,
+            "participations": counts[places].to(torch.float64),
+        }
+        return (
+            {"counts": counts, "utilities": utilities},
+            weighted_sum(share, reports.deltas),
+            notes,
+        )
 
 
 def drawing_weights(state: State) -> Tensor:

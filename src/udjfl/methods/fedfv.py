@@ -34,7 +34,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods import _blocks
+from udjfl.methods import _linalg
 from udjfl.methods._conflicts import NEGLIGIBLE, alignments, turned
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
 
@@ -46,16 +46,28 @@ class FedFV(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Wang et al., IJCAI 2021, arXiv:2104.14937"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Average the clients' updates after removing from each what points against another client's."
-    cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³, and N D of memory from tau = 2 on"
+    idea: ClassVar[str] = (
+        "Average the clients' updates after removing from each what points against another client's."
+    )
+    cost: ClassVar[str] = (
+        "a forward pass over the client's data; server: K² D + K³, and N D of memory from tau = 2 on"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
 
     alpha: Annotated[
         float,
-        Field(ge=0, le=1, description="share of clients, those with the highest losses, whose updates are kept as they are"),
+        Field(
+            ge=0,
+            le=1,
+            description="share of clients, those with the highest losses, whose updates are kept as they are",
+        ),
     ] = 0.1
     tau: Annotated[
-        int, Field(ge=0, description="rounds whose clients the step must not harm; 1: this round's, from 2 on absent ones too")
+        int,
+        Field(
+            ge=0,
+            description="rounds whose clients the step must not harm; 1: this round's, from 2 on absent ones too",
+        ),
     ] = 1
 
     def init(self, setup: Setup) -> State:
@@ -69,22 +81,26 @@ class FedFV(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
         g, m = reports.deltas, len(reports)
-        gram = _blocks.gram(g)
+        gram = _linalg.gram(g)
         order = reports.losses.argsort(stable=True)
         kept = self._kept(order)
         weights = turned(gram, order, kept=kept).mean(dim=0)
         state = self._remembered(state, reports)
-        G, mean = _blocks.combination(torch.stack([weights, torch.full_like(weights, 1 / m)]), g)
+        G, mean = _linalg.combination(torch.stack([weights, torch.full_like(weights, 1 / m)]), g)
         if reports.round >= self.tau > 1:
             G = self._without_past_conflicts(G, state, reports.round)
-            dots = _blocks.dots(g, G)
+            dots = _linalg.dots(g, G)
         else:
             dots = gram @ weights  # G is made of this round's updates alone
         if reports.round >= self.tau > 0 and (dots < 0).any():
             against = (dots < 0).to(torch.float64)
-            c = _blocks.combination(against, g)
+            c = _linalg.combination(against, g)
             amount = conflict(G, c)
-            G, weights, dots = G - amount * c, weights - amount * against, dots - amount * (gram @ against)
+            G, weights, dots = (
+                G - amount * c,
+                weights - amount * against,
+                dots - amount * (gram @ against),
+            )
 
         nothing_left = G.norm() <= NEGLIGIBLE * gram.diagonal().sqrt().mean()
         rescale = torch.zeros((), dtype=torch.float64) if nothing_left else mean.norm() / G.norm()
@@ -102,7 +118,9 @@ class FedFV(Method):
 
     def _kept(self, order: Tensor) -> Tensor:
         """Which clients keep their update, as a mask over the rows."""
-        first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9) if self.alpha > 0 else len(order)
+        first = (
+            math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9) if self.alpha > 0 else len(order)
+        )
         kept = torch.zeros(len(order), dtype=torch.bool)
         kept[order[first:]] = True
         return kept
@@ -112,8 +130,8 @@ class FedFV(Method):
         if self.tau < 2:
             return state
         updates, rounds = state["last_updates"].clone(), state["last_rounds"].clone()
-        updates[reports.positions] = reports.deltas.to(updates.dtype)
-        rounds[reports.positions] = reports.round
+        updates[reports.client_indices] = reports.deltas.to(updates.dtype)
+        rounds[reports.client_indices] = reports.round
         return {"last_updates": updates, "last_rounds": rounds}
 
     def _without_past_conflicts(self, G: Tensor, state: State, t: int) -> Tensor:
@@ -122,8 +140,8 @@ class FedFV(Method):
         for r in range(self.tau - 1, 0, -1):
             asked = state["last_rounds"] == t - r
             against = asked.clone()
-            against[asked] = _blocks.dots(_blocks.columns(rows, asked), G) < 0
-            c = _blocks.total(_blocks.columns(rows, against))
+            against[asked] = _linalg.dots(_linalg.columns(rows, asked), G) < 0
+            c = _linalg.total(_linalg.columns(rows, against))
             G = G - conflict(G, c) * c
         return G
 

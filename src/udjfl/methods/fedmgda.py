@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods import _blocks
+from udjfl.methods import _linalg
 from udjfl.methods._conflicts import cosines
 from udjfl.methods._solvers import min_norm_weights
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters
@@ -43,7 +43,9 @@ class FedMGDA(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022, arXiv:2006.11489"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Give every client's direction the same length, and step along the mixture that suits them all."
+    idea: ClassVar[str] = (
+        "Give every client's direction the same length, and step along the mixture that suits them all."
+    )
     cost: ClassVar[str] = "server: K² D, and a quadratic programme over K clients"
     needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("l0", "size")}
@@ -51,17 +53,27 @@ class FedMGDA(Method):
     epsilon: Annotated[
         float,
         Field(
-            ge=0, le=1, description="how far weights may move from l0; 1: freely (searched in the UDJ-FL paper: 0.05, 0.1, 0.5)"
+            ge=0,
+            le=1,
+            description="how far weights may move from l0; 1: freely (searched in the UDJ-FL paper: 0.05, 0.1, 0.5)",
         ),
     ] = 0.5
-    l0: Annotated[Literal["uniform", "size"], Field(description="weights to stay near: all alike, or by examples")] = "uniform"
-    server_lr: Annotated[float, Field(gt=0, le=1e6, description="longest possible step, as a distance between models")] = 1.0
-    decay: Annotated[float, Field(ge=0, description="round t steps by server_lr / (1 + decay (t-1))")] = 0.0
+    l0: Annotated[
+        Literal["uniform", "size"],
+        Field(description="weights to stay near: all alike, or by examples"),
+    ] = "uniform"
+    server_lr: Annotated[
+        float,
+        Field(gt=0, le=1e6, description="longest possible step, as a distance between models"),
+    ] = 1.0
+    decay: Annotated[
+        float, Field(ge=0, description="round t steps by server_lr / (1 + decay (t-1))")
+    ] = 0.0
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         if self.l0 == "size":
             reports.require("sizes")
-        gram = _blocks.gram(reports.deltas)
+        gram = _linalg.gram(reports.deltas)
         lengths = gram.diagonal().sqrt()
         moving = lengths > 0
         weight, inverse = torch.zeros_like(lengths), torch.zeros_like(lengths)
@@ -69,7 +81,7 @@ class FedMGDA(Method):
             inverse[moving] = 1 / lengths[moving]
             weight[moving] = self._weights(cosines(gram)[moving][:, moving], reports.sizes[moving])
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
-        direction = _blocks.combination(weight * inverse, reports.deltas)
+        direction = _linalg.combination(weight * inverse, reports.deltas)
         notes = {"weight": weight, "update_length": lengths, "common_length": direction.norm()}
         return state, (rate * direction).to(reports.deltas.dtype), notes
 

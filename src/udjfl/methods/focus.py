@@ -32,7 +32,17 @@ from pydantic import Field
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Served, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    ServedModels,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 # A model of which all clients together hold less than this is not moved.
 EMPTY = 1e-10
@@ -45,16 +55,26 @@ class Focus(Method):
     theories = ("desert",)
     paper: ClassVar[str] = "Chu et al., 2022, arXiv:2207.10265"
     grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = "Train several models; each client learns which of them suit its data and predicts with that mixture."
+    idea: ClassVar[str] = (
+        "Train several models; each client learns which of them suit its data and predicts with that mixture."
+    )
     cost: ClassVar[str] = "training, sending and evaluating M models in place of one"
     needs: ClassVar[frozenset[str]] = frozenset({"losses_of_each"})
     global_model: ClassVar[bool] = False
 
     models: Annotated[
-        int, Field(ge=1, description="how many models are trained side by side (not run in the UDJ-FL paper; usual: 2 to 4)")
+        int,
+        Field(
+            ge=1,
+            description="how many models are trained side by side (not run in the UDJ-FL paper; usual: 2 to 4)",
+        ),
     ] = 2
     temperature: Annotated[
-        float, Field(ge=1e-6, description="softness of the assignment: near 0, each client takes its best model alone")
+        float,
+        Field(
+            ge=1e-6,
+            description="softness of the assignment: near 0, each client takes its best model alone",
+        ),
     ] = 1.0
 
     @property
@@ -63,10 +83,16 @@ class Focus(Method):
 
     def init(self, setup: Setup) -> State:
         if len(setup.model) % self.models:
-            raise SettingsError(f"focus: models is {self.models}; the initial model has to be as many models end to end")
-        return {"log_pi": torch.full((len(setup), self.models), -math.log(self.models), dtype=torch.float64)}
+            raise SettingsError(
+                f"focus: models is {self.models}; the initial model has to be as many models end to end"
+            )
+        return {
+            "log_pi": torch.full(
+                (len(setup), self.models), -math.log(self.models), dtype=torch.float64
+            )
+        }
 
-    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - the same for every federation
+    def notes(self, setup: Setup) -> list[str]:
         return [
             f"FOCUS trains {self.models} models side by side, and clients do and send {self.models} times as much.",
             "FOCUS has no global model: each client predicts with its own mixture of the models.",
@@ -74,7 +100,7 @@ class Focus(Method):
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         losses = self._losses(reports)
-        scores = state["log_pi"][reports.positions] - losses / self.temperature
+        scores = state["log_pi"][reports.client_indices] - losses / self.temperature
         log_pi = scores - scores.logsumexp(dim=1, keepdim=True)
         pi = log_pi.exp()
 
@@ -84,7 +110,7 @@ class Focus(Method):
         step = torch.cat([weighted_sum(weights[:, m], deltas[:, m]) for m in range(self.models)])
 
         kept = state["log_pi"].clone()
-        kept[reports.positions] = log_pi
+        kept[reports.client_indices] = log_pi
         notes = {
             "weight": weights.sum(dim=1) / weights.sum(),
             "expected_loss": (pi * losses).sum(dim=1),
@@ -103,5 +129,5 @@ class Focus(Method):
             )
         return losses
 
-    def served(self, state: State, model: Tensor) -> Served:
-        return Served(model.reshape(self.models, -1), state["log_pi"].exp())
+    def served(self, state: State, model: Tensor) -> ServedModels:
+        return ServedModels(model.reshape(self.models, -1), state["log_pi"].exp())

@@ -9,11 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from udjfl._ids import id_sort_key
+from udjfl.data._contiguous import table_of
 from udjfl.errors import ReportError
-from udjfl.layout import table_of
-from udjfl.methods._blocks import finite_rows
+from udjfl.methods._linalg import finite_rows
 from udjfl.methods.reports import EXTRAS, NOT_FINITE, Reports, number_problem
-from udjfl.ordering import client_order
 
 BadReportPolicy = Literal["fail", "exclude"]
 SHARES = ("accuracies",)
@@ -36,7 +36,12 @@ class ClientReport:
     @property
     def numbers(self) -> dict[str, float | None]:
         """The single numbers, by their names in `Reports`."""
-        return {"losses": self.loss, "sizes": self.size, "uncertainties": self.uncertainty, "steps": self.steps}
+        return {
+            "losses": self.loss,
+            "sizes": self.size,
+            "uncertainties": self.uncertainty,
+            "steps": self.steps,
+        }
 
 
 def collect(
@@ -61,13 +66,21 @@ def collect(
     `max_update_norm` is unusable.
     """
     place = {name: row for row, name in enumerate(all_ids)}
-    sent = sorted(sent, key=lambda report: client_order(report.id))
+    sent = sorted(sent, key=lambda report: id_sort_key(report.id))
     usable: dict[str, ClientReport] = {}
     excluded: dict[str, str] = {}
     expected = {name for report in sent for name in report.extras} if needs is None else set(needs)
-    columns = {name for r in sent for name, value in r.numbers.items() if value is not None} if owed is None else set(owed)
+    columns = (
+        {name for r in sent for name, value in r.numbers.items() if value is not None}
+        if owed is None
+        else set(owed)
+    )
     table = table_of([report.delta for report in sent])
-    finite = finite_rows(table).tolist() if table is not None else [bool(finite_rows(r.delta[None])[0]) for r in sent]
+    finite = (
+        finite_rows(table).tolist()
+        if table is not None
+        else [bool(finite_rows(r.delta[None])[0]) for r in sent]
+    )
     for report, is_finite in zip(sent, finite, strict=True):
         error = (
             _problem(report, place, usable, n_parameters, round)
@@ -83,16 +96,23 @@ def collect(
     if not usable:
         return None, excluded
     kept = list(usable.values())
-    numbers = {name: torch.tensor([r.numbers[name] for r in kept], dtype=torch.float64) for name in columns}
+    numbers = {
+        name: torch.tensor([r.numbers[name] for r in kept], dtype=torch.float64) for name in columns
+    }
     return Reports(
         ids=list(usable),
-        deltas=table if table is not None and len(kept) == len(sent) else _table([r.delta for r in kept]),
+        deltas=table
+        if table is not None and len(kept) == len(sent)
+        else _table([r.delta for r in kept]),
         lr=lr,
         momentum=momentum,
-        positions=torch.tensor([place[name] for name in usable]),
+        client_indices=torch.tensor([place[name] for name in usable]),
         model=model,
         round=round,
-        extras={name: _table([torch.as_tensor(r.extras[name]) for r in kept]) for name in sorted(expected)},
+        extras={
+            name: _table([torch.as_tensor(r.extras[name]) for r in kept])
+            for name in sorted(expected)
+        },
         deltas_are_finite=True,
         **numbers,
     ), excluded
@@ -114,37 +134,72 @@ def _problem(
     if report.id not in place:
         return ReportError(report.id, "id", "does not belong to this federation", round)
     if report.id in usable:
-        return ReportError(report.id, "id", "reported twice in one round; the first report was kept", round)
+        return ReportError(
+            report.id, "id", "reported twice in one round; the first report was kept", round
+        )
     if report.delta.shape != (n_parameters,):
         shape = list(report.delta.shape)
-        return ReportError(report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round)
+        return ReportError(
+            report.id, "deltas", f"has shape {shape}; the model has {n_parameters} numbers", round
+        )
     if report.buffers.numel() and not torch.isfinite(report.buffers).all():
-        return ReportError(report.id, "buffers", "has values that are NaN or infinite; check the client's data", round)
+        return ReportError(
+            report.id,
+            "buffers",
+            "has values that are NaN or infinite; check the client's data",
+            round,
+        )
     return None
 
 
 def _number_problem(
-    report: ClientReport, owed: Collection[str], delta_is_finite: bool, max_update_norm: float | None, round: int
+    report: ClientReport,
+    owed: Collection[str],
+    delta_is_finite: bool,
+    max_update_norm: float | None,
+    round: int,
 ) -> ReportError | None:
     if not delta_is_finite:
         return ReportError(report.id, *NOT_FINITE, round)
     for name in sorted(owed):
         if report.numbers[name] is None:
-            return ReportError(report.id, name, "is missing; the method needs it of every client", round)
-    problem = number_problem({name: value for name, value in report.numbers.items() if name in owed and value is not None})
+            return ReportError(
+                report.id, name, "is missing; the method needs it of every client", round
+            )
+    problem = number_problem(
+        {
+            name: value
+            for name, value in report.numbers.items()
+            if name in owed and value is not None
+        }
+    )
     if problem:
         return ReportError(report.id, *problem, round)
-    if max_update_norm is not None and (length := float(report.delta.to(torch.float64).norm())) > max_update_norm:
-        return ReportError(report.id, "deltas", f"has length {length:.4g}, above max_update_norm, {max_update_norm:g}", round)
+    if (
+        max_update_norm is not None
+        and (length := float(report.delta.to(torch.float64).norm())) > max_update_norm
+    ):
+        return ReportError(
+            report.id,
+            "deltas",
+            f"has length {length:.4g}, above max_update_norm, {max_update_norm:g}",
+            round,
+        )
     return None
 
 
 def _extra_problem(
-    report: ClientReport, expected: set[str], usable: Mapping[str, ClientReport], n_parameters: int, round: int
+    report: ClientReport,
+    expected: set[str],
+    usable: Mapping[str, ClientReport],
+    n_parameters: int,
+    round: int,
 ) -> ReportError | None:
     for name in sorted(expected):
         if name not in report.extras:
-            return ReportError(report.id, name, "is missing; the method needs it of every client", round)
+            return ReportError(
+                report.id, name, "is missing; the method needs it of every client", round
+            )
         value = torch.as_tensor(report.extras[name])
         problem = _value_problem(name, value)
         if problem:
@@ -155,7 +210,9 @@ def _extra_problem(
         shapes = {"[N": (), "[N, D": (n_parameters,)}
         shape = shapes.get(of_one, torch.as_tensor(first.extras[name]).shape)
         if value.shape != shape:
-            return ReportError(report.id, name, f"has shape {list(value.shape)}, not {list(shape)}", round)
+            return ReportError(
+                report.id, name, f"has shape {list(value.shape)}, not {list(shape)}", round
+            )
     return None
 
 

@@ -35,8 +35,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._blocks import combination, gram
 from udjfl.methods._conflicts import alignments, cosines, turned
+from udjfl.methods._linalg import combination, gram
 from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
 
 
@@ -50,15 +50,25 @@ class MFairFL(Method):
     idea: ClassVar[str] = (
         "Clients are charged for the gap between their groups' losses, and their updates are turned where they conflict."
     )
-    cost: ClassVar[str] = "a forward pass over the client's data; server: K² D + K³, and N² of memory"
+    cost: ClassVar[str] = (
+        "a forward pass over the client's data; server: K² D + K³, and N² of memory"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses"})
     needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps"})
 
-    lam_start: Annotated[float, Field(ge=0, description="price of the gap between groups, in round 1")] = 1.0
-    lam_rate: Annotated[float, Field(ge=0, description="how fast a client's price grows with its gap; 0: it stays")] = 0.1
+    lam_start: Annotated[
+        float, Field(ge=0, description="price of the gap between groups, in round 1")
+    ] = 1.0
+    lam_rate: Annotated[
+        float, Field(ge=0, description="how fast a client's price grows with its gap; 0: it stays")
+    ] = 0.1
     similarity_rate: Annotated[
         float,
-        Field(ge=0, le=1, description="weight of the last round in the similarity that updates are turned to; 0: it stays 0"),
+        Field(
+            ge=0,
+            le=1,
+            description="weight of the last round in the similarity that updates are turned to; 0: it stays 0",
+        ),
     ] = 0.01
 
     def init(self, setup: Setup) -> State:
@@ -70,12 +80,16 @@ class MFairFL(Method):
     def notes(self, setup: Setup) -> list[str]:
         if setup.has_groups:
             return []
-        return ["Without a sensitive attribute only the client-level part of mFairFL runs: conflicts between updates."]
+        return [
+            "Without a sensitive attribute only the client-level part of mFairFL runs: conflicts between updates."
+        ]
 
-    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:  # noqa: ARG002 - nothing is probed
+    def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(multipliers=state["lam"])
 
-    def objective(self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:
+    def objective(
+        self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+    ) -> Tensor:
         mean = super().objective(losses, weights, groups, multipliers)
         if groups is None or multipliers is None:
             return mean
@@ -83,10 +97,14 @@ class MFairFL(Method):
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         reports.require("losses")
-        places = reports.positions
+        places = reports.client_indices
         inner = gram(reports.deltas)
         similarities = cosines(inner)
-        targets = state["targets"][places[:, None], places] if self.similarity_rate > 0 else torch.zeros_like(inner)
+        targets = (
+            state["targets"][places[:, None], places]
+            if self.similarity_rate > 0
+            else torch.zeros_like(inner)
+        )
         factors = turned(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
         step = combination(factors, reports.deltas)
 

@@ -39,31 +39,51 @@ class PropFair(Method):
     theories = ("utilitarian", "rawls")
     paper: ClassVar[str] = "Zhang et al., TMLR 2023, arXiv:2202.01666"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Train each client on minus the logarithm of its utility, so that the worse off learn faster."
+    idea: ClassVar[str] = (
+        "Train each client on minus the logarithm of its utility, so that the worse off learn faster."
+    )
     cost: ClassVar[str] = "none"
     needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     M: Annotated[
         float,
-        Field(gt=0, description="utility is M minus the loss (searched in the UDJ-FL paper: 2, 3, 4, 5)"),
+        Field(
+            gt=0,
+            description="utility is M minus the loss (searched in the UDJ-FL paper: 2, 3, 4, 5)",
+        ),
     ] = 3.0
     epsilon: Annotated[
-        float, Field(gt=0, description="below this utility the logarithm gives way to a straight line; below M")
+        float,
+        Field(
+            gt=0,
+            description="below this utility the logarithm gives way to a straight line; below M",
+        ),
     ] = 0.2
-    huber: Annotated[bool, Field(description="whether that line continues the logarithm's slope; without, it is b/M")] = False
-    weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
+    huber: Annotated[
+        bool,
+        Field(description="whether that line continues the logarithm's slope; without, it is b/M"),
+    ] = False
+    weights: Annotated[
+        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
+    ] = "size"
 
     @model_validator(mode="after")
     def _leaves_room(self) -> PropFair:
         if self.epsilon >= self.M:
-            raise ValueError(f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: no loss has that utility")
+            raise ValueError(
+                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: no loss has that utility"
+            )
         return self
 
-    def notes(self, setup: Setup) -> list[str]:  # noqa: ARG002 - true of every federation
-        return [f"{self.title} divides local gradients by M - loss: its lr means something else than FedAvg's."]
+    def notes(self, setup: Setup) -> list[str]:
+        return [
+            f"{self.title} divides local gradients by M - loss: its lr means something else than FedAvg's."
+        ]
 
-    def objective(self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None) -> Tensor:  # noqa: ARG002
+    def objective(
+        self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+    ) -> Tensor:
         b = (losses * weights).sum(dim=1)
         utility = self.M - b
         inside = utility >= self.epsilon

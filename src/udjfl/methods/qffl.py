@@ -37,7 +37,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from udjfl.methods._blocks import squared_norms
+from udjfl.methods._linalg import squared_norms
 from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters, weighted_sum
 from udjfl.methods.udj import SMALLEST_LOSS, calibrated
 
@@ -51,10 +51,15 @@ class QFFL(Method):
     theories = ("utilitarian", "rawls")
     paper: ClassVar[str] = "Li et al., ICLR 2020, arXiv:1905.10497"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Weigh each client by a power of its loss; the power sets how much the worst-off count."
+    idea: ClassVar[str] = (
+        "Weigh each client by a power of its loss; the power sets how much the worst-off count."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes", "steps"})
-    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size"), "steps": ("lipschitz", "calibrated")}
+    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {
+        "sizes": ("weights", "size"),
+        "steps": ("lipschitz", "calibrated"),
+    }
 
     q: Annotated[
         float,
@@ -66,15 +71,21 @@ class QFFL(Method):
     ] = 1.0
     lipschitz: Annotated[
         Lipschitz,
-        Field(description="how long the step is: paper is as published, the default is ours (docs/steps.md), or a number"),
+        Field(
+            description="how long the step is: paper is as published, the default is ours (docs/steps.md), or a number"
+        ),
     ] = "calibrated"
-    weights: Annotated[Literal["uniform", "size"], Field(description="all alike, or by number of examples")] = "uniform"
+    weights: Annotated[
+        Literal["uniform", "size"], Field(description="all alike, or by number of examples")
+    ] = "uniform"
 
     @field_validator("lipschitz")
     @classmethod
     def _above_zero(cls, value: Lipschitz) -> Lipschitz:
         if isinstance(value, float) and value <= 0:
-            raise ValueError(f"is {value:g}; a number must be above zero (or choose 'calibrated' or 'paper')")
+            raise ValueError(
+                f"is {value:g}; a number must be above zero (or choose 'calibrated' or 'paper')"
+            )
         return value
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:

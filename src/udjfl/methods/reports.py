@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from udjfl._ids import id_sort_key
 from udjfl.errors import ReportError, SettingsError
-from udjfl.methods._blocks import finite_rows
-from udjfl.ordering import client_order
+from udjfl.methods._linalg import finite_rows
 
 # What a client can be asked for beyond its delta, loss, size, steps and uncertainty: computed only for a method that
 # declares it. N clients, D numbers in the model, M models side by side. "Received": before any local training.
@@ -25,11 +25,14 @@ EXTRAS = {
     "group_gaps": "[N] difference of the mean losses of the best and the worst served group of the sensitive attribute",
     "group_gap_gradients": "[N, D] gradient of that difference",
     "losses_of_each": "[N, M] training loss of each of the models side by side, as received (unless `loss_at` says otherwise)",
-    "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models that `validated` names",
+    "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models that `models_to_score` names",
 }
 
-PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "positions")
-NOT_FINITE = ("deltas", "has values that are NaN or infinite; its local training diverged (try a smaller lr)")
+PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "client_indices")
+NOT_FINITE = (
+    "deltas",
+    "has values that are NaN or infinite; its local training diverged (try a smaller lr)",
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Reports:
     uncertainties  [N]    aleatoric uncertainty of the client's data, above zero
     lr, momentum   how the clients trained (SGD); the defaults describe one plain step at the paper's learning rate
     steps          [N]    optimiser steps each client took
-    positions      [N]    the client's place among all clients of the federation, for state kept per client
+    client_indices      [N]    the client's place among all clients of the federation, for state kept per client
     model          [D]    the server's model before the step, where the method asks for it (it is what the deltas are from,
                           unless the method sends clients models of their own)
     round          counted from 1
@@ -63,7 +66,7 @@ class Reports:
     lr: float = 0.1
     momentum: float = 0.0
     steps: Tensor = field(default=None)  # type: ignore[assignment]
-    positions: Tensor = field(default=None)  # type: ignore[assignment]
+    client_indices: Tensor = field(default=None)  # type: ignore[assignment]
     model: Tensor | None = None
     round: int = 1
     extras: Mapping[str, Tensor] = field(default_factory=dict)
@@ -72,29 +75,45 @@ class Reports:
     def __post_init__(self, deltas_are_finite: bool) -> None:
         ids = [str(name) for name in self.ids]
         if not ids or len(set(ids)) != len(ids):
-            raise SettingsError("Reports.ids: give each reporting client once, and at least one client")
+            raise SettingsError(
+                "Reports.ids: give each reporting client once, and at least one client"
+            )
         if not 0 < self.lr < float("inf"):
             raise SettingsError(f"Reports.lr: is {self.lr}; it must be a finite number above zero")
         if not 0 <= self.momentum < 1:
-            raise SettingsError(f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1")
-        order = sorted(range(len(ids)), key=lambda row: client_order(ids[row]))
+            raise SettingsError(
+                f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1"
+            )
+        order = sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
         store = object.__setattr__  # the fields are frozen for everyone else
         store(self, "deltas", _rows(self.deltas, "deltas", len(ids), order))
         if not self.deltas.is_floating_point():
             store(self, "deltas", self.deltas.to(torch.float32))
         if self.deltas.ndim != 2:
-            raise SettingsError(f"Reports.deltas: needs shape [clients, parameters], got {list(self.deltas.shape)}")
+            raise SettingsError(
+                f"Reports.deltas: needs shape [clients, parameters], got {list(self.deltas.shape)}"
+            )
         given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
-        defaults = {"steps": torch.ones(len(ids)), "positions": torch.arange(len(ids))}
+        defaults = {"steps": torch.ones(len(ids)), "client_indices": torch.arange(len(ids))}
         for name in PER_CLIENT_FIELDS:
             if name not in given:
                 default = defaults.get(name, torch.full((len(ids),), torch.nan))
-                store(self, name, default.to(torch.float64 if name != "positions" else torch.int64))
+                store(
+                    self,
+                    name,
+                    default.to(torch.float64 if name != "client_indices" else torch.int64),
+                )
                 continue
             column = _rows(getattr(self, name), name, len(ids), order).reshape(-1)
             if len(column) != len(ids):
-                raise SettingsError(f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}")
-            store(self, name, column.to(torch.int64 if name == "positions" else torch.float64, copy=True))
+                raise SettingsError(
+                    f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}"
+                )
+            store(
+                self,
+                name,
+                column.to(torch.int64 if name == "client_indices" else torch.float64, copy=True),
+            )
         store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
         store(self, "ids", tuple(ids[row] for row in order))
         self._check_values(given, {} if deltas_are_finite else {"deltas": self.deltas})
@@ -103,9 +122,15 @@ class Reports:
         for name, value in {**deltas, **self.extras}.items():
             broken = (~finite_rows(value)).nonzero()
             if len(broken):
-                what = NOT_FINITE if name == "deltas" else (name, "has values that are NaN or infinite")
+                what = (
+                    NOT_FINITE
+                    if name == "deltas"
+                    else (name, "has values that are NaN or infinite")
+                )
                 raise ReportError(self.ids[int(broken[0])], *what, self.round)
-        columns = {name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given}
+        columns = {
+            name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given
+        }
         for row, client in enumerate(self.ids):
             problem = number_problem({name: values[row] for name, values in columns.items()})
             if problem:
@@ -116,9 +141,16 @@ class Reports:
         for name in names:
             value = self.extras.get(name) if name in EXTRAS else getattr(self, name)
             if value is None and name == "model":
-                raise SettingsError("Reports.model: was left out; this method needs the server's model")
+                raise SettingsError(
+                    "Reports.model: was left out; this method needs the server's model"
+                )
             if value is None or (name in PER_CLIENT_FIELDS and torch.isnan(value).any()):
-                raise ReportError(self.ids[0], name, "was left out; this method needs it of every client", self.round)
+                raise ReportError(
+                    self.ids[0],
+                    name,
+                    "was left out; this method needs it of every client",
+                    self.round,
+                )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -132,10 +164,16 @@ def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
             # By way of a numpy copy: plain numbers keep their digits, and read-only arrays are welcome.
             tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise SettingsError(f"Reports.{name}: is not a table of numbers with one row per client ({error})") from None
+        raise SettingsError(
+            f"Reports.{name}: is not a table of numbers with one row per client ({error})"
+        ) from None
     if tensor.ndim == 0 or tensor.shape[0] != n_clients:
-        raise SettingsError(f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}")
-    return tensor if order == sorted(order) else tensor[order]  # a table may be large: copied only to be put in order
+        raise SettingsError(
+            f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}"
+        )
+    return (
+        tensor if order == sorted(order) else tensor[order]
+    )  # a table may be large: copied only to be put in order
 
 
 def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
@@ -146,9 +184,12 @@ def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
         if name == "losses" and value < 0:
             return name, f"is {value:g}; a loss cannot be negative"
         if name == "uncertainties" and value <= 0:
-            return name, f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)"
+            return (
+                name,
+                f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)",
+            )
         if name in ("sizes", "steps") and value <= 0:
             return name, f"is {value:g}; it must be above zero"
-        if name == "positions" and value < 0:
+        if name == "client_indices" and value < 0:
             return name, f"is {value:g}; places count from 0"
     return None

@@ -30,7 +30,16 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 
 @parameters
@@ -40,21 +49,28 @@ class TERM(Method):
     theories = ("egalitarian",)
     paper: ClassVar[str] = "Li et al., ICLR 2021, arXiv:2007.01162"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Weigh each client by the exponential of its loss, so that large losses stand out."
+    idea: ClassVar[str] = (
+        "Weigh each client by the exponential of its loss, so that large losses stand out."
+    )
     cost: ClassVar[str] = "a forward pass over the client's data"
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
 
     t: Annotated[
         float,
-        Field(description="tilt towards large losses (alpha, searched in the UDJ-FL paper: 0.01, 0.1, 0.5)"),
+        Field(
+            description="tilt towards large losses (alpha, searched in the UDJ-FL paper: 0.01, 0.1, 0.5)"
+        ),
     ] = 0.5
     step: Annotated[
-        Literal["normalised", "official"], Field(description="the tilted average, or TERM's own code with its running estimate")
+        Literal["normalised", "official"],
+        Field(description="the tilted average, or TERM's own code with its running estimate"),
     ] = "normalised"
-    weights: Annotated[Literal["size", "uniform"], Field(description="by number of examples, or all alike")] = "size"
+    weights: Annotated[
+        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
+    ] = "size"
 
-    def init(self, setup: Setup) -> State:  # noqa: ARG002 - the estimate is one number for all clients
+    def init(self, setup: Setup) -> State:
         return {"X": torch.zeros((), dtype=torch.float64)} if self.step == "official" else {}
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -68,4 +84,8 @@ class TERM(Method):
             return state, weighted_sum(omega, reports.deltas), {"weight": omega}
         X = state["X"] / 2 + tilted.sum() / 2
         factors = tilted / (len(reports) * X)
-        return {"X": X}, weighted_sum(factors, reports.deltas), {"weight": omega, "step_scale": factors.sum(), "estimate": X}
+        return (
+            {"X": X},
+            weighted_sum(factors, reports.deltas),
+            {"weight": omega, "step_scale": factors.sum(), "estimate": X},
+        )

@@ -44,8 +44,17 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
-from udjfl.methods._blocks import combination, dots, squared_norms
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods._linalg import combination, dots, squared_norms
+from udjfl.methods.base import (
+    Diagnostics,
+    Grade,
+    Method,
+    Reports,
+    Setup,
+    State,
+    parameters,
+    weighted_sum,
+)
 
 Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
 StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
@@ -69,22 +78,42 @@ class UDJ(Method):
     title: ClassVar[str] = "UDJ-FL"
     paper: ClassVar[str] = "Carey & Wu, FAccT 2025"
     grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Weigh each client's loss by a power of its uncertainty and a power of the loss itself."
-    cost: ClassVar[str] = "a forward pass over the client's data; once, training alone to measure its uncertainty"
+    idea: ClassVar[str] = (
+        "Weigh each client's loss by a power of its uncertainty and a power of the loss itself."
+    )
+    cost: ClassVar[str] = (
+        "a forward pass over the client's data; once, training alone to measure its uncertainty"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "steps", "uncertainties"})
     needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"steps": ("step", "calibrated")}
 
-    theory: Annotated[Theory | None, Field(description="sets r, beta and gamma as the paper does")] = None
-    beta: Annotated[Beta | None, Field(description="a number, or one per client (in client order, or by id)")] = None
+    theory: Annotated[
+        Theory | None, Field(description="sets r, beta and gamma as the paper does")
+    ] = None
+    beta: Annotated[
+        Beta | None, Field(description="a number, or one per client (in client order, or by id)")
+    ] = None
     gamma: Annotated[
-        float | None, Field(ge=-LARGEST_POWER, le=LARGEST_POWER, description="power of the uncertainty; any real number")
+        float | None,
+        Field(
+            ge=-LARGEST_POWER,
+            le=LARGEST_POWER,
+            description="power of the uncertainty; any real number",
+        ),
     ] = None
     r: Annotated[
         float | None,
-        Field(ge=-LARGEST_POWER, le=LARGEST_POWER, description="exponent = r*beta; left out: as the theory has it, else 1"),
+        Field(
+            ge=-LARGEST_POWER,
+            le=LARGEST_POWER,
+            description="exponent = r*beta; left out: as the theory has it, else 1",
+        ),
     ] = None
     step: Annotated[
-        StepRule, Field(description="how long the step is: paper is as published, the default is ours (docs/steps.md)")
+        StepRule,
+        Field(
+            description="how long the step is: paper is as published, the default is ours (docs/steps.md)"
+        ),
     ] = DEFAULT_STEP
 
     @classmethod
@@ -98,12 +127,16 @@ class UDJ(Method):
         return cls(theory="egalitarian", gamma=gamma, step=step)
 
     @classmethod
-    def utilitarian(cls, beta: Beta = 0.0, gamma: float = -1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
+    def utilitarian(
+        cls, beta: Beta = 0.0, gamma: float = -1.0, step: StepRule = DEFAULT_STEP
+    ) -> UDJ:
         """The best model on the whole."""
         return cls(theory="utilitarian", beta=beta, gamma=gamma, step=step)
 
     @classmethod
-    def desert(cls, beta: Beta | None = None, gamma: float = 0.0, step: StepRule = DEFAULT_STEP) -> UDJ:
+    def desert(
+        cls, beta: Beta | None = None, gamma: float = 0.0, step: StepRule = DEFAULT_STEP
+    ) -> UDJ:
         """Reward the clients that bring good data."""
         return cls(theory="desert", beta=beta, gamma=gamma, step=step)
 
@@ -111,7 +144,11 @@ class UDJ(Method):
     @classmethod
     def _beta_from_text(cls, value: Any) -> Any:
         """`beta=1,2,3` on a command line is one number per client; `1;2;3` where commas separate methods."""
-        return tuple(re.split("[,;]", value)) if isinstance(value, str) and re.search("[,;]", value) else value
+        return (
+            tuple(re.split("[,;]", value))
+            if isinstance(value, str) and re.search("[,;]", value)
+            else value
+        )
 
     @model_validator(mode="after")
     def _is_a_point_of_the_family(self) -> UDJ:
@@ -124,11 +161,15 @@ class UDJ(Method):
             object.__setattr__(self, "gamma", PAPER_GAMMA[self.theory or ""])
         if self.beta is None:
             object.__setattr__(self, "beta", PAPER_BETA.get(self.theory or ""))
-        if self.theory in ("rawls", "utilitarian") and any(beta < 0 for beta in _numbers(self.beta)):
+        if self.theory in ("rawls", "utilitarian") and any(
+            beta < 0 for beta in _numbers(self.beta)
+        ):
             raise ValueError(f"beta is {self.beta}; {self.theory} needs beta >= 0")
         betas = _numbers(self.beta)
         if any(abs(beta) > LARGEST_POWER for beta in betas):
-            raise ValueError(f"beta is {self.beta}; it must be between -{LARGEST_POWER:g} and {LARGEST_POWER:g}")
+            raise ValueError(
+                f"beta is {self.beta}; it must be between -{LARGEST_POWER:g} and {LARGEST_POWER:g}"
+            )
         if self.step == "authors" and betas and all(self._exponent(beta) == 1 for beta in betas):
             raise ValueError(
                 "step='authors' divides by zero at exponent 1, as the authors' code does; use step='calibrated' or 'normalised'"
@@ -138,8 +179,16 @@ class UDJ(Method):
     @property
     def changed(self) -> dict[str, Any]:
         """The parameters that differ from the theory's own."""
-        usual = UDJ(theory=self.theory).params if self.theory else {"theory": None, "r": None, "step": DEFAULT_STEP}
-        return {name: value for name, value in self.params.items() if name not in usual or value != usual[name]}
+        usual = (
+            UDJ(theory=self.theory).params
+            if self.theory
+            else {"theory": None, "r": None, "step": DEFAULT_STEP}
+        )
+        return {
+            name: value
+            for name, value in self.params.items()
+            if name not in usual or value != usual[name]
+        }
 
     @property
     def short(self) -> str:
@@ -156,7 +205,9 @@ class UDJ(Method):
 
     def init(self, setup: Setup) -> State:
         if isinstance(self.beta, tuple) and len(self.beta) != len(setup):
-            raise SettingsError(f"udj: beta has {len(self.beta)} values for {len(setup)} clients; give one for each")
+            raise SettingsError(
+                f"udj: beta has {len(self.beta)} values for {len(setup)} clients; give one for each"
+            )
         return {}
 
     def exponents(self, reports: Reports) -> Tensor:
@@ -177,12 +228,16 @@ class UDJ(Method):
         if isinstance(beta, dict):
             missing = [name for name in reports.ids if name not in beta]
             if missing:
-                raise SettingsError(f"udj: beta: no value for client {missing[0]!r}; give one for each client")
+                raise SettingsError(
+                    f"udj: beta: no value for client {missing[0]!r}; give one for each client"
+                )
             beta = tuple(beta[name] for name in reports.ids)
         elif isinstance(beta, tuple):
-            if len(beta) <= int(reports.positions.max()):
-                raise SettingsError(f"udj: beta: has {len(beta)} values, fewer than there are clients; give one for each")
-            beta = tuple(beta[place] for place in reports.positions.tolist())
+            if len(beta) <= int(reports.client_indices.max()):
+                raise SettingsError(
+                    f"udj: beta: has {len(beta)} values, fewer than there are clients; give one for each"
+                )
+            beta = tuple(beta[place] for place in reports.client_indices.tolist())
         return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -195,7 +250,9 @@ class UDJ(Method):
         # In logarithms, less the largest: a common factor cancels, and no power can overflow.
         log_c = p.abs().log() + gamma * (u / u.sum()).log() + (p - 1) * H.log()
         if torch.isneginf(log_c).all():
-            raise SettingsError("udj: beta: the exponent r*beta is 0 for every client, so no loss enters; choose another")
+            raise SettingsError(
+                "udj: beta: the exponent r*beta is 0 for every client, so no loss enters; choose another"
+            )
         c = (log_c - log_c.max()).exp()
 
         k = self._curvature(p, H, reports)
@@ -203,7 +260,9 @@ class UDJ(Method):
         repair = (p - 1).sign() if self.step == "authors" else torch.ones_like(p)
         length = (sign * repair * c * (1 + k)).sum()
         if length == 0:
-            raise SettingsError(f"udj: step={self.step!r} divides by zero here; use step='calibrated' or 'normalised'")
+            raise SettingsError(
+                f"udj: step={self.step!r} divides by zero here; use step='calibrated' or 'normalised'"
+            )
         factors = sign * c / length
         step = weighted_sum(factors, reports.deltas)
         uses_inverse = gamma < 0 or self.beta is None
@@ -238,13 +297,20 @@ class UDJSums:
 
     def common(self, reports: Reports) -> dict[str, float]:
         u = reports.uncertainties
-        told = {"largest_uncertainty": float(u.max()), "inverse_uncertainties": float((1 / floored(u)).sum())}
+        told = {
+            "largest_uncertainty": float(u.max()),
+            "inverse_uncertainties": float((1 / floored(u)).sum()),
+        }
         return {**told, "log_scale": float(self._log_c(reports, told)[0].max())}
 
-    def _log_c(self, reports: Reports, common: Mapping[str, float]) -> tuple[Tensor, Tensor, Tensor]:
+    def _log_c(
+        self, reports: Reports, common: Mapping[str, float]
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """log c_i, p_i and H_i."""
         rule = self.rule
-        at_least = reports.uncertainties.clamp_min(UNCERTAINTY_FLOOR * common["largest_uncertainty"])
+        at_least = reports.uncertainties.clamp_min(
+            UNCERTAINTY_FLOOR * common["largest_uncertainty"]
+        )
         own_beta = 1 / (at_least * common["inverse_uncertainties"])
         p = rule._exponent(own_beta) if rule.beta is None else rule.exponents(reports)
         gamma = rule.gamma or 0.0
@@ -262,7 +328,9 @@ class UDJSums:
         return {
             "direction": combination(sign * c, report.deltas),
             "weight": (sign * repair * c).sum(),
-            "curvature": (sign * repair * c * bend * squared_norms(report.deltas) / H).sum(),  # times L
+            "curvature": (
+                sign * repair * c * bend * squared_norms(report.deltas) / H
+            ).sum(),  # times L
             "steps": report.steps.sum(),
             "clients": torch.tensor(float(len(report)), dtype=torch.float64),
         }
@@ -273,7 +341,9 @@ class UDJSums:
             L = (1 - momentum) / (lr * float(sums["steps"] / sums["clients"]))
         length = sums["weight"] + (0 if self.rule.step == "normalised" else L * sums["curvature"])
         if length == 0:
-            raise SettingsError(f"udj: step={self.rule.step!r} divides by zero here; use step='calibrated' or 'normalised'")
+            raise SettingsError(
+                f"udj: step={self.rule.step!r} divides by zero here; use step='calibrated' or 'normalised'"
+            )
         return sums["direction"] / length
 
 
@@ -286,7 +356,13 @@ def _numbers(beta: Beta | None) -> tuple[float, ...]:
     """Every number in a beta, however it was given."""
     if beta is None:
         return ()
-    return tuple(beta.values()) if isinstance(beta, dict) else beta if isinstance(beta, tuple) else (beta,)
+    return (
+        tuple(beta.values())
+        if isinstance(beta, dict)
+        else beta
+        if isinstance(beta, tuple)
+        else (beta,)
+    )
 
 
 def floored(uncertainties: Tensor) -> Tensor:
@@ -294,7 +370,9 @@ def floored(uncertainties: Tensor) -> Tensor:
     return uncertainties.clamp_min(UNCERTAINTY_FLOOR * float(uncertainties.max()))
 
 
-def diagnostics(deltas: Tensor, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, was_floored: Tensor) -> Diagnostics:
+def diagnostics(
+    deltas: Tensor, step: Tensor, c: Tensor, factors: Tensor, k: Tensor, was_floored: Tensor
+) -> Diagnostics:
     """Per client: weight (sums to 1), share of the step (projection on it, sums to 1), curvature term; and the scale."""
     direction = step.to(torch.float64)
     along = dots(deltas, direction)

@@ -14,7 +14,9 @@ from udjfl.flower import ClientData, client_app
 def client_data(context: Context) -> ClientData:
     with np.load(str(context.node_config["data"])) as file:
         train, test = (file["x_train"], file["y_train"]), (file["x_test"], file["y_test"])
-        return ClientData(id=name(context), train=train, test=test, n_classes=int(file["n_classes"]))
+        return ClientData(
+            id=name(context), train=train, test=test, n_classes=int(file["n_classes"])
+        )
 
 
 def name(context: Context) -> str:
@@ -35,7 +37,9 @@ app = ClientApp()
 def changed(content: RecordDict, record: str, name: str, change: Callable) -> RecordDict:
     """A reply of which one value is another."""
     kept = dict(content[record].items())
-    kept[name] = Array(change(kept[name].numpy())) if isinstance(kept[name], Array) else change(kept[name])
+    kept[name] = (
+        Array(change(kept[name].numpy())) if isinstance(kept[name], Array) else change(kept[name])
+    )
     kind = {"arrays": ArrayRecord, "config": ConfigRecord, "metrics": MetricRecord}[record]
     return RecordDict({**content, record: kind(kept)})
 
@@ -58,7 +62,9 @@ def train(message: Message, context: Context) -> Message:
         (Path(str(context.run_config["gates"])) / f"hanging-{t}").touch()
         time.sleep(3600)
     reply = honest(message, context)
-    return Message(changed(reply.content, *LIES[fault]), reply_to=message) if fault in LIES else reply
+    return (
+        Message(changed(reply.content, *LIES[fault]), reply_to=message) if fault in LIES else reply
+    )
 
 
 @app.query("introduce")

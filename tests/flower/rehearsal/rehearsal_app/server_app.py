@@ -8,7 +8,8 @@ import numpy as np
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from udjfl.flower import ServerData, options
+from udjfl.flower import ServerData
+from udjfl.flower import settings as options
 
 app = ServerApp()
 
@@ -16,7 +17,9 @@ app = ServerApp()
 def server_data(path: str) -> ServerData:
     with np.load(path) as file:
         test = file["x_test"], file["y_test"]
-        return ServerData(test, None, input_shape=test[0].shape[1:], n_classes=int(file["n_classes"]))
+        return ServerData(
+            test, None, input_shape=test[0].shape[1:], n_classes=int(file["n_classes"])
+        )
 
 
 @app.main()

@@ -1,0 +1,57 @@
+"""Writing files so that a killed process leaves the old one or the new one, and errors that say what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from udjfl.errors import StorageError
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Replace a file, or leave it as it was."""
+    beside = path.with_name(path.name + ".part")
+    with explain_os_errors(path):
+        try:
+            with beside.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except OSError:
+            beside.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make a rename last through a power cut, where the system allows it."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Turn the system's word into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        advice = {
+            errno.ENOSPC: "the disk is full; free some space, then `udjfl resume`: what is there is intact",
+            errno.EDQUOT: "the quota is used up; free some space, then `udjfl resume`: what is there is intact",
+            errno.EROFS: "the file system is read-only; choose another folder with --out",
+            errno.EACCES: "permission denied; choose another folder with --out",
+            errno.EPERM: "permission denied; choose another folder with --out",
+            errno.ENOENT: "there can be no such folder; choose another folder with --out",
+            errno.ENOTDIR: "a file is in the way; choose another folder with --out",
+            errno.EEXIST: "a file is in the way; choose another folder with --out",
+            errno.ENAMETOOLONG: "the name is too long; choose another folder with --out",
+        }.get(error.errno or 0, error.strerror or str(error))
+        raise StorageError(f"cannot write {path}: {advice}") from error

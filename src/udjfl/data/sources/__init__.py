@@ -1,0 +1,1 @@
+"""The built-in data sources, one module each."""

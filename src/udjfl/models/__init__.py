@@ -1,0 +1,45 @@
+"""Models, and the conversion between a model and one flat vector of its trainable numbers."""
+
+from __future__ import annotations
+
+from udjfl.models.networks import (
+    BUILT_IN,
+    Mixture,
+    ModelChoice,
+    WeightNormLinear,
+    build,
+    check_fit,
+    check_model,
+    cnn,
+    describe,
+    logistic,
+    mlp,
+    normalised,
+)
+from udjfl.models.vectors import (
+    buffers_from_vector,
+    buffers_to_vector,
+    from_vector,
+    to_vector,
+    trainable,
+)
+
+__all__ = [
+    "BUILT_IN",
+    "Mixture",
+    "ModelChoice",
+    "WeightNormLinear",
+    "buffers_from_vector",
+    "buffers_to_vector",
+    "build",
+    "check_fit",
+    "check_model",
+    "cnn",
+    "describe",
+    "from_vector",
+    "logistic",
+    "mlp",
+    "normalised",
+    "to_vector",
+    "trainable",
+]

@@ -1,0 +1,85 @@
+"""The twenty rows of the paper's main table, each as one of our methods with the parameters the paper chose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from udjfl.methods import UDJ, FedAvg, Method, method
+from udjfl.paper.profiles import Profile
+from udjfl.paper.tables import Theory
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row: its section, its name in the paper, how to make the method, and what a reader must know about it."""
+
+    theory: Theory
+    label: str
+    method: Method
+    note: str | None = None
+
+
+DIVIDES_BY_ZERO = (
+    "the authors' code divides by zero here; run as the weighted average it stands for"
+)
+ONE_BETA = "the authors' code has one beta for all clients and names none; run with the paper's beta of each client"
+DISCARDED = "the authors' code solves the problem and then takes the plain average: this is FedAvg"
+OWN_DATA = (
+    "reputations on data of the server's own; the authors' code takes each client's test data"
+)
+
+
+def paper_rows(profile: Profile) -> list[PaperRow]:
+    """All rows in the order of the paper's table, FedAvg first."""
+    udj = _udj_of(profile)
+    lipschitz = "paper"  # 1/lr, in the paper and in the code alike
+    mgda: Method = method("fedmgda", epsilon=0.5)
+    if profile.discards_fedmgda:
+        mgda = FedAvg(weights="uniform")
+    return [
+        PaperRow("none", "FedAvg", FedAvg()),
+        PaperRow("utilitarian", "PropFair: M=3", method("propfair", M=3)),
+        PaperRow("utilitarian", "q-FedAvg: q=0", method("qffl", q=0, lipschitz=lipschitz)),
+        PaperRow("utilitarian", "q-FedAvg: q=0.1", method("qffl", q=0.1, lipschitz=lipschitz)),
+        udj("utilitarian", "UDJ-FL: beta=0, gamma=0", 0.0, 0.0),
+        udj("utilitarian", "UDJ-FL: beta=0.1, gamma=0", 0.1, 0.0),
+        udj("utilitarian", "UDJ-FL: beta=0, gamma=-1", 0.0, -1.0),
+        udj("utilitarian", "UDJ-FL: beta=0.1, gamma=-1", 0.1, -1.0),
+        PaperRow("egalitarian", "TERM", method("term", t=0.01)),
+        PaperRow("egalitarian", "FedMGDA+", mgda, DISCARDED if profile.discards_fedmgda else None),
+        udj("egalitarian", "UDJ-FL: beta=1, gamma=0", 1.0, 0.0),
+        udj("egalitarian", "UDJ-FL: beta=1, gamma=1", 1.0, 1.0),
+        PaperRow("rawls", "PropFair: M=2", method("propfair", M=2)),
+        PaperRow("rawls", "AFL", method("afl")),
+        PaperRow("rawls", "q-FedAvg: q=5", method("qffl", q=5, lipschitz=lipschitz)),
+        udj("rawls", "UDJ-FL: beta=5, gamma=0", 5.0, 0.0),
+        udj("rawls", "UDJ-FL: beta=5, gamma=1", 5.0, 1.0),
+        PaperRow(
+            "desert",
+            "CFFL",
+            method("cffl", alpha=2),
+            OWN_DATA if profile.name == "authors" else None,
+        ),
+        udj("desert", "UDJ-FL: beta=per-client, gamma=-1", None, -1.0),
+        udj("desert", "UDJ-FL: beta=per-client, gamma=0", None, 0.0),
+    ]
+
+
+def _udj_of(profile: Profile) -> Callable[[Theory, str, float | None, float], PaperRow]:
+    def row(theory: Theory, label: str, beta: float | None, gamma: float) -> PaperRow:
+        if theory == "none":
+            raise AssertionError("UDJ-FL is always run for a theory")
+        exponent_is_one = theory == "egalitarian" or (theory == "utilitarian" and beta == 0)
+        authors = profile.step == "authors"
+        note = (
+            DIVIDES_BY_ZERO
+            if authors and exponent_is_one
+            else ONE_BETA
+            if authors and theory == "desert"
+            else None
+        )
+        step = "normalised" if authors and exponent_is_one else profile.step
+        return PaperRow(theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step), note)
+
+    return row

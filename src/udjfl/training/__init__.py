@@ -1,0 +1,1 @@
+"""One method on one federation: the round, what it records, and the run folder."""

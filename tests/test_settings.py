@@ -1,0 +1,240 @@
+"""Settings: every mistake at once, from keywords, text or a TOML file."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import udjfl
+from udjfl.errors import SettingsError
+from udjfl.settings import (
+    CompareSettings,
+    DataSettings,
+    RunSettings,
+    Settings,
+    TrainingSettings,
+    checked,
+    read_toml,
+)
+
+
+def mistakes(kind: type[Settings], **values: Any) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        checked(kind, values)
+    assert str(caught.value).splitlines() == list(caught.value.mistakes)
+    return caught.value.mistakes
+
+
+# --- every mistake at once ---------------------------------------------------------------------------------------
+
+
+def test_every_mistake_is_named_with_its_value() -> None:
+    found = mistakes(
+        RunSettings,
+        rounds=0,
+        lr=-1,
+        momentum=1,
+        participation=0,
+        drop_out=1,
+        clients="many",
+        engine="fast",
+        roundz=3,
+    )
+    assert len(found) == 8
+    by_field = {line.partition(":")[0]: line for line in found}
+    assert set(by_field) == {
+        "rounds",
+        "lr",
+        "momentum",
+        "participation",
+        "drop_out",
+        "clients",
+        "engine",
+        "roundz",
+    }
+    for field, value in {
+        "rounds": "0",
+        "lr": "-1",
+        "momentum": "1",
+        "clients": "'many'",
+        "engine": "'fast'",
+    }.items():
+        assert value in by_field[field].partition(":")[2]
+
+
+def test_unknown_setting_did_you_mean() -> None:
+    (line,) = mistakes(RunSettings, roundz=3)
+    assert line.startswith("roundz: no such setting. Did you mean 'rounds'? Known: batch_size, ")
+    (line,) = mistakes(RunSettings, qqq=3)
+    assert "Did you mean" not in line
+    assert "Known: batch_size, " in line
+
+
+def test_a_choice_lists_what_can_be_chosen() -> None:
+    (line,) = mistakes(TrainingSettings, loss_at="recieved")
+    assert line.startswith("loss_at: ")
+    assert "Did you mean 'received'?" in line
+    for choice in ("received", "running", "final"):
+        assert choice in line
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "nan", "inf", None, [], "", "1e999"])
+def test_a_number_must_be_a_finite_number(value: Any) -> None:
+    (line,) = mistakes(TrainingSettings, lr=value)
+    assert line.startswith("lr: ")
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("rounds", [1, "7"], [0, -1, 1.5, "x"]),
+        ("lr", [1e-9, "0.5"], [0, -0.1]),
+        ("momentum", [0, 0.999], [-0.1, 1]),
+        ("batch_size", [1], [0]),
+        ("local_epochs", [1], [0]),
+        ("hidden", [1], [0]),
+        ("participation", [0.001, 1], [0, 1.001]),
+        ("drop_out", [0, 0.999], [-0.1, 1]),
+        ("uncertainty_models", [2], [1]),
+        ("uncertainty_epochs", [1], [0]),
+        ("eval_every", [1], [0]),
+        ("checkpoint_every", [1], [0]),
+        ("on_bad_report", ["fail", "exclude"], ["ignore"]),
+        ("uncertainty", ["entropy", "confidence", "ensemble"], ["variance"]),
+        ("weight_norm", [True, False], ["perhaps"]),
+    ],
+)
+def test_the_edges_of_each_range(field: str, good: list[Any], bad: list[Any]) -> None:
+    for value in good:
+        checked(TrainingSettings, {field: value})
+    for value in bad:
+        (line,) = mistakes(TrainingSettings, **{field: value})
+        assert line.startswith(f"{field}: "), line
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    settings = checked(RunSettings, {})
+    with pytest.raises(ValueError, match="frozen"):
+        settings.rounds = 3  # type: ignore[misc]
+
+
+def test_every_setting_says_what_it_is() -> None:
+    for kind in (RunSettings, CompareSettings):
+        for name, about in kind.model_fields.items():
+            assert about.description, name
+            assert not about.is_required(), name
+
+
+# --- seeds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "seeds"),
+    [
+        (3, [0, 1, 2]),
+        ("3", [0, 1, 2]),
+        (" 3 ", [0, 1, 2]),
+        ([0, 3, 7], [0, 3, 7]),
+        ([7], [7]),
+        ("0,3,7", [0, 3, 7]),
+        (" 7, 3 ", [7, 3]),
+        ((2, 4), [2, 4]),
+    ],
+)
+def test_seeds_as_count_list_or_text(given: Any, seeds: list[int]) -> None:
+    assert checked(CompareSettings, {"seeds": given}).seeds == seeds
+
+
+@pytest.mark.parametrize(
+    "given", [0, "0", [], "", "a", "1,b", [-1], "-1", 1.5, True, None, "1;2", [0.5]]
+)
+def test_seeds_that_are_none(given: Any) -> None:
+    assert all(line.startswith("seeds") for line in mistakes(CompareSettings, seeds=given))
+
+
+@pytest.mark.parametrize("given", [[1, 1], "0,3,0", ["2", 2]])
+def test_a_seed_given_twice_is_refused(given: Any) -> None:
+    (line,) = mistakes(CompareSettings, seeds=given)
+    assert line.startswith("seeds: give each seed once")
+
+
+# --- methods -----------------------------------------------------------------------------------------------------
+
+
+def test_methods_from_text() -> None:
+    assert checked(CompareSettings, {"methods": "rawls, desert,"}).methods == ["rawls", "desert"]
+    assert checked(CompareSettings, {"methods": ["rawls"]}).methods == ["rawls"]
+    (line,) = mistakes(CompareSettings, methods=" , ")
+    assert line.startswith("methods: ")
+
+
+# --- TOML --------------------------------------------------------------------------------------------------------
+
+
+def test_toml_values(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text(
+        'rounds = 3\nmethods = ["rawls"]\nseeds = [0, 4]\n[params]\nbeta = 2\n', encoding="utf-8"
+    )
+    settings = checked(CompareSettings, read_toml(path))
+    assert (settings.rounds, settings.methods, settings.seeds, settings.params) == (
+        3,
+        ["rawls"],
+        [0, 4],
+        {"beta": 2},
+    )
+
+
+def test_toml_that_is_none_names_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_text("rounds = 3\nlr =\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"config: .*s\.toml is not valid TOML: .*line 2"):
+        read_toml(path)
+
+
+def test_toml_in_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "s.toml"
+    path.write_bytes("method = 'Agüera'".encode("utf-16"))
+    with pytest.raises(SettingsError, match=r"s\.toml is not valid TOML"):
+        read_toml(path)
+
+
+def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"config: cannot read .*none\.toml: No such file"):
+        read_toml(tmp_path / "none.toml")
+    with pytest.raises(SettingsError, match=r"config: cannot read .*: Is a directory"):
+        read_toml(tmp_path)
+
+
+# --- the same settings everywhere --------------------------------------------------------------------------------
+
+
+def test_simulate_has_every_training_setting_with_the_same_default() -> None:
+    signature = inspect.signature(udjfl.simulate).parameters
+    for name, about in TrainingSettings.model_fields.items():
+        assert name in signature, name
+        assert signature[name].default == about.default, name
+
+
+def test_run_and_compare_take_the_same_data_and_training_settings() -> None:
+    shared = set(DataSettings.model_fields) | set(TrainingSettings.model_fields)
+    assert set(RunSettings.model_fields) - shared == {"method", "params", "seed"}
+    assert set(CompareSettings.model_fields) - shared == {"methods", "params", "seeds", "jobs"}
+
+
+def test_simulate_reports_every_mistake_at_once(federation: udjfl.Federation) -> None:
+    with pytest.raises(SettingsError) as caught:
+        udjfl.simulate(federation, "rawls", rounds=0, lr=-1.0, engine="fast")  # type: ignore[arg-type]
+    assert [line.partition(":")[0] for line in caught.value.mistakes] == ["rounds", "lr", "engine"]
+
+
+@pytest.mark.parametrize("seed", [1.5, "one", None])
+def test_simulate_refuses_a_seed_that_is_no_whole_number(
+    federation: udjfl.Federation, seed: Any
+) -> None:
+    """Cut off to a whole number, 1.5 would silently be seed 1, and settings.json would say otherwise."""
+    with pytest.raises(SettingsError, match="seed"):
+        udjfl.simulate(federation, "fedavg", "logistic", rounds=1, uncertainty_epochs=1, seed=seed)
