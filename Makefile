@@ -4,19 +4,51 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-flower flower-demo check format docs digits bench bench-quick clean
+.PHONY: demo test test-flower test-minimum soak flower-demo coverage check format docs digits \
+	bench bench-quick clean
 
 demo: $(VENV)/.core
 	$(BIN)/udjfl compare --data dirty-digits --seeds 5
 
-test: check
+test: check $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 -m "not processes"
 
+coverage: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 -m "not processes" --cov
+
+# Run it after a change of the dependencies. Unless pip has an index with CPU builds of torch, it
+# downloads several GB.
+MINIMUM := .venv-minimum
+MINIMUM_TESTS := tests/methods/test_contract.py tests/methods/test_e2fl.py tests/models tests/cli \
+	tests/report tests/test_resume.py tests/test_exports.py tests/test_settings.py \
+	tests/test_statistics.py
+
+test-minimum:
+	rm -rf $(MINIMUM)
+	$(PYTHON) -m venv $(MINIMUM)
+	$(PYTHON) scripts/minimum_versions.py test > $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --constraint $(MINIMUM)/constraints.txt \
+		--editable '.[test]'
+	$(MINIMUM)/bin/udjfl compare --help > $(MINIMUM)/help.txt
+	$(MINIMUM)/bin/udjfl compare --data dirty-digits --rounds 2 --seeds 2
+	$(MINIMUM)/bin/udjfl run --method rawls --rounds 2 --out $(MINIMUM)/run
+	$(MINIMUM)/bin/udjfl resume $(MINIMUM)/run
+	$(MINIMUM)/bin/python -m pytest -W default $(MINIMUM_TESTS)
+	$(PYTHON) scripts/minimum_versions.py flower > $(MINIMUM)/constraints.txt
+	$(MINIMUM)/bin/python -m pip install --quiet --constraint $(MINIMUM)/constraints.txt \
+		--editable '.[test,flower]'
+	$(MINIMUM)/bin/python -m pytest -W default -m "not processes" tests/flower
+
+# Real SuperLinks and SuperNodes on the loopback interface: several minutes.
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest tests/flower
+	$(BIN)/python -m pytest tests/flower -m "processes and not soak" --durations=0
+
+# A hundred clients, and nine methods against the simulator: about an hour.
+soak: $(VENV)/.flower
+	$(BIN)/python -m pytest tests/flower -m soak --durations=0
 
 flower-demo: $(VENV)/.flower
-	$(BIN)/python scripts/flower_demo.py
+	$(BIN)/python apps/flower/demo.py $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -58,4 +90,4 @@ $(VENV)/.flower: $(VENV)/.dev
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(MINIMUM) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

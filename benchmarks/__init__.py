@@ -1,1 +1,1 @@
-"""Speed against other simulators and against the machine's own limit. See README.md beside this."""
+"""Speed against other simulators and against the machine's limit. See README.md."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | flower | render`. See README.md beside this."""
+"""`python -m benchmarks quick | full | tricks | flower | render`. See README.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import aggregation, flower_overhead, machine, profile, suites, tables
+from benchmarks import (
+    aggregation,
+    comparison,
+    flower_overhead,
+    machine,
+    profile,
+    suites,
+    tables,
+    tricks,
+)
 from benchmarks.measure import run_suite
 from benchmarks.suites import Suite
 
@@ -19,63 +28,82 @@ README, RESULTS = HERE / "README.md", HERE / "results.json"
 
 
 def main() -> None:
+    arguments = parse_arguments()
+    # As an exception, so that contenders are ended too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    repetitions: int | None = arguments.repetitions
+    if arguments.command == "render":
+        write_readme(read_results())
+    elif arguments.command == "flower":
+        results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
+        finish(results, flower_overhead.report(results), arguments.out)
+    elif arguments.command == "tricks":
+        measure_tricks(repetitions or tricks.REPETITIONS, arguments.only, arguments.out)
+    elif arguments.against is not None:
+        results = comparison.measure(arguments.against, repetitions or comparison.REPETITIONS)
+        finish(results, comparison.report(results), arguments.out)
+    else:
+        measure_suites(arguments, repetitions or suites.ENOUGH_REPETITIONS)
+
+
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", choices=["quick", "full", "flower", "render"])
+    parser.add_argument("command", choices=["quick", "full", "tricks", "flower", "render"])
+    parser.add_argument("--repetitions", type=int, help="of everything (default: 7; tricks: 9)")
     parser.add_argument(
-        "--repetitions", type=int, default=suites.ENOUGH_REPETITIONS, help="of everything"
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="quick: compare with the udjfl of another checkout, in turns, 9 repetitions",
     )
     parser.add_argument(
         "--only",
         default="",
-        help="suites of the full run, by name, separated by commas; leaves README as it is",
+        help="full, tricks: parts to measure, by name, separated by commas",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        help="where the JSON goes (full: results.json beside this, others: nowhere)",
+        help="file for the JSON (full, tricks: results.json, and the README is written; "
+        "others: none)",
     )
-    given = parser.parse_args()
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(1)
-    )  # by way of an exception, so that contenders are ended too
-    if given.what == "render":
-        write_readme(json.loads(RESULTS.read_text(encoding="utf-8")))
-        return
-    if given.what == "flower":
-        measure_flower(given.repetitions, given.out)
-        return
-    only = given.only.split(",") if given.only else []
-    out = given.out or (RESULTS if given.what == "full" and not only else None)
-    kind = "quick" if given.what == "quick" else "partial" if only else "full"
+    arguments = parser.parse_args()
+    if arguments.against is not None and arguments.command != "quick":
+        parser.error("--against: only `quick` compares two checkouts")
+    return arguments
+
+
+def measure_suites(arguments: argparse.Namespace, repetitions: int) -> None:
+    """Measure the quick or the full run, and store what there is after each part."""
+    is_full = arguments.command == "full"
+    only = arguments.only.split(",") if arguments.only else []
+    out = arguments.out or (RESULTS if is_full and not only else None)
     results: dict[str, Any] = {
-        "kind": kind,
+        "kind": "quick" if not is_full else "partial" if only else "full",
         "machine": machine.describe(),
-        "repetitions": given.repetitions,
+        "repetitions": repetitions,
         "suites": {},
     }
-    for _ in measured(results, suites.FULL if given.what == "full" else (suites.QUICK,), only):
-        if out:  # after each part: a run that is broken off leaves what it has
-            out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if out == RESULTS and "tricks" in read_results():
+        results["tricks"] = read_results()["tricks"]
+    for _ in measure_parts(results, suites.FULL if is_full else (suites.QUICK,), only):
+        if out:
+            write_json(out, results)
         if out == RESULTS:
             write_readme(results)
     print("\n" + tables.report(results))
 
 
-def measure_flower(repetitions: int, out: Path | None) -> None:
-    results = flower_overhead.measure(repetitions)
-    if out:
-        out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    print("\n" + flower_overhead.report(results))
-
-
-def measured(results: dict[str, Any], chosen: Sequence[Suite], only: list[str]) -> Iterator[None]:
-    """Fills the results, part by part."""
+def measure_parts(
+    results: dict[str, Any], chosen: Sequence[Suite], only: list[str]
+) -> Iterator[None]:
+    """Add the measurements of one part after the other to the results."""
     for suite in chosen:
         if not only or suite.name in only:
             results["suites"][suite.name] = run_suite(suite, results["repetitions"])
             yield
     if results["kind"] == "full" or "startup" in only:
-        results["startup"] = machine.light_start(results["repetitions"])
+        results["startup"] = machine.measure_start_up(results["repetitions"])
         yield
     if results["kind"] == "full" or "profile" in only:
         results["profile"] = profile.measure(results["repetitions"])
@@ -87,10 +115,37 @@ def measured(results: dict[str, Any], chosen: Sequence[Suite], only: list[str]) 
             yield
 
 
+def measure_tricks(repetitions: int, only: str, out: Path | None) -> None:
+    """Measure tricks; all of them, without another file, become a part of the stored results."""
+    measured: dict[str, Any] = {}
+    for measured in tricks.measure(repetitions, only.split(",") if only else []):
+        if out:
+            write_json(out, measured)
+        elif not only:
+            results = {**read_results(), "tricks": measured}
+            write_json(RESULTS, results)
+            write_readme(results)
+    print("\n" + tricks.report(measured))
+
+
+def finish(results: dict[str, Any], report: str, out: Path | None) -> None:
+    if out:
+        write_json(out, results)
+    print("\n" + report)
+
+
+def read_results() -> dict[str, Any]:
+    results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    return results
+
+
+def write_json(path: Path, results: dict[str, Any]) -> None:
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
 def write_readme(results: dict[str, Any]) -> None:
-    README.write_text(
-        tables.with_results(README.read_text(encoding="utf-8"), results), encoding="utf-8"
-    )
+    page = tables.insert_results(README.read_text(encoding="utf-8"), results)
+    README.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A contender's process, from outside: start it, ask it, watch its memory, end it."""
+"""A contender's process as its parent sees it: start it, ask it, watch its memory, end it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from benchmarks.work import Work
 
 
 class ContenderError(Exception):
-    """Why a contender cannot go on, in one line."""
+    """The reason why a contender cannot go on, in one line."""
 
 
 class Child:
-    """One contender, kept alive between repetitions so that those of all contenders can take turns."""
+    """One contender. It stays up between repetitions, so that all contenders can take turns."""
 
-    def __init__(self, python: str, module: str, variant: str, work: Work) -> None:
+    def __init__(
+        self, python: str, module: str, variant: str, work: Work, source: str | None = None
+    ) -> None:
         self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed in `close`
         begin = time.perf_counter()
         self.process = subprocess.Popen(
@@ -34,52 +36,53 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
-            env=child_environment(),
+            env=child_environment(source),
             start_new_session=True,
         )
         self.memory = Memory(self.process.pid)
         try:
-            ready = self._hear(timeout=300)
+            ready = self._receive(timeout=300)
         except ContenderError:
             self.close()
             raise
         self.startup = time.perf_counter() - begin
         self.setup, self.torch = ready["setup"], ready["torch"]
 
-    def ask(self, do: str, rounds: int, timeout: float = 600) -> dict[str, Any]:
-        assert self.process.stdin is not None, "it was made with a pipe"
+    def ask(self, command: str, rounds: int, timeout: float = 600) -> dict[str, Any]:
+        """Send a command and return the answer."""
+        assert self.process.stdin is not None, "it was started with a pipe"
         try:
-            self.process.stdin.write(json.dumps({"do": do, "rounds": rounds}) + "\n")
+            self.process.stdin.write(json.dumps({"command": command, "rounds": rounds}) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            raise ContenderError(self._last_words()) from None
-        return self._hear(timeout)
+            raise ContenderError(self._last_log_line()) from None
+        return self._receive(timeout)
 
-    def _hear(self, timeout: float) -> dict[str, Any]:
-        assert self.process.stdout is not None, "it was made with a pipe"
+    def _receive(self, timeout: float) -> dict[str, Any]:
+        assert self.process.stdout is not None, "it was started with a pipe"
         if not select.select([self.process.stdout], [], [], timeout)[0]:
             raise ContenderError(f"no answer in {timeout:.0f} s")
         line = self.process.stdout.readline()
         if not line:
-            raise ContenderError(self._last_words())
+            raise ContenderError(self._last_log_line())
         message = json.loads(line)
         if "error" in message:
             raise ContenderError(message["error"])
         return message
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         self.log.seek(0)
         lines = self.log.read().strip().splitlines()
-        return lines[-1][:200] if lines else "it ended without a word"
+        return lines[-1][:200] if lines else "it ended without a message"
 
     def close(self) -> None:
-        """Ask it to stop; end it, and what it started, if it does not."""
+        """Stop it; kill it and the processes it started if it does not end."""
         self.memory.stop()
         with contextlib.suppress(BrokenPipeError, ValueError, OSError):
             if self.process.stdin:
-                self.process.stdin.write(json.dumps({"do": "stop"}) + "\n")
+                self.process.stdin.write(json.dumps({"command": "stop"}) + "\n")
                 self.process.stdin.close()
-        started = tree(self.process.pid)
+        started = process_tree(self.process.pid)
         try:
             self.process.wait(timeout=30)
         except subprocess.TimeoutExpired:
@@ -95,9 +98,9 @@ class Child:
 
 
 class Memory:
-    """The most memory a process and its descendants had at once, looked at now and then until told to stop.
+    """The peak memory of a process and its descendants, sampled until `stop`.
 
-    Proportional set size: what processes share is counted once.
+    It is the proportional set size: shared memory is counted once.
     """
 
     def __init__(self, pid: int, every: float = 0.05) -> None:
@@ -108,23 +111,23 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._stop.wait(self.every):
-            self.peak = max(self.peak, sum(_set_size(pid) for pid in tree(self.pid)))
+            self.peak = max(self.peak, sum(_set_size(pid) for pid in process_tree(self.pid)))
 
     def stop(self) -> int:
-        """In bytes."""
+        """Stop sampling and return the peak in bytes."""
         self._stop.set()
         self._thread.join()
         return self.peak
 
 
-def tree(pid: int) -> list[int]:
-    """A process and all its descendants."""
-    found = [pid]
-    for parent in found:
+def process_tree(pid: int) -> list[int]:
+    """Return a process and all its descendants."""
+    pids = [pid]
+    for parent in pids:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{parent}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
-    return found
+                pids += [int(child) for child in (task / "children").read_text().split()]
+    return pids
 
 
 def _set_size(pid: int) -> int:

@@ -1,4 +1,7 @@
-"""The child's side of the pipe: `python -m benchmarks.contender MODULE VARIANT WORK`, one JSON object per line each way."""
+"""The child's side of the pipe: `python -m benchmarks.contender MODULE VARIANT WORK`.
+
+One JSON object per line each way.
+"""
 
 from __future__ import annotations
 
@@ -17,40 +20,40 @@ from benchmarks.work import Work
 
 def main() -> None:
     module, variant, work = sys.argv[1:]
-    out = _own_pipe()
+    out = _take_standard_output()
     try:
-        found = importlib.import_module(f"benchmarks.contenders.{module}")
-        contender = found.start(Work.from_json(work), variant)
+        imported = importlib.import_module(f"benchmarks.contenders.{module}")
+        contender = imported.start(Work.from_json(work), variant)
     except Exception as error:
-        _say(out, {"error": _reason(error)})
+        _send(out, {"error": _reason(error)})
         raise
-    _say(out, {"setup": found.SETUP[variant], "torch": torch.__version__})
+    _send(out, {"setup": imported.SETUP[variant], "torch": torch.__version__})
     serve(contender, sys.stdin, out)
 
 
 def serve(contender: Any, lines: Iterable[str], out: IO[str]) -> None:
-    """Do what is asked, line by line, until told to stop or until nobody is left to ask."""
+    """Answer commands, one per line, until `stop` or the end of the input."""
     for line in lines:
         message = json.loads(line)
-        if message["do"] == "stop":
+        if message["command"] == "stop":
             break
         try:
-            _say(out, _answer(contender, message["do"], message["rounds"]))
+            _send(out, _answer(contender, message["command"], message["rounds"]))
         except Exception as error:
-            _say(out, {"error": _reason(error)})
+            _send(out, {"error": _reason(error)})
             raise
     contender.stop()
 
 
-def _own_pipe() -> IO[str]:
-    """Standard output for us alone: what packages print goes where their errors go."""
+def _take_standard_output() -> IO[str]:
+    """Return standard output; what packages print goes to standard error from now on."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return out
 
 
-def _answer(contender: Any, do: str, rounds: int) -> dict[str, Any]:
-    if do == "check":
+def _answer(contender: Any, command: str, rounds: int) -> dict[str, Any]:
+    if command == "check":
         return contender.check(rounds)
     contender.prepare()
     begin = time.perf_counter()
@@ -62,7 +65,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
-def _say(out: IO[str], message: dict[str, Any]) -> None:
+def _send(out: IO[str], message: dict[str, Any]) -> None:
     out.write(json.dumps(message) + "\n")
     out.flush()
 

@@ -1,4 +1,4 @@
-"""Counts what a contender really does, whatever its code looks like: by hooks that torch calls."""
+"""The work that a contender really does, counted by hooks that torch calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.work import FEATURES, Work
 
 @dataclass
 class Counts:
-    """Optimiser steps, examples that went forward in training, examples that went forward in testing."""
+    """Optimiser steps, and examples in forward passes of training and of testing."""
 
     steps: int = 0
     examples: int = 0
@@ -27,18 +27,18 @@ class Counts:
 
 
 def _is_first_layer(module: nn.Module) -> bool:
-    """The layer that sees the data: every model of `benchmarks.work` has exactly one."""
+    """Return whether this layer sees the data; every model of `benchmarks.work` has one such."""
     if isinstance(module, nn.Linear):
         return module.in_features == FEATURES
     return isinstance(module, nn.Conv2d) and module.in_channels == 1
 
 
 @contextmanager
-def counted(momentum: float) -> Iterator[Counts]:
-    """Count within this block, in this process. Hooks cost time: never around what is timed.
+def count_work(momentum: float) -> Iterator[Counts]:
+    """Count the work of this process within the block; hooks cost time, so never time it.
 
-    A step counts if it was taken with this momentum: those of a server's own optimiser are no local steps, and those of a
-    client without momentum are not the work that was asked for.
+    A step counts if it has this momentum: a server's own optimiser takes no local steps, and a
+    client without momentum does other work.
     """
     counts = Counts()
 
@@ -64,21 +64,21 @@ def counted(momentum: float) -> Iterator[Counts]:
 
 
 class Contender:
-    """What most contenders share: a check is a run with the hooks in place."""
+    """Base class: a check is a run with the hooks in place."""
 
     work: Work
 
     def prepare(self) -> None:
-        """Back to the initial model."""
+        """Go back to the initial model."""
 
     def run(self, rounds: int) -> dict[str, float]:
         raise NotImplementedError
 
     def stop(self) -> None:
-        """Nothing will be asked any more."""
+        """End: no command will follow."""
 
     def check(self, rounds: int) -> dict[str, float]:
         self.prepare()
-        with counted(self.work.momentum) as counts:
+        with count_work(self.work.momentum) as counts:
             outcome = self.run(rounds)
         return {**outcome, **counts.as_dict()}

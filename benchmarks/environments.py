@@ -1,4 +1,4 @@
-"""The peers' virtual environments: made once, each with its peer and the same torch as ours."""
+"""The peers' virtual environments: made once, each with its peer and the same torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HOME = Path(__file__).parent / ".envs"
 STUB = Path(__file__).parent / "torchvision_stub"
-# Exactly this one: an open range would bring a build for graphics cards, several gigabytes of it.
+# An open range would install a build for GPUs, of several gigabytes.
 TORCH = "torch==2.13.0"
-# Packages that ask for no permission are told no.
+# Some packages send usage data unless told not to.
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -22,9 +22,12 @@ QUIET = {
 }
 
 
+NOT_INHERITED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "MALLOC_")
+
+
 @dataclass(frozen=True)
 class Peer:
-    """A package from PyPI. The version is fixed, since what a contender calls is; raise it together with the contender."""
+    """A package from PyPI. Its version is fixed: raise it together with the contender."""
 
     name: str
     package: str
@@ -49,11 +52,11 @@ PEERS = {
 
 
 class InstallError(Exception):
-    """Why a peer could not be installed, in one line."""
+    """The reason why a peer could not be installed, in one line."""
 
 
 def python_of(peer: Peer) -> Path:
-    """The interpreter of a peer's environment, which is made first if it is not there or was made for something else."""
+    """Return the interpreter of a peer's environment; make it if there is none for this version."""
     folder = HOME / peer.name
     python, stamp = folder / "bin" / "python", folder / "made-for"
     wanted = f"{TORCH} {peer.requirement}"
@@ -61,7 +64,7 @@ def python_of(peer: Peer) -> Path:
         return python
     print(f"Installing {peer.requirement} (once; a few minutes)", flush=True)
     _run([sys.executable, "-m", "venv", "--clear", str(folder)])
-    # The stand-in goes first: pip then finds torchvision satisfied.
+    # The stand-in for torchvision first: pip then has no need to install it.
     for packages in ([TORCH, str(STUB)], [TORCH, peer.requirement]):
         _run(
             [
@@ -87,12 +90,13 @@ def _run(command: list[str]) -> None:
         raise InstallError(errors[-1][:200] if errors else f"exit code {done.returncode}")
 
 
-def child_environment() -> dict[str, str]:
-    """What a contender's process inherits: this folder's parent to import from, and nothing that counts threads for it."""
+def child_environment(source: str | None = None) -> dict[str, str]:
+    """Return the environment variables of a contender; udjfl is imported from `source`.
+
+    Without one that is `src` of this checkout. Settings of threads and of malloc are left out.
+    """
     inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)
     }
-    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    return {**inherited, **QUIET, "PYTHONPATH": path}
+    folders = [source or str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH")]
+    return {**inherited, **QUIET, "PYTHONPATH": os.pathsep.join(filter(None, folders))}

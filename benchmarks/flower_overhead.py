@@ -1,15 +1,17 @@
-"""What Flower costs: a round on a real SuperLink against the same round in the simulator, as a ratio.
+"""The overhead of Flower: a round on a real SuperLink against the same round in the simulator.
 
     python -m benchmarks flower [--repetitions 7] [--out some.json]
 
 Three ways to train the same federation with the same settings, in turns:
 
     simulator               `udjfl.simulate`
-    Flower, warm clients    a SuperLink and its server app over TLS; one process that is up already answers for all clients
-    Flower, SuperNodes      the same with a SuperNode for each client, which starts a process for every message
+    Flower, warm clients    a SuperLink and its server app over TLS; one running process answers for
+                            all clients
+    Flower, SuperNodes      the same with a SuperNode for each client, which starts a process for
+                            every message
 
-A turn is a run of its own. Its first round warms up; every other is one measurement: the seconds from the end of the round
-before to its end. All rounds include evaluation on each client's test part.
+A turn is a run of its own. Its first round warms up; every other is one measurement: the seconds
+from the end of the previous round to its end. All rounds include evaluation on each client's tests.
 """
 
 from __future__ import annotations
@@ -30,32 +32,34 @@ from types import TracebackType
 from typing import Any
 
 import udjfl
-from benchmarks import machine, tables
+from benchmarks import machine
+from benchmarks.markdown import describe_machine, show, table
 
 SIMULATOR, WARM, SUPERNODES = "simulator", "Flower, warm clients", "Flower, SuperNodes"
 MEASURED = 3  # rounds of a turn that count
-LOOK = 0.005  # seconds between looks at whether a round has ended
-PAUSE = 0.1  # seconds between a warm client's questions whether there is work
+POLL_SECONDS = 0.005  # between checks whether a round has ended
+PAUSE = 0.1  # seconds between a warm client's requests for work
 METHOD, DATA = "fedavg", "dirty-digits"
 ROOT = Path(__file__).resolve().parents[1]
 Results = Mapping[str, Any]
 
 
 def measure(repetitions: int) -> dict[str, Any]:
-    """Seconds of at least so many rounds of each way, as plain values."""
+    """Measure at least so many rounds of each way."""
     if importlib.util.find_spec("flwr") is None:
         sys.exit("Flower is not installed; install it: pip install 'udjfl[flower]'")
     ways: dict[str, Callable[[udjfl.Federation, Path], list[float]]] = {
-        SIMULATOR: _simulated,
-        WARM: _with_warm_clients,
-        SUPERNODES: _with_supernodes,
+        SIMULATOR: _simulate,
+        WARM: _run_warm_clients,
+        SUPERNODES: _run_supernodes,
     }
     about = machine.describe() | {"flwr": version("flwr")}
     federation = udjfl.load(DATA, seed=0)
     records: dict[str, dict[str, Any]] = {name: {"seconds": []} for name in ways}
     turns = math.ceil(repetitions / MEASURED)
     print(
-        f"{DATA}, {len(federation.clients)} clients: {turns} turns of {1 + MEASURED} rounds, the first warms up",
+        f"{DATA}, {len(federation.clients)} clients: {turns} turns of {1 + MEASURED} rounds, "
+        "the first warms up",
         flush=True,
     )
     names = list(ways)
@@ -64,77 +68,77 @@ def measure(repetitions: int) -> dict[str, Any]:
         for name in names[first:] + names[:first]:
             with tempfile.TemporaryDirectory() as folder:
                 out = Path(folder) / "run"
-                found = seconds_of_rounds(ways[name](federation, out))
-                records[name]["seconds"] += found
+                seconds = seconds_of_rounds(ways[name](federation, out))
+                records[name]["seconds"] += seconds
                 records[name]["accuracies"] = json.loads(
                     (out / "result.json").read_text(encoding="utf-8")
                 )["client_accuracy"]
-            print(f"  turn {turn + 1}, {name}: {median(found):.3f} s per round", flush=True)
+            print(f"  turn {turn + 1}, {name}: {median(seconds):.3f} s per round", flush=True)
     return {"kind": "flower", "machine": about, "clients": len(federation.clients), "ways": records}
 
 
 def seconds_of_rounds(ends: list[float]) -> list[float]:
-    """From when each round of a turn ended; of the first, the warm-up, nobody knows when it began."""
+    """Return the seconds of each round but the first, from the times at which rounds ended."""
     if len(ends) != 1 + MEASURED:
         raise RuntimeError(f"{len(ends)} rounds were seen to end, not {1 + MEASURED}")
     return [after - before for before, after in pairwise(ends)]
 
 
-def _simulated(federation: udjfl.Federation, out: Path) -> list[float]:
+def _simulate(federation: udjfl.Federation, out: Path) -> list[float]:
     ends: list[float] = []
 
-    def progress(stage: str, done: int, total: int) -> None:  # noqa: ARG001 - that is how it is called
-        if stage == "training":
+    def on_progress(event: udjfl.Progress) -> None:
+        if event.stage == "training":
             ends.append(time.perf_counter())
 
-    udjfl.simulate(federation, METHOD, rounds=1 + MEASURED, out=out, progress=progress)
+    udjfl.simulate(federation, METHOD, rounds=1 + MEASURED, out=out, on_progress=on_progress)
     return ends
 
 
-def _with_warm_clients(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _deployed(federation, out, warm=True)
+def _run_warm_clients(federation: udjfl.Federation, out: Path) -> list[float]:
+    return _run_deployment(federation, out, warm=True)
 
 
-def _with_supernodes(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _deployed(federation, out, warm=False)
+def _run_supernodes(federation: udjfl.Federation, out: Path) -> list[float]:
+    return _run_deployment(federation, out, warm=False)
 
 
-def _deployed(federation: udjfl.Federation, out: Path, warm: bool) -> list[float]:
-    """A deployment for this turn alone: even idle, it would take a part of the machine from the others."""
-    scripts = str(ROOT / "scripts")
-    if scripts not in sys.path:
-        sys.path.insert(0, scripts)
-    import flower_demo  # these need Flower
-    from flower_deployment import Deployment
+def _run_deployment(federation: udjfl.Federation, out: Path, warm: bool) -> list[float]:
+    """Run on a deployment for this turn alone: even an idle one takes time from the others."""
+    app = str(ROOT / "apps" / "flower")
+    if app not in sys.path:
+        sys.path.insert(0, app)
+    from deploy.data_files import server_file, write_data_files  # these need Flower
+    from deploy.local import Deployment
 
     with Deployment() as deployment:
-        files = flower_demo.write_data(federation, deployment.folder / "data")
+        files = write_data_files(federation, deployment.folder / "data")
         if warm:
             deployment.start_superlink()
             deployment.start_swarm(files, PAUSE)
         else:
-            flower_demo.start(deployment, files, lambda _: None)
+            deployment.start(files)
         settings = {
             "method": METHOD,
             "rounds": 1 + MEASURED,
             "clients": len(files),
             "out": str(out),
-            "server-data": str(deployment.folder / "data" / "server" / "data.npz"),
+            "server-data": str(server_file(deployment.folder / "data")),
         }
         with RoundEnds(out / "records.jsonl") as ends:
-            finished = deployment.run(flower_demo.APP, settings)
+            finished = deployment.run(app, settings)
         if not finished.completed:
             raise RuntimeError(f"the run ended as {finished.status}:\n{finished.output[-2000:]}")
-        return ends.seen
+        return ends.times
 
 
 class RoundEnds:
-    """When rounds end: whenever a run's records, to which each round's are added at once, have grown."""
+    """The times at which rounds end: when a run's records have grown."""
 
     def __init__(self, records: Path) -> None:
-        self.records, self.seen = records, list[float]()
+        self.records, self.times = records, list[float]()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self) -> RoundEnds:
         self._thread.start()
@@ -142,50 +146,48 @@ class RoundEnds:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        cls: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self._stop.set()
         self._thread.join()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         length, over = 0, False
         while not over:
-            over = self._stop.wait(LOOK)  # one more look when told to stop
+            over = self._stop.wait(POLL_SECONDS)  # one more check after `stop`
             now = self.records.stat().st_size if self.records.exists() else 0
             if now > length:
                 length = now
-                self.seen.append(time.perf_counter())
+                self.times.append(time.perf_counter())
 
 
 def report(results: Results) -> str:
-    """As Markdown. Every number comes from the results."""
+    """Return the results as Markdown. Every number comes from them."""
     about, ways = results["machine"], results["ways"]
     fastest = median(ways[SIMULATOR]["seconds"])
     rows = []
     for name, record in ways.items():
         seconds = record["seconds"]
-        spread = f"{tables.shown(min(seconds), 'ms')} to {tables.shown(max(seconds), 'ms')}"
+        spread = f"{show(min(seconds), 'ms')} to {show(max(seconds), 'ms')}"
         same = (
             "yes"
             if same_accuracies(record["accuracies"], ways[SIMULATOR]["accuracies"])
             else "**no**"
         )
-        ratio = tables.shown(median(seconds) / fastest, "x")
-        rows.append(
-            [name, tables.shown(median(seconds), "ms"), spread, ratio, str(len(seconds)), same]
-        )
+        ratio = show(median(seconds) / fastest, "x")
+        rows.append([name, show(median(seconds), "ms"), spread, ratio, str(len(seconds)), same])
     head = ["", "ms per round", "all rounds", "against the simulator", "rounds", "same accuracies"]
     return (
-        f"Taken on {about['taken']}: {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, {about['system']}; "
-        f"Python {about['python']}, torch {about['torch']}, udjfl {about['udjfl']}, flwr {about['flwr']}. Medians, in turns; "
-        f"{results['clients']} clients. Load of the machine before anything was started: {about['load_before']} (0: idle).\n\n"
-    ) + tables.table(head, rows)
+        f"{describe_machine(about)}, udjfl {about['udjfl']}, flwr {about['flwr']}. "
+        f"Medians, in turns; {results['clients']} clients. "
+        f"Load of the machine before anything was started: {about['load_before']} (0: idle).\n\n"
+    ) + table(head, rows)
 
 
 def same_accuracies(these: Mapping[str, float], those: Mapping[str, float]) -> bool:
-    """Of each client, in percent: all ways do the same work, up to float rounding."""
+    """Return whether clients have the same accuracies, in percent, up to float rounding."""
     return these.keys() == those.keys() and all(
         math.isclose(these[name], those[name], abs_tol=0.5) for name in these
     )

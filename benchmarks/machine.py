@@ -1,4 +1,4 @@
-"""What the numbers were taken on: no names, no paths."""
+"""The machine that measures, without names and paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from benchmarks.environments import PEERS, TORCH, child_environment
 
 
 def describe() -> dict[str, Any]:
-    """CPU, cores, memory, versions, and how busy the machine is before anything is measured."""
+    """Return CPU, cores, memory, versions, and the load before anything is measured."""
     return {
         "cpu": _field("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -36,29 +36,33 @@ def describe() -> dict[str, Any]:
 
 
 def load() -> float:
-    """Processes that wanted to run, on average over the last minute."""
+    """Return the number of processes that wanted to run, on average over the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
-class Others:
-    """How many cores everybody else kept busy, on average, from when this was made. Our children count when they have ended."""
+class OtherProcesses:
+    """The cores that other processes keep busy, on average since this object was made.
+
+    Children of this process count as its own once they have ended.
+    """
 
     def __init__(self) -> None:
-        self.began, self.everybody, self.ours = time.perf_counter(), _busy_seconds(), _our_seconds()
+        self.began = time.perf_counter()
+        self.all_before, self.own_before = _busy_seconds(), _own_seconds()
 
-    def cores(self) -> float:
-        used = (_busy_seconds() - self.everybody) - (_our_seconds() - self.ours)
+    def busy_cores(self) -> float:
+        used = (_busy_seconds() - self.all_before) - (_own_seconds() - self.own_before)
         return round(max(used, 0.0) / (time.perf_counter() - self.began), 2)
 
 
 def _busy_seconds() -> float:
-    """Of all cores since the machine started: what was not idle and not waiting for the disk; stolen time is busy too."""
+    """Return the seconds in which cores were busy since the machine started; stolen time too."""
     first = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
     user, nice, system, _, _, irq, softirq, steal = (int(ticks) for ticks in first)
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
-def _our_seconds() -> float:
+def _own_seconds() -> float:
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -71,8 +75,11 @@ def _field(path: str, name: str) -> str | None:
     return None
 
 
-def light_start(repetitions: int) -> dict[str, list[float]]:
-    """Seconds of `udjfl --help` and of `import torch`, in turns; the first of each, which reads from the disk, is left out."""
+def measure_start_up(repetitions: int) -> dict[str, list[float]]:
+    """Return the seconds of `udjfl --help` and of `import torch`, in turns.
+
+    The first of each, which reads from the disk, is left out.
+    """
     commands = {
         "udjfl --help": [str(Path(sys.executable).parent / "udjfl"), "--help"],
         "import torch": [sys.executable, "-c", "import torch"],

@@ -1,4 +1,4 @@
-"""Runs suites: contenders take turns, so that whatever else the machine does falls on all alike."""
+"""Suites: contenders take turns, so that all are disturbed alike by other processes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from typing import Any
 
 from benchmarks.child import Child, ContenderError
 from benchmarks.environments import PEERS, InstallError, python_of
-from benchmarks.machine import Others
+from benchmarks.machine import OtherProcesses
 from benchmarks.suites import Entry, Suite
 
 LOOP_FOREVER = "while True: pass"
 
 
 def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
-    """Everything measured in one suite, as plain values."""
+    """Measure one suite and return all measurements as plain values."""
     print(
-        f"{suite.title}: {len(suite.entries)} contenders, {repetitions} repetitions of {suite.rounds} rounds",
+        f"{suite.title}: {len(suite.entries)} contenders, "
+        f"{repetitions} repetitions of {suite.rounds} rounds",
         flush=True,
     )
     records: dict[str, dict[str, Any]] = {entry.title: {} for entry in suite.entries}
     children: dict[str, Child] = {}
-    others = Others()
+    others = OtherProcesses()
     try:
         for entry in suite.entries:  # one after the other: start-up is measured too
             _start(entry, suite, records[entry.title], children)
@@ -44,15 +45,16 @@ def run_suite(suite: Suite, repetitions: int) -> dict[str, Any]:
         "checked_rounds": suite.checked_rounds,
         "ours": suite.ours,
         "contenders": records,
-        "others": others.cores(),
+        "others": others.busy_cores(),
     }
 
 
 def _start(entry: Entry, suite: Suite, record: dict[str, Any], children: dict[str, Child]) -> None:
-    """Start one contender and check its work; that repetition also warms it up and shows how much memory it takes."""
+    """Start one contender and check its work, which also warms it up and shows its memory."""
     try:
         python = sys.executable if entry.peer is None else str(python_of(PEERS[entry.peer]))
-        child = children[entry.title] = Child(python, entry.module, entry.variant, suite.work)
+        child = Child(python, entry.module, entry.variant, suite.work, entry.source)
+        children[entry.title] = child
         record |= {"startup": child.startup, "setup": child.setup, "torch": child.torch}
         record["check"] = child.ask("check", suite.checked_rounds)
         record["memory"] = child.memory.stop()
@@ -74,10 +76,10 @@ def _take_turns(
     children: dict[str, Child],
     key: str,
 ) -> None:
-    """One repetition of every contender, beginning with another one each time."""
+    """Run one repetition of every contender, beginning with another one each time."""
     names = list(children)
-    turn = repetition % max(len(names), 1)
-    for name in names[turn:] + names[:turn]:
+    first = repetition % max(len(names), 1)
+    for name in names[first:] + names[:first]:
         try:
             answer = children[name].ask("run", suite.rounds)
         except ContenderError as error:
@@ -91,7 +93,7 @@ def _take_turns(
 
 @contextlib.contextmanager
 def busy_process() -> Iterator[None]:
-    """Somebody else who keeps one core busy."""
+    """Keep one core busy with another process."""
     process = subprocess.Popen([sys.executable, "-c", LOOP_FOREVER])
     try:
         yield

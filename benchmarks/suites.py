@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.work import Work
 
 ENOUGH_REPETITIONS = 7
-CHECKED_ROUNDS = (
-    5  # with more, small differences in the order of examples grow, and tell nothing about the work
-)
+# With more rounds, small differences in the order of examples grow and say nothing about the work.
+CHECKED_ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contender of a suite. `peer` is whose environment it runs in; ours if None."""
+    """A contender of a suite.
+
+    peer    the name of the environment it runs in; None: this one
+    source  another folder to import udjfl from
+    """
 
     title: str
     module: str
     variant: str
     peer: str | None = None
+    source: str | None = None
 
 
 GEMM = Entry("GEMM limit", "gemm", "all cores")
@@ -40,7 +44,11 @@ FLOWER = Entry("Flower simulation", "peer_flower", "federated evaluation", "flow
 
 @dataclass(frozen=True)
 class Suite:
-    """`ours` is whose speed is compared with everybody's; `beside_busy` repeats all with one core kept busy."""
+    """Contenders that do the same work in turns.
+
+    ours         the contender that all others are compared with
+    beside_busy  repeat everything while another process keeps one core busy
+    """
 
     name: str
     title: str
@@ -63,11 +71,11 @@ ROUND = Suite(
     (GEMM, STACKED, SERIAL, PLAIN, LOADER, *PEERS),
     "udjfl stacked",
 )
-# Apart from the others: Ray, on which it runs, keeps a part of the machine busy even when nothing is asked of it.
+# Measured apart from the others: Ray, which it uses, keeps a part of the machine busy all the time.
 FLOWER_ROUND = Suite(
     "flower", "The same round on Flower", Work(), 20, (STACKED, PLAIN, FLOWER), "udjfl stacked"
 )
-QUICK = Suite("round", ROUND.title, Work(), 20, (GEMM, STACKED, SERIAL, PLAIN), "udjfl stacked")
+QUICK = replace(ROUND, entries=(GEMM, STACKED, SERIAL, PLAIN))
 GRID = Suite(
     "grid",
     "A grid: 8 settings x 15 clients that share their data",

@@ -1,81 +1,60 @@
-"""Results as Markdown. Every number comes from the results; none is written here."""
+"""Results as Markdown. Every number comes from the results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import figures
+from benchmarks import figures, tricks
 from benchmarks.aggregation import SIZES
 from benchmarks.figures import GEMM, Results
+from benchmarks.markdown import NOTHING, describe_machine, show, table
 from benchmarks.suites import ENOUGH_REPETITIONS, FULL
 from benchmarks.targets import TARGETS
 
 BEGIN, END = "<!-- results: written by `make bench` -->", "<!-- end of results -->"
-NOTHING = "–"
 
 
-def with_results(page: str, results: Results) -> str:
-    """The page with what is between its two marks made anew."""
+def insert_results(page: str, results: Results) -> str:
+    """Return the page with the results between its two marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{report(results)}\n{END}{after}"
 
 
 def report(results: Results) -> str:
-    """Everything, section by section."""
+    """Return all sections."""
     parts = [_machine(results), _targets(results)]
     parts += [_suite(results, name) for name in results["suites"]]
-    parts += [_profile(results), _aggregation(results), _setups(results)]
+    parts += [_profile(results), _tricks(results), _aggregation(results), _setups(results)]
     return "\n".join(part for part in parts if part)
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return (
-        "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
-        + "\n"
-    )
-
-
-def shown(figure: float | None, unit: str) -> str:
-    if figure is None:
-        return NOTHING
-    if unit == "%":
-        return f"{100 * figure:.0f}%"
-    if unit == "x":
-        return f"{figure:.2f}x" if figure < 100 else f"{figure:.0f}x"
-    if unit == "ms":
-        return f"{1000 * figure:.1f}" if figure < 0.1 else f"{1000 * figure:,.0f}"
-    return f"{figure:,.0f} {unit}" if unit else f"{figure:,.1f}"
 
 
 def _machine(results: Results) -> str:
     about = results["machine"]
-    peers = ", ".join(
-        version for name, version in about["peers"].items() if not name.startswith("torch")
-    )
+    versions = about["peers"].items()
+    peers = ", ".join(version for name, version in versions if not name.startswith("torch"))
     return (
-        f"Taken on {about['taken']}: {about['cpu']}, {about['cores']} cores, {about['memory_gb']} GB, {about['system']}; "
-        f"Python {about['python']}, torch {about['torch']} (the peers' too), udjfl {about['udjfl']}; {peers}. "
-        f"Medians of {results['repetitions']} repetitions in turns. Load of the machine before anything was started: "
-        f"{about['load_before']} (0 is idle). Each table says how much of the machine others took meanwhile: times taken "
-        f"beside others are not to be trusted.{_shortcomings(results)}\n"
+        f"{describe_machine(about)} (the peers' too), udjfl {about['udjfl']}; {peers}. "
+        f"Medians of {results['repetitions']} repetitions in turns. Load of the machine before "
+        f"anything was started: {about['load_before']} (0 is idle). Each table says how many cores "
+        "other processes kept busy meanwhile: do not trust times taken beside busy processes."
+        f"{_shortcomings(results)}\n"
     )
 
 
 def _shortcomings(results: Results) -> str:
-    """What keeps these results from being quoted, in bold; nothing if nothing does."""
-    said = []
+    """Return, in bold, why these results must not be quoted; nothing if they may."""
+    reasons = []
     if results["repetitions"] < ENOUGH_REPETITIONS:
-        said.append(f"Fewer than {ENOUGH_REPETITIONS} repetitions: not to be quoted.")
+        reasons.append(f"Fewer than {ENOUGH_REPETITIONS} repetitions: not to be quoted.")
     if results["kind"] == "full":
         missing = [suite.name for suite in FULL if suite.name not in results["suites"]]
         done = [(size["clients"], size["parameters"]) for size in results.get("aggregation") or []]
         missing += [f"aggregation at N = {n}, D = {d:,}" for n, d in SIZES if (n, d) not in done]
         if missing:
-            said.append(f"The run was broken off; missing: {'; '.join(missing)}.")
-    return "".join(f" **{sentence}**" for sentence in said)
+            reasons.append(f"The run was broken off; missing: {'; '.join(missing)}.")
+    return "".join(f" **{reason}**" for reason in reasons)
 
 
 def _targets(results: Results) -> str:
@@ -83,14 +62,14 @@ def _targets(results: Results) -> str:
     rows = [
         [
             target.title,
-            f"{'at most' if target.at_most else 'at least'} {shown(target.asked, target.unit)}",
-            shown(target.measured(results), target.unit),
+            f"{'at most' if target.at_most else 'at least'} {show(target.goal, target.unit)}",
+            show(target.measured(results), target.unit),
             words[target.reached(results)],
         ]
         for target in TARGETS
         if results["kind"] == "full" or target.measured(results) is not None
     ]
-    return "### To reach\n\n" + table(["", "asked", "measured", "reached"], rows)
+    return "### To reach\n\n" + table(["", "goal", "measured", "reached"], rows)
 
 
 def _suite(results: Results, name: str) -> str:
@@ -110,8 +89,8 @@ def _suite(results: Results, name: str) -> str:
     if busy:
         head[2:2] = ["ms beside a busy process", "slowdown"]
     rows = [_row(results, name, contender, busy) for contender in suite["contenders"]]
-    disturbed = f"Meanwhile other processes kept {suite['others']:.2f} cores busy.\n"
-    return f"### {suite['title']}\n\n{disturbed}\n" + table(head, rows)
+    busy_cores = f"Meanwhile other processes kept {suite['others']:.2f} cores busy.\n"
+    return f"### {suite['title']}\n\n{busy_cores}\n" + table(head, rows)
 
 
 def _row(results: Results, name: str, contender: str, busy: bool) -> list[str]:
@@ -119,15 +98,15 @@ def _row(results: Results, name: str, contender: str, busy: bool) -> list[str]:
     record = suite["contenders"][contender]
     if contender == GEMM:
         peak = figures.rate(results, name)
-        told = NOTHING if peak is None else f"{peak / 1e9:.0f} GFLOP/s"
+        gflops = NOTHING if peak is None else f"{peak / 1e9:.0f} GFLOP/s"
         limit = figures.limit_seconds(results, name)
-        against = shown(figures.ratio(limit, figures.seconds(results, name, suite["ours"])), "x")
+        against = show(figures.ratio(limit, figures.seconds(results, name, suite["ours"])), "x")
         return [
             contender,
-            shown(limit, "ms"),
+            show(limit, "ms"),
             *([NOTHING] * 2 * busy),
             against,
-            told,
+            gflops,
             NOTHING,
             NOTHING,
             NOTHING,
@@ -136,16 +115,16 @@ def _row(results: Results, name: str, contender: str, busy: bool) -> list[str]:
     beside = []
     if busy:
         beside = [
-            shown(figures.seconds(results, name, contender, "busy_seconds"), "ms"),
-            shown(figures.slowdown_beside_busy(results, contender), "x"),
+            show(figures.seconds(results, name, contender, "busy_seconds"), "ms"),
+            show(figures.slowdown_beside_busy(results, contender), "x"),
         ]
     memory = figures.memory_mb(results, name, contender)
     return [
         contender,
-        shown(figures.seconds(results, name, contender), "ms"),
+        show(figures.seconds(results, name, contender), "ms"),
         *beside,
-        shown(figures.times_faster(results, name, contender, suite["ours"]), "x"),
-        shown(figures.fraction_of_limit(results, name, contender), "%"),
+        show(figures.times_faster(results, name, contender, suite["ours"]), "x"),
+        show(figures.fraction_of_limit(results, name, contender), "%"),
         NOTHING if memory is None else f"{memory:,.0f}",
         f"{record['startup']:.1f}" if "startup" in record else NOTHING,
         f"{record['check']['loss']:.3f}" if "check" in record else NOTHING,
@@ -157,7 +136,13 @@ def _work_done(suite: Mapping[str, Any], contender: str, record: Mapping[str, An
     if "failed" in record:
         return f"**failed**: {record['failed']}"
     wrong = figures.wrong_work(suite, contender)
-    return f"**not in line**: {'; '.join(wrong)}" if wrong else "in line"
+    return f"**differs**: {'; '.join(wrong)}" if wrong else "equal"
+
+
+def _tricks(results: Results) -> str:
+    if "tricks" not in results:
+        return ""
+    return f"### What each trick is worth, alone\n\n{tricks.report(results['tricks'])}"
 
 
 def _profile(results: Results) -> str:
@@ -176,7 +161,7 @@ def _profile(results: Results) -> str:
 
 
 def _aggregation(results: Results) -> str:
-    """One column for each size; one method a line."""
+    """Return a table with a column for each size and a line for each method."""
     sizes = results.get("aggregation") or []
     if not sizes:
         return ""
@@ -211,19 +196,19 @@ def _times_fedavg(size: Mapping[str, Any], name: str) -> str:
         return NOTHING
     if "failed" in found:
         return f"**failed**: {found['failed']}"
-    return shown(found["seconds"] / found["fedavg"], "x")
+    return show(found["seconds"] / found["fedavg"], "x")
 
 
 def _setups(results: Results) -> str:
-    """What was set for each contender, said once."""
-    said = {
+    """Return what was set for the contenders, each text once."""
+    setups = {
         name: record["setup"]
         for suite in results["suites"].values()
         for name, record in suite["contenders"].items()
         if "setup" in record
     }
     lines = [
-        f"- {', '.join(n for n, s in said.items() if s == setup)}: {setup}\n"
-        for setup in dict.fromkeys(said.values())
+        f"- {', '.join(n for n, s in setups.items() if s == setup)}: {setup}\n"
+        for setup in dict.fromkeys(setups.values())
     ]
     return "### What was set to make the work equal\n\n" + "".join(lines)

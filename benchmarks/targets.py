@@ -1,4 +1,4 @@
-"""What is to be reached, and whether it is. Only what is asked is written here; what is measured comes from the results."""
+"""Figures to be reached. What is measured comes from the results."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from benchmarks.figures import Results
 
 @dataclass(frozen=True)
 class Target:
-    """`unit` is how both figures are printed: 'x' for a ratio, '%' for a fraction, 'MB'."""
+    """A figure to be reached; `unit` is 'x' for a ratio, '%' for a fraction, or 'MB'."""
 
     title: str
-    asked: float
+    goal: float
     unit: str
     measured: Callable[[Results], float | None]
     at_most: bool = False
 
     def reached(self, results: Results) -> bool | None:
-        """None if it was not measured."""
+        """Return whether it is reached; None if it was not measured."""
         figure = self.measured(results)
         if figure is None:
             return None
-        return figure <= self.asked if self.at_most else figure >= self.asked
+        return figure <= self.goal if self.at_most else figure >= self.goal
 
 
-def _faster(suite: str, other: str, ours: str) -> Callable[[Results], float | None]:
+def _speed_against(suite: str, other: str, ours: str) -> Callable[[Results], float | None]:
     return partial(figures.times_faster, suite=suite, other=other, ours=ours)
 
 
-def _of_limit(suite: str, ours: str) -> Callable[[Results], float | None]:
+def _share_of_limit(suite: str, ours: str) -> Callable[[Results], float | None]:
     return partial(figures.fraction_of_limit, suite=suite, contender=ours)
 
 
@@ -49,36 +49,45 @@ def _cost_per_client(results: Results) -> float | None:
 
 STACKED = "udjfl stacked"
 TARGETS = (
-    Target("the round, against fluke", 2.5, "x", _faster("round", "fluke", STACKED)),
-    Target("the round, against pfl-research", 3, "x", _faster("round", "pfl-research", STACKED)),
+    Target("the round, against fluke", 2.5, "x", _speed_against("round", "fluke", STACKED)),
+    Target(
+        "the round, against pfl-research", 3, "x", _speed_against("round", "pfl-research", STACKED)
+    ),
     Target(
         "the round, against Flower simulation with federated evaluation",
         5,
         "x",
-        _faster("flower", "Flower simulation", STACKED),
+        _speed_against("flower", "Flower simulation", STACKED),
     ),
     Target(
         "the round, against the DataLoader loop",
         8,
         "x",
-        _faster("round", "DataLoader + deepcopy loop", STACKED),
+        _speed_against("round", "DataLoader + deepcopy loop", STACKED),
     ),
-    Target("the round, of the GEMM limit", 0.42, "%", _of_limit("round", STACKED)),
+    Target("the round, of the GEMM limit", 0.42, "%", _share_of_limit("round", STACKED)),
     Target(
         "the grid together, against the plain loop one by one",
         2.8,
         "x",
-        _faster("grid", "plain loop", "udjfl together"),
+        _speed_against("grid", "plain loop", "udjfl together"),
     ),
-    Target("the grid together, of the GEMM limit", 0.5, "%", _of_limit("grid", "udjfl together")),
-    Target("500 clients, against the plain loop", 3.5, "x", _faster("many", "plain loop", STACKED)),
+    Target(
+        "the grid together, of the GEMM limit", 0.5, "%", _share_of_limit("grid", "udjfl together")
+    ),
+    Target(
+        "500 clients, against the plain loop",
+        3.5,
+        "x",
+        _speed_against("many", "plain loop", STACKED),
+    ),
     Target("500 clients, memory beyond that of 5", 400, "MB", _more_memory, at_most=True),
-    Target("a CNN, against fluke", 1.4, "x", _faster("cnn", "fluke", "udjfl")),
+    Target("a CNN, against fluke", 1.4, "x", _speed_against("cnn", "fluke", "udjfl")),
     Target(
         "any module through serial, against the plain loop",
         1.25,
         "x",
-        _faster("module", "plain loop", "udjfl serial"),
+        _speed_against("module", "plain loop", "udjfl serial"),
     ),
     Target(
         "slowdown beside one busy process",
@@ -88,5 +97,5 @@ TARGETS = (
         at_most=True,
     ),
     Target("cost per client, 1,000 clients against 50", 1.3, "x", _cost_per_client, at_most=True),
-    Target("udjfl --help, against import torch", 10, "x", figures.light_start),
+    Target("udjfl --help, against import torch", 10, "x", figures.start_up_ratio),
 )

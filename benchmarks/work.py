@@ -1,4 +1,4 @@
-"""The work that every contender does: the data, the models, and what a round of it costs in arithmetic."""
+"""The work that every contender does: data, models, and the arithmetic of a round."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import torch
 from torch import Tensor, nn
 
 FEATURES, SIDE, CLASSES, HIDDEN = 784, 28, 10, 64
-# Far enough apart that a round or two of training show whether momentum and shuffling were there; the label noise keeps
-# the loss away from zero, where everybody would look alike.
+POOL, SMALL_HIDDEN = 12, 16
+# Clusters are so far apart that a round or two show whether momentum and shuffling were used; label
+# noise keeps the loss away from zero, where all contenders would look alike.
 SPREAD, LABEL_NOISE = 0.07, 0.1
 
 
 @dataclass(frozen=True)
 class Work:
-    """One round: `clients` that train on `train` examples each, then are tested on `test` each.
+    """One round: `clients` train on `train` examples each and are tested on `test` each.
 
-    `settings` is how many settings are trained side by side, as in a grid; all share the data.
+    `settings` is the number of settings trained side by side, as in a grid; all share the data.
     """
 
     clients: int = 5
@@ -40,7 +41,7 @@ class Work:
         return Work(**json.loads(text))
 
     def expected(self, rounds: int) -> dict[str, int]:
-        """How many optimiser steps, training examples and test examples there are in so many rounds."""
+        """Return the optimiser steps, training examples and test examples of so many rounds."""
         each = rounds * self.clients * self.settings
         return {
             "steps": each * math.ceil(self.train / self.batch),
@@ -58,9 +59,10 @@ class ClientData:
 
 
 def make_data(work: Work) -> list[ClientData]:
-    """The same examples in every process: ten noisy clusters.
+    """Return the same examples in every process: ten noisy clusters.
 
-    Training examples lie in the order of their classes, so that whoever does not shuffle ends with a visibly worse model.
+    Training examples are sorted by class: a contender that does not shuffle ends with a visibly
+    worse model.
     """
     generator = torch.Generator().manual_seed(0)
     centres = torch.randn(CLASSES, FEATURES, generator=generator) * SPREAD
@@ -85,8 +87,8 @@ def _images(x: Tensor) -> Tensor:
     return x.view(-1, 1, SIDE, SIDE)
 
 
-# Models start from the same numbers everywhere: contenders differ in the order of batches only. They are functions at the
-# top of a module so that another process can be told which one to build.
+# Models start from the same parameters everywhere: contenders differ in the order of batches only.
+# They are functions of a module, so that another process can build them.
 
 
 def mlp() -> nn.Sequential:
@@ -97,7 +99,7 @@ def mlp() -> nn.Sequential:
 
 
 def gelu() -> nn.Sequential:
-    """Layers that nobody writes a special path for."""
+    """An MLP with layers for which no engine has special code."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Flatten(),
@@ -108,8 +110,21 @@ def gelu() -> nn.Sequential:
     )
 
 
+def small() -> nn.Sequential:
+    """A model so small that a step is mostly overhead: averages of 12 features, GELU, dropout."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.AvgPool1d(POOL),
+        nn.Linear(FEATURES // POOL, SMALL_HIDDEN),
+        nn.GELU(),
+        nn.Dropout(0.1),
+        nn.Linear(SMALL_HIDDEN, CLASSES),
+    )
+
+
 def cnn() -> nn.Sequential:
-    """Two convolutions and a linear layer: `udjfl.models.cnn`, spelled out for those who have no udjfl."""
+    """Two convolutions and a linear layer: `udjfl.models.cnn`, for processes without udjfl."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(1, 16, kernel_size=3, padding=1),
@@ -123,22 +138,29 @@ def cnn() -> nn.Sequential:
     )
 
 
-MODELS: dict[str, Callable[[], nn.Sequential]] = {"mlp": mlp, "gelu": gelu, "cnn": cnn}
+MODELS: dict[str, Callable[[], nn.Sequential]] = {
+    "mlp": mlp,
+    "gelu": gelu,
+    "small": small,
+    "cnn": cnn,
+}
 
 # Multiplications per example in each layer that has weights, first to last.
 PRODUCTS = {
     "mlp": [FEATURES * HIDDEN, HIDDEN * CLASSES],
     "gelu": [FEATURES * HIDDEN, HIDDEN * CLASSES],
+    "small": [FEATURES // POOL * SMALL_HIDDEN, SMALL_HIDDEN * CLASSES],
     "cnn": [SIDE**2 * 9 * 16, (SIDE // 2) ** 2 * 9 * 16 * 32, 32 * (SIDE // 4) ** 2 * CLASSES],
 }
 
 
 def flops(work: Work) -> int:
-    """Floating-point operations in the matrix products of one round; a multiplication with its addition is two.
+    """Return the floating-point operations in the matrix products of one round.
 
-    Training takes three products per layer: the output, the gradient of the weights and the gradient of the input, which
-    the first layer does not need. Testing takes one. Everything else (activations, loss, the optimiser, averaging) is
-    left out: a program cannot do less than this, and the limit it gives is one that nobody reaches.
+    A multiplication with its addition is two. Training takes three products per layer: the output,
+    the gradient of the weights and the gradient of the input, which the first layer does not need.
+    Testing takes one. Everything else (activations, loss, the optimiser, averaging) is left out: no
+    program can do less.
     """
     first, *others = PRODUCTS[work.model]
     training = 2 * (2 * first + 3 * sum(others))

@@ -1,4 +1,7 @@
-"""A federation of your own: three schools, one feature table each. Run it: python examples/my_data.py [rounds]"""
+"""A federation of your own: three schools, one feature table each.
+
+Run it: python examples/my_data.py [rounds]
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ import numpy as np
 import udjfl
 
 
-def school(
+def make_school(
     rng: np.random.Generator, pupils: int, noise: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Four marks per pupil; the label (fails, passes) is the sign of their sum, recorded with some noise."""
+    """Draw four marks per pupil; the label (fails, passes) is the sign of their sum plus noise."""
     marks = rng.normal(size=(pupils, 4))
     passes = (marks.sum(axis=1) + noise * rng.normal(size=pupils) > 0).astype(int)
     split = pupils * 4 // 5
@@ -20,11 +23,12 @@ def school(
 
 
 def main(rounds: int = 30) -> None:
+    """Train FedAvg and Rawls, and print the uncertainty and accuracies of each school."""
     rng = np.random.default_rng(0)
     schools = {
-        "north": school(rng, 200, 0.2),
-        "south": school(rng, 100, 1.0),
-        "west": school(rng, 60, 3.0),
+        "north": make_school(rng, 200, 0.2),
+        "south": make_school(rng, 100, 1.0),
+        "west": make_school(rng, 60, 3.0),
     }
     marks = rng.normal(size=(300, 4))
     federation = udjfl.Federation.from_arrays(
@@ -38,9 +42,10 @@ def main(rounds: int = 30) -> None:
         federation, udjfl.method("udj", theory="rawls", beta=2), model="logistic", rounds=rounds
     )
     for name in federation.ids:
+        accuracies = fedavg.client_accuracy[name], rawls.client_accuracy[name]
         print(
             f"{name:6} uncertainty {fedavg.uncertainty[name]:.3f}"
-            f"  FedAvg {fedavg.client_accuracy[name]:5.1f}  Rawls {rawls.client_accuracy[name]:5.1f}"
+            f"  FedAvg {accuracies[0]:5.1f}  Rawls {accuracies[1]:5.1f}"
         )
 
 

@@ -1,4 +1,8 @@
-"""A method of your own: the coordinate-wise trimmed mean. Run it: python examples/my_method.py [rounds]"""
+"""A method of your own: the coordinate-wise trimmed mean.
+
+Run it: python examples/my_method.py [rounds]
+Or by name: PYTHONPATH=examples udjfl run --method my_method:TrimmedMean:drop=1
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import udjfl
 # start of the method
 @udjfl.parameters
 class TrimmedMean(udjfl.Method):
-    """Drop the lowest and highest values of every parameter, average the rest (Yin et al., ICML 2018)."""
+    """Drop the lowest and highest values of every parameter, and average the rest."""
 
     name = "trimmed-mean"
     title = "Trimmed mean"

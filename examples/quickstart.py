@@ -1,4 +1,7 @@
-"""Four theories of justice on the embedded federation, one seed. Run it: python examples/quickstart.py [rounds]"""
+"""Train four theories of justice on the embedded federation, with one seed.
+
+Run it: python examples/quickstart.py [rounds]
+"""
 
 from __future__ import annotations
 

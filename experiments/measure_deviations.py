@@ -1,12 +1,15 @@
-"""What each choice of the authors' code does, one at a time: the measurements behind experiments/DEVIATIONS.md.
+"""Measure what each choice of the authors' code does, one at a time, for DEVIATIONS.md.
 
     cd experiments
-    python measure_deviations.py dirty-digits --seeds 20 --rounds 100 --csv results/deviations-dirty-digits.csv
-    python measure_deviations.py dirty-mnist --seeds 5 --rounds 100 --csv results/deviations-dirty-mnist.csv
+    python measure_deviations.py dirty-digits --seeds 20 --rounds 100 \\
+        --csv results/deviations-dirty-digits.csv
+    python measure_deviations.py dirty-mnist --seeds 5 --rounds 100 \\
+        --csv results/deviations-dirty-mnist.csv
     python measure_deviations.py table --csv results/deviations-dirty-digits.csv
 
-FedAvg and the four theories are trained as profile `paper` has it, and again with one thing changed. A line of the CSV is the
-mean change of a metric over seeds, its 95% interval, and p of the paired t-test.
+FedAvg and the four theories are trained as profile `paper` has it, and again with one thing
+changed. A line of the CSV is the mean change of a metric over seeds, its 95% interval, and p of the
+paired t-test.
 """
 
 from __future__ import annotations
@@ -20,11 +23,12 @@ from typing import Any
 
 import udjfl
 from udjfl.metrics import METRICS
-from udjfl.paper.profiles import PROFILES, training_settings
+from udjfl.paper.profiles import profile_uncertainties, training_settings
 from udjfl.paper.run import SHARD_SIZE
-from udjfl.settings import CompareSettings, ReproduceSettings
-from udjfl.simulation.compare import Comparison
-from udjfl.statistics import paired
+from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings
+from udjfl.simulation.compare import run_comparison, with_reference
+from udjfl.simulation.comparison import Comparison
+from udjfl.statistics import paired_test
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 SHOWN = (
@@ -39,7 +43,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that the authors' code, or the paper's letter, does in another way than profile `paper`."""
+    """One choice of the authors' code, or of the paper's text, that profile `paper` changes."""
 
     name: str
     training: dict[str, Any] = field(default_factory=dict)
@@ -64,36 +68,38 @@ CHANGES = (
 )
 
 
-def methods(step: str, beta: float | None) -> list[udjfl.Method]:
-    """FedAvg and the four theories; at exponent 1 the authors' step divides by zero, and every other is the plain average."""
-    made: list[udjfl.Method] = [udjfl.FedAvg()]
+def make_methods(step: str, beta: float | None) -> list[udjfl.Method]:
+    """Return FedAvg and the four theories.
+
+    At exponent 1 the authors' step divides by zero, and every other step is the plain average.
+    """
+    methods: list[udjfl.Method] = [udjfl.FedAvg()]
     for theory in THEORIES:
-        plain = step == "authors" and theory in ("egalitarian", "utilitarian")
-        own = {"beta": beta} if theory == "desert" and beta is not None else {}
-        made.append(udjfl.method(theory, step="safe" if plain else step, **own))
-    return made
+        exponent_is_one = step == "authors" and theory in ("egalitarian", "utilitarian")
+        desert = {"beta": beta} if theory == "desert" and beta is not None else {}
+        methods.append(udjfl.method(theory, step="safe" if exponent_is_one else step, **desert))
+    return methods
 
 
-def trained(settings: ReproduceSettings, change: Change) -> Comparison:
+def train(settings: ReproduceSettings, change: Change) -> Comparison:
     name = settings.data
-    about = {"data": name + change.data, "partition": f"shards:size={SHARD_SIZE[name]}"}
-    shared = {"seeds": settings.seeds, "jobs": settings.jobs}
-    training = training_settings(settings, **change.training).model_dump()
-    pasted = PROFILES["authors"].uncertainties[name] if change.pasted else None
-    given = (
-        None
-        if pasted is None
-        else {f"client-{number}": value for number, value in enumerate(pasted, start=1)}
-    )
+    pasted = settings.model_copy(update={"profile": "authors"})
     print(f"{change.name} ...", file=sys.stderr, flush=True)
-    return udjfl.compare(
-        CompareSettings(**about, **shared, **training),
-        methods=methods(change.step, change.beta),
-        uncertainty=given,
+    training = training_settings(settings, change.training)
+    data, partition = name + change.data, f"shards:size={SHARD_SIZE[name]}"
+    return run_comparison(
+        CompareSettings(
+            federation=DataSettings(data=data, partition=partition),
+            training=training,
+            seeds=settings.seeds,
+            jobs=settings.jobs,
+        ),
+        with_reference(make_methods(change.step, change.beta)),
+        uncertainty=profile_uncertainties(pasted) if change.pasted else None,
     )
 
 
-def write(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
+def write_csv(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
     titles = ["fedavg", *THEORIES]
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
@@ -114,9 +120,9 @@ def write(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
         )
         for name, comparison in changed.items():
             for title, before, after in zip(titles, base.rows, comparison.rows, strict=True):
-                for metric in METRICS:
-                    old, new = before.metrics[metric.key], after.metrics[metric.key]
-                    test = paired(new.values, old.values)
+                for key in METRICS:
+                    old, new = before.metrics[key], after.metrics[key]
+                    test = paired_test(new.values, old.values)
                     numbers = [
                         old.mean,
                         new.mean,
@@ -125,21 +131,20 @@ def write(path: Path, base: Comparison, changed: dict[str, Comparison]) -> None:
                         test.p,
                     ]
                     shown = ["" if number is None else f"{number:.6g}" for number in numbers]
-                    out.writerow([name, title, metric.key, *shown, test.n, len(after.failed)])
+                    out.writerow([name, title, key, *shown, test.n, len(after.failed)])
 
 
 def markdown(path: Path) -> str:
-    """The CSV as a Markdown table: mean changes, bold where p < 0.05."""
+    """Return the CSV as a Markdown table: mean changes, bold where p < 0.05."""
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    found = {(row["change"], row["method"], row["metric"]): row for row in rows}
-    titles = {metric.key: metric.title for metric in METRICS}
+    by_cell = {(row["change"], row["method"], row["metric"]): row for row in rows}
     lines = [
-        "| change | method | " + " | ".join(titles[key] for key in SHOWN) + " |",
+        "| change | method | " + " | ".join(METRICS[key].title for key in SHOWN) + " |",
         "|---|---" + "|--:" * len(SHOWN) + "|",
     ]
     for change, method in dict.fromkeys((row["change"], row["method"]) for row in rows):
-        cells = [_cell(found[change, method, key]) for key in SHOWN]
+        cells = [_cell(by_cell[change, method, key]) for key in SHOWN]
         if any(cell not in ("0", "–") for cell in cells):
             lines.append(f"| {change} | {method} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -155,16 +160,17 @@ def _cell(row: dict[str, str]) -> str:
     return f"**{shown}**" if row["p"] and float(row["p"]) < 0.05 else shown
 
 
-def chosen(names: str, data: str) -> list[Change]:
-    """The changes of these names, or all that can be measured on these data."""
+def choose_changes(names: str, data: str) -> list[Change]:
+    """Return the changes of these names, or all that can be measured on these data."""
     possible = {change.name: change for change in CHANGES if change.only in (None, data)}
-    asked = [name.strip() for name in names.split(";") if name.strip()] or list(possible)
-    unknown = [name for name in asked if name not in possible]
+    chosen = [name.strip() for name in names.split(";") if name.strip()] or list(possible)
+    unknown = [name for name in chosen if name not in possible]
     if unknown:
         sys.exit(
-            f"--changes: not measured on {data}: {'; '.join(unknown)}. Choose from: {'; '.join(possible)}"
+            f"--changes: not measured on {data}: {'; '.join(unknown)}. "
+            f"Choose from: {'; '.join(possible)}"
         )
-    return [possible[name] for name in asked]
+    return [possible[name] for name in chosen]
 
 
 def main() -> None:
@@ -179,7 +185,8 @@ def main() -> None:
     parser.add_argument(
         "--changes",
         default="",
-        help=f"some of them, separated by semicolons: {'; '.join(change.name for change in CHANGES)}",
+        help="some of them, separated by semicolons: "
+        + "; ".join(change.name for change in CHANGES),
     )
     parser.add_argument("--csv", type=Path, required=True)
     given = parser.parse_args()
@@ -193,9 +200,9 @@ def main() -> None:
         epochs=given.epochs,
         jobs=given.jobs,
     )
-    wanted = chosen(given.changes, given.data)
-    base = trained(settings, Change("profile paper"))
-    write(given.csv, base, {change.name: trained(settings, change) for change in wanted})
+    changes = choose_changes(given.changes, given.data)
+    base = train(settings, Change("profile paper"))
+    write_csv(given.csv, base, {change.name: train(settings, change) for change in changes})
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
-"""Which step rule, and how far along the family: the measurements behind docs/steps.md.
+"""Measure step rules, and points along the family of methods, for docs/steps.md.
 
-    python experiments/measure_steps.py rules --seeds 10 --csv experiments/steps-rules-dirty-digits.csv
-    python experiments/measure_steps.py points --seeds 20 --csv experiments/steps-points-dirty-digits.csv
-    python experiments/measure_steps.py search --seeds 20 --first-seed 100 --csv experiments/steps-search-dirty-digits.csv
-    python experiments/measure_steps.py found --seeds 60 --first-seed 200 --csv experiments/steps-found-dirty-digits.csv
-    python experiments/measure_steps.py distinct --rounds 50 --seeds 10 --mnist FOLDER --csv experiments/steps-rules-mnist.csv
+    python experiments/measure_steps.py rules --seeds 10 \\
+        --csv experiments/steps-rules-dirty-digits.csv
+    python experiments/measure_steps.py points --seeds 20 \\
+        --csv experiments/steps-points-dirty-digits.csv
+    python experiments/measure_steps.py search --seeds 20 --first-seed 100 \\
+        --csv experiments/steps-search-dirty-digits.csv
+    python experiments/measure_steps.py found --seeds 60 --first-seed 200 \\
+        --csv experiments/steps-found-dirty-digits.csv
+    python experiments/measure_steps.py distinct --rounds 50 --seeds 10 --mnist FOLDER \\
+        --csv experiments/steps-rules-mnist.csv
 
-`rules` trains every theory at the paper's setting with every step rule, `distinct` leaves out those equal by identity.
-`points` walks along the family with the default rule; `search` casts a wider net for desert, and `found` tests the best of
-both on other seeds; `table` prints a CSV as docs/steps.md has it.
+`rules` trains every theory at the paper's setting with every step rule, `distinct` leaves out those
+equal by identity. `points` measures points along the family with the default rule; `search` tries
+more of them for desert, and `found` tests the best of both on other seeds; `table` prints a CSV as
+docs/steps.md has it.
 
-With --mnist, the four original MNIST files in FOLDER and ambiguous digits made by udjfl.data.sources._ambiguous_digits take the place of the
-embedded digits, in shards of 120 images (the paper has 300, which takes two and a half times as long); the ambiguous digits
-are made once and kept where --cache says.
+With --mnist, the four original MNIST files in FOLDER and ambiguous digits made by
+udjfl.data.sources._ambiguous_digits replace the embedded digits, in shards of 120 images (the paper
+has 300, which takes two and a half times as long); the ambiguous digits are made once and saved in
+the file given by --cache.
 """
 
 from __future__ import annotations
@@ -31,16 +38,18 @@ import torch
 
 import udjfl
 from udjfl.metrics import METRICS
-from udjfl.settings import CompareSettings
-from udjfl.simulation.compare import Comparison
-from udjfl.statistics import paired, summarise
+from udjfl.simulation.comparison import Comparison
+from udjfl.statistics import paired_test, summarise
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 RULES = ("paper", "authors", "safe", "calibrated", "normalised")
 
 
 def rules() -> list[udjfl.Method]:
-    """Every theory with every step rule, leaving out the authors' where their code divides by zero (exponent 1)."""
+    """Return every theory with every step rule.
+
+    The authors' rule is left out at exponent 1, where their code divides by zero.
+    """
     pairs = [(theory, rule) for theory in THEORIES for rule in RULES]
     return [
         udjfl.method(t, step=r)
@@ -50,7 +59,10 @@ def rules() -> list[udjfl.Method]:
 
 
 def distinct() -> list[udjfl.Method]:
-    """`rules` without the ones that are equal by identity: at exponent 1 or more, paper, authors' and safe are one rule."""
+    """Return `rules` without those that are equal by identity.
+
+    At exponent 1 or more, the paper's, the authors' and the safe rule are one.
+    """
     same = {
         "rawls": ("authors", "safe"),
         "egalitarian": RULES[:3] + RULES[4:],
@@ -61,73 +73,74 @@ def distinct() -> list[udjfl.Method]:
 
 
 def points() -> list[udjfl.Method]:
-    """Points along the family around each theory's own."""
-    made = [
+    """Return points along the family around each theory's own."""
+    methods = [
         udjfl.method("rawls", beta=beta, gamma=gamma)
         for beta, gamma in ((0.5, 1), (2, 1), (5, 1), (5, 0), (5, 2))
     ]
-    made += [udjfl.method("egalitarian", gamma=gamma) for gamma in (0.5, 1, 1.5, 2)]
-    made += [
+    methods += [udjfl.method("egalitarian", gamma=gamma) for gamma in (0.5, 1, 1.5, 2)]
+    methods += [
         udjfl.method("utilitarian", beta=beta, gamma=gamma)
         for beta, gamma in ((0, -0.25), (0, -0.5), (0, -1), (0.1, -1))
     ]
-    made += [udjfl.method("utilitarian", gamma=gamma) for gamma in (-1.5, -2)]
-    made += [udjfl.method("desert", gamma=gamma) for gamma in (0, 0.5, -1)]
-    made += [udjfl.method("desert", beta=beta) for beta in (0.05, 0.2)]
-    made += [udjfl.method("udj", beta=1, gamma=gamma) for gamma in (-0.25, -0.5)]
-    return made
+    methods += [udjfl.method("utilitarian", gamma=gamma) for gamma in (-1.5, -2)]
+    methods += [udjfl.method("desert", gamma=gamma) for gamma in (0, 0.5, -1)]
+    methods += [udjfl.method("desert", beta=beta) for beta in (0.05, 0.2)]
+    methods += [udjfl.method("udj", beta=1, gamma=gamma) for gamma in (-0.25, -0.5)]
+    return methods
 
 
 def search() -> list[udjfl.Method]:
-    """A wider net for a point that lowers r. Run it on seeds of its own: `found` then tests what it finds on others."""
-    made = [udjfl.method("desert", gamma=gamma) for gamma in (1, 1.5, 2)]
-    made += [
+    """Return more points, to find one that lowers r.
+
+    Run it on seeds of its own: `found` then tests on others what was found here.
+    """
+    methods = [udjfl.method("desert", gamma=gamma) for gamma in (1, 1.5, 2)]
+    methods += [
         udjfl.method("udj", beta=beta, gamma=gamma)
         for beta in (0.5, 1.2, 1.5, 2)
         for gamma in (-0.5, -1, -1.5, -2)
     ]
-    made += [udjfl.method("udj", beta=beta, gamma=0) for beta in (0.25, 0.5, 0.75)]
-    return made
+    methods += [udjfl.method("udj", beta=beta, gamma=0) for beta in (0.25, 0.5, 0.75)]
+    return methods
 
 
 def found() -> list[udjfl.Method]:
-    """Where `search` saw r fall, and `points` global accuracy rise, at p < 0.05: for seeds that had no part in finding them."""
-    made = [
+    """Return the points where r fell in `search`, or global accuracy rose in `points`, at p < 0.05.
+
+    Run it on seeds that were not used to find them.
+    """
+    methods = [
         udjfl.method("udj", beta=beta, gamma=gamma)
         for beta, gamma in ((0.5, 0), (0.75, 0), (1.2, -0.5))
     ]
-    made += [
+    methods += [
         udjfl.method("utilitarian", beta=beta, gamma=gamma)
         for beta, gamma in ((0, -0.25), (0, -0.5), (0.1, -1))
     ]
-    return made
+    return methods
 
 
-def one_seed(
+def compare_seed(
     methods: list[udjfl.Method],
     rounds: int,
     federation: Callable[[int], udjfl.Federation],
     seed: int,
 ) -> Comparison:
-    comparison = udjfl.compare(
-        CompareSettings(rounds=rounds, eval_every=rounds, seeds=[seed]),
-        federation=federation,
-        methods=methods,
-    )
+    comparison = udjfl.compare(federation, methods, seeds=[seed], rounds=rounds, eval_every=rounds)
     print(f"seed {seed} done", file=sys.stderr, flush=True)
     return comparison
 
 
-def embedded(seed: int) -> udjfl.Federation:
+def load_digits(seed: int) -> udjfl.Federation:
     return udjfl.load("dirty-digits", seed=seed)
 
 
-def mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
-    """The paper's federation from MNIST's own files, in shards of 120; the test set is as it comes."""
-    from udjfl.data import federate
-    from udjfl.data.federation import Examples, Pools
+def load_mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
+    """Return the paper's federation from MNIST's files, in shards of 120, with its test set."""
+    from udjfl.data import Examples, Pools, federate
     from udjfl.data.partition import Partition
-    from udjfl.data.sources.dirty_mnist import read_idx
+    from udjfl.data.sources._idx import read_idx
     from udjfl.seeds import numpy_stream
 
     def examples(images: np.ndarray, labels: np.ndarray) -> Examples:
@@ -163,9 +176,12 @@ def mnist(folder: Path, cache: Path, seed: int) -> udjfl.Federation:
 
 
 def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
-    """6,000 ambiguous digits (50 shards of 120) from 20,000 training digits that are then used for nothing else."""
+    """Make 6,000 ambiguous digits (50 shards of 120) from 20,000 training digits.
+
+    Those training digits are then used for nothing else.
+    """
     from udjfl.data.sources._ambiguous_digits import AmbiguousSettings, make_ambiguous
-    from udjfl.data.sources.dirty_mnist import read_idx
+    from udjfl.data.sources._idx import read_idx
 
     images, labels = (
         read_idx(folder / "train-images-idx3-ubyte.gz", 3),
@@ -187,8 +203,11 @@ def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
     )
 
 
-def write(path: Path, results: list[Comparison]) -> None:
-    """One line per method and metric: mean and interval over seeds, and the paired test against FedAvg."""
+def write_csv(path: Path, results: list[Comparison]) -> None:
+    """Write one line per method and metric.
+
+    It has mean and interval over seeds, and the paired test against FedAvg.
+    """
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(
@@ -205,14 +224,14 @@ def write(path: Path, results: list[Comparison]) -> None:
                 "failed",
             ]
         )
-        for row in range(len(results[0].rows)):
-            summaries = [result.rows[row] for result in results]
+        for index in range(len(results[0].rows)):
+            summaries = [result.rows[index] for result in results]
             method = summaries[0].method
             failed = sum(len(summary.failed) for summary in summaries)
-            for metric in METRICS:
-                values = [summary.metrics[metric.key].values[0] for summary in summaries]
-                before = [result.rows[0].metrics[metric.key].values[0] for result in results]
-                total, test = summarise(values), paired(values, before)
+            for key in METRICS:
+                values = [summary.metrics[key].values[0] for summary in summaries]
+                fedavg = [result.rows[0].metrics[key].values[0] for result in results]
+                total, test = summarise(values), paired_test(values, fedavg)
                 low, high = total.ci95 or (None, None)
                 numbers = [total.mean, low, high, test.difference, test.p]
                 shown = ["" if number is None else f"{number:.6g}" for number in numbers]
@@ -220,7 +239,7 @@ def write(path: Path, results: list[Comparison]) -> None:
                     [
                         method.label,
                         getattr(method, "theory", None) or "",
-                        metric.key,
+                        key,
                         *shown,
                         total.n,
                         failed,
@@ -239,7 +258,7 @@ SHOWN = {
 
 
 def markdown(path: Path) -> str:
-    """The CSV as a Markdown table: means, and in brackets p of the paired test against FedAvg."""
+    """Return the CSV as a Markdown table: means, and in brackets p of the test against FedAvg."""
     with path.open(encoding="utf-8") as file:
         rows = {(row["method"], row["metric"]): row for row in csv.DictReader(file)}
     lines = ["| method | " + " | ".join(SHOWN.values()) + " |", "|---" * (len(SHOWN) + 1) + "|"]
@@ -281,14 +300,14 @@ def main() -> None:
     if given.what == "table":
         print(markdown(given.csv), end="")
         return
-    federation: Callable[[int], udjfl.Federation] = embedded
+    federation: Callable[[int], udjfl.Federation] = load_digits
     if given.mnist:
         if not given.cache.exists():
             make_ambiguous_mnist(given.mnist, given.cache)
-        federation = functools.partial(mnist, given.mnist, given.cache)
-    work = functools.partial(one_seed, METHODS[given.what](), given.rounds, federation)
+        federation = functools.partial(load_mnist, given.mnist, given.cache)
+    work = functools.partial(compare_seed, METHODS[given.what](), given.rounds, federation)
     with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
-        write(
+        write_csv(
             given.csv, list(pool.map(work, range(given.first_seed, given.first_seed + given.seeds)))
         )
 

@@ -1,16 +1,17 @@
 """Make the ambiguous digits that come with the package: src/udjfl/data/sources/dirty_digits.npz.
 
-497 of scikit-learn's 1,797 handwritten digits are the sources: only they train the networks and are mixed. The other
-1,300 are never seen here, so they can serve as clean data. The file holds
+497 of scikit-learn's 1,797 handwritten digits are the sources: only they train the networks and are
+mixed. The other 1,300 are not used here, so they can serve as clean data. The file holds
 
     images         uint8   [3000, 8, 8]  grey levels 0 to 16, as in the originals
     probabilities  float16 [3000, 10]    the ensemble's mean softmax
     labels         uint8   [3000, 10]    ten labels for each image, drawn from `probabilities`
-    parents        int16   [3000, 4]     the mixed digits, as indices into load_digits; -1 where there are fewer
+    parents        int16   [3000, 4]     the mixed digits, as indices into load_digits; -1 padded
     sources        int16   [497]         the sources, as sorted indices into load_digits
 
-The same machine and versions give the same file, byte for byte. Elsewhere floating-point sums may round differently,
-and an image at the edge of a threshold may be replaced by another. It takes one to three minutes.
+The same machine and versions give the same file, byte for byte. Elsewhere floating-point sums may
+round differently, and an image at the edge of a threshold may be replaced by another. It takes one
+to three minutes.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from rich.console import Console
 from rich.progress import Progress
 from sklearn.datasets import load_digits
 
-from udjfl.data.sources._ambiguous_digits import AmbiguousImages, AmbiguousSettings, make_ambiguous
+from udjfl.data.sources._ambiguous_digits import AmbiguousImages, make_ambiguous
+from udjfl.data.sources._ambiguous_settings import AmbiguousSettings
 from udjfl.data.split import stratified_sample
 from udjfl.seeds import numpy_stream
 
@@ -39,27 +41,33 @@ IMAGES = 3000
 BRIGHTEST = 16
 CLASSES = 10
 
-# Where the settings differ from the published recipe for 60,000 images of 28x28, and why. They were chosen by trying a few
-# and looking at the images and at how classifiers trained on the other 1,300 digits read them. So those digits, some of which
-# are later clean examples and tests, had a say in the settings, though never in the training of the networks here.
+# Differences from the published recipe for 60,000 images of 28x28. They were chosen by trying a few
+# and looking at the images and at the predictions of classifiers trained on the other 1,300 digits.
+# So those digits, some of which are later clean examples and tests, influenced the settings, but
+# not the training of the networks here.
 SETTINGS = AmbiguousSettings(
-    # Rounded to the grey levels of the originals before the ensemble judges, so that the labels belong to what is stored.
+    # Rounded to the grey levels of the originals before the ensemble judges, so that the labels
+    # belong to what is stored.
     levels=BRIGHTEST + 1,
-    # A smaller autoencoder for 64 pixels. Its misfit is a sum over pixels, of which there are 12 times fewer than in
-    # MNIST: at full weight the other term wins and the decoded digits are blobs.
+    # A smaller autoencoder for 64 pixels. Its misfit is a sum over pixels, of which there are 12
+    # times fewer than in MNIST: at full weight the other term wins and the decoded digits are
+    # blobs.
     hidden=(256, 128),
     latents=16,
     kl_weight=0.3,
     autoencoder_epochs=300,
-    # The entropy must tell of the image, not of a weak or divided ensemble: with fewer epochs the members are unsure even of
-    # clear digits. Shifts of up to half a pixel keep them from disagreeing. More members than five make a steadier number.
+    # The entropy must depend on the image, not on a weak or divided ensemble: with fewer epochs the
+    # members are unsure even of clear digits. Shifts of up to half a pixel keep them from
+    # disagreeing. More members than five give a steadier number.
     members=8,
     classifier_epochs=150,
     jitter=0.5,
     batch_size=64,
-    # 497 sources leave the members more to disagree about than 60,000 do, and at 0.05 few of the vaguer mixtures pass.
+    # With 497 sources the members disagree more than with 60,000, and at 0.05 few of the more
+    # ambiguous mixtures pass.
     max_mutual_information=0.1,
-    # Above 1.4 nats, which is four equally likely classes, hardly any mixture passes, and 8x8 pixels show a grey blob.
+    # Above 1.4 nats, which is four equally likely classes, hardly any mixture passes, and 8x8
+    # pixels show a grey blob.
     max_entropy=1.4,
     candidates_per_image=200,
 )
@@ -68,7 +76,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def generate(seed: int, console: Console) -> Arrays:
-    """The arrays of the file."""
+    """Generate the arrays of the file."""
     digits = load_digits()
     sources = stratified_sample(digits.target, SOURCES, numpy_stream(seed, "dirty-digits sources"))
     pixels = torch.from_numpy(digits.images[sources] / BRIGHTEST).float()
@@ -81,40 +89,46 @@ def generate(seed: int, console: Console) -> Arrays:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=done)
 
-        made = make_ambiguous(pixels, labels, IMAGES, seed=seed, settings=SETTINGS, progress=show)
-    return as_stored(made, sources)
+        generated = make_ambiguous(
+            pixels, labels, IMAGES, seed=seed, settings=SETTINGS, on_progress=show
+        )
+    return convert(generated, sources)
 
 
-def as_stored(made: AmbiguousImages, sources: npt.NDArray[np.int64]) -> Arrays:
-    """The arrays in the types of the file, with parents as indices into all digits instead of into the sources."""
-    parents = made.parents.numpy()
+def convert(generated: AmbiguousImages, sources: npt.NDArray[np.int64]) -> Arrays:
+    """Convert to the types of the file, with parents as indices into all digits."""
+    parents = generated.parents.numpy()
     return {
-        "images": (made.images[:, 0].numpy() * BRIGHTEST).round().astype(np.uint8),
-        "probabilities": made.probabilities.numpy().astype(np.float16),
-        "labels": made.labels.numpy().astype(np.uint8),
+        "images": (generated.images[:, 0].numpy() * BRIGHTEST).round().astype(np.uint8),
+        "probabilities": generated.probabilities.numpy().astype(np.float16),
+        "labels": generated.labels.numpy().astype(np.uint8),
         "parents": np.where(parents < 0, -1, sources[parents]).astype(np.int16),
         "sources": sources.astype(np.int16),
     }
 
 
-def summary(arrays: Arrays) -> str:
-    """What a reader wants to know about the images."""
+def summarise(arrays: Arrays) -> str:
+    """Return one sentence about the images."""
     probabilities = arrays["probabilities"].astype(np.float64)
     entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(1)
     shares = np.bincount(arrays["labels"].ravel(), minlength=CLASSES) / arrays["labels"].size
+    largest = probabilities.max(1).mean()
     return (
-        f"{len(probabilities)} images, mean largest probability {probabilities.max(1).mean():.3f}, mean entropy "
-        f"{entropy.mean():.3f} nats; share of the labels by class: {', '.join(f'{share:.1%}' for share in shares)}"
+        f"{len(probabilities)} images, mean largest probability {largest:.3f}, mean entropy "
+        f"{entropy.mean():.3f} nats; share of the labels by class: "
+        + ", ".join(f"{share:.1%}" for share in shares)
     )
 
 
-def differences(fresh: Arrays, stored: Arrays) -> list[str]:
-    """One line for each array that is not the same, values and type."""
+def find_differences(fresh: Arrays, stored: Arrays) -> list[str]:
+    """Return one line for each array that differs in values or type."""
     lines = [f"{name}: only in one of the two" for name in sorted(fresh.keys() ^ stored.keys())]
     for name in sorted(fresh.keys() & stored.keys()):
         new, old = fresh[name], stored[name]
         if new.shape != old.shape or new.dtype != old.dtype:
-            lines.append(f"{name}: made {new.dtype} {new.shape}, stored {old.dtype} {old.shape}")
+            lines.append(
+                f"{name}: generated {new.dtype} {new.shape}, stored {old.dtype} {old.shape}"
+            )
         elif not np.array_equal(new, old):
             rows = (new != old).reshape(len(new), -1).any(1).sum()
             lines.append(f"{name}: {rows} of {len(new)} rows differ")
@@ -146,14 +160,12 @@ def main(
     # One thread, because the number of threads decides the order of floating-point sums.
     torch.set_num_threads(1)
     fresh = generate(seed, console)
-    console.print(summary(fresh), markup=False)
+    console.print(summarise(fresh), markup=False)
     if check:
         with np.load(output) as stored:
-            found = differences(fresh, dict(stored))
-        console.print(
-            "\n".join(found) if found else f"{output.name} is what this script makes", markup=False
-        )
-        raise typer.Exit(1 if found else 0)
+            lines = find_differences(fresh, dict(stored))
+        console.print("\n".join(lines) or f"{output.name} is up to date", markup=False)
+        raise typer.Exit(1 if lines else 0)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **fresh)
     output.write_bytes(buffer.getvalue())

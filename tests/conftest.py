@@ -1,8 +1,10 @@
-"""Small federations that tests share."""
+"""Small federations, short runs and other helpers that tests share."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,35 +15,39 @@ from torch import nn
 import udjfl
 from udjfl.data import SOURCES, Examples, Pools, Source
 from udjfl.data.source import Request
+from udjfl.simulation.compare import choose_methods, run_comparison, with_reference
 
 
 def make_federation(
     n_clients: int = 3, n: int = 24, features: int = 4, classes: int = 3, seed: int = 0
 ) -> udjfl.Federation:
-    """Random clients of unequal size: client i has n + 5i train examples. Labels follow the first features, noisily."""
+    """Make random clients of unequal size: client i (from 0) has n + 5i train examples.
+
+    The label is the largest of the first features, with noise that grows with i.
+    """
     rng = np.random.default_rng(seed)
 
-    def part(size: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    def draw(size: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
         x = rng.normal(size=(size, features)).astype(np.float32)
         return x, (x[:, :classes] + noise * rng.normal(size=(size, classes))).argmax(axis=1)
 
     clients = {}
     for i in range(n_clients):
-        clients[f"client-{i + 1}"] = (*part(n + 5 * i, 0.5 * i), *part(10 + i, 0.5 * i))
+        clients[f"client-{i + 1}"] = (*draw(n + 5 * i, 0.5 * i), *draw(10 + i, 0.5 * i))
     return udjfl.Federation.from_arrays(
-        clients, test=part(20, 0.0), class_names=[str(c) for c in range(classes)]
+        clients, test=draw(20, 0.0), class_names=[str(c) for c in range(classes)]
     )
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """Tests run side by side; torch's threads would only wait for each other."""
+    """Limit torch to one thread: tests run side by side."""
     torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_data_of_the_users() -> None:
-    """Tests bring their own data, whatever data the user of this machine works with."""
+def _no_user_data() -> None:
+    """Hide the data folder of this machine's user: tests bring their own data."""
     os.environ.pop("UDJFL_DATA", None)
 
 
@@ -51,18 +57,18 @@ def federation() -> udjfl.Federation:
 
 
 def tiny_pools(request: Request) -> Pools:
-    """A data source in the shape of dirty-digits: 100 clean and 100 ambiguous examples, 30 for testing."""
+    """Draw data in the shape of dirty-digits: 100 clean, 100 ambiguous and 30 test examples."""
     rng = np.random.default_rng(request.seed)
 
-    def part(size: int, noise: float) -> Examples:
+    def draw(size: int, noise: float) -> Examples:
         x = rng.normal(size=(size, 4)).astype(np.float32)
         y = (x[:, :3] + noise * rng.normal(size=(size, 3))).argmax(axis=1)
         return Examples(torch.from_numpy(x), torch.from_numpy(y))
 
     return Pools(
-        part(100, 0.0),
-        part(100, 1.0),
-        part(30, 0.0),
+        draw(100, 0.0),
+        draw(100, 1.0),
+        draw(30, 0.0),
         ("a", "b", "c"),
         np.arange(100),
         np.arange(100, 200),
@@ -71,38 +77,87 @@ def tiny_pools(request: Request) -> Pools:
 
 @pytest.fixture
 def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a small data source, for tests of what the command line does with any source."""
-    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "for tests", "It is made up.", tiny_pools))
+    """Register a small data source and return its name."""
+    monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "for tests", "Random.", tiny_pools))
     return "tiny"
 
 
 def unstackable() -> nn.Module:
-    """A model that has to be trained one client at a time."""
+    """Build a model that has to be trained one client at a time."""
     return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
 
 
-def few_rounds(
+def train_briefly(
     federation: udjfl.Federation, method: Any = "fedavg", **changes: Any
 ) -> udjfl.Result:
-    """Three rounds with a small model."""
+    """Train three rounds with a small model."""
     return udjfl.simulate(
         federation, method, **{"rounds": 3, "hidden": 5, "uncertainty_epochs": 2, **changes}
     )
 
 
-def client_arrays(n: int, scale: float = 1.0, labels: list[int] | None = None) -> tuple[Any, ...]:
-    """Train and test arrays of one client with n train examples of three classes; only the train part is scaled."""
+def make_client_arrays(
+    n: int, scale: float = 1.0, labels: list[int] | None = None
+) -> tuple[Any, ...]:
+    """Make train and test arrays of one client, with n train examples of three classes.
+
+    Only the train part is scaled.
+    """
     rng = np.random.default_rng(n)
     y = rng.integers(0, 3, n) if labels is None else labels
     return scale * rng.normal(size=(n, 4)), y, rng.normal(size=(4, 4)), [0, 1, 2, 0]
 
 
-def federation_of(**clients: tuple[Any, ...]) -> udjfl.Federation:
-    """A federation of the given clients' arrays."""
+def make_federation_of(**clients: tuple[Any, ...]) -> udjfl.Federation:
+    """Make a federation of the given clients' arrays."""
     test = np.random.default_rng(99).normal(size=(6, 4))
     return udjfl.Federation.from_arrays(clients, test=(test, [0, 1, 2, 0, 1, 2]), class_names="xyz")
 
 
-def rising(federation: udjfl.Federation) -> dict[str, float]:
-    """Uncertainties 0.1, 0.2, ... in client order."""
-    return {name: 0.1 * (place + 1) for place, name in enumerate(federation.ids)}
+def rising_uncertainties(federation: udjfl.Federation) -> dict[str, float]:
+    """Return uncertainties 0.1, 0.2, ... in client order."""
+    return {name: 0.1 * (index + 1) for index, name in enumerate(federation.ids)}
+
+
+def compare(
+    settings: udjfl.CompareSettings,
+    federation: Any = None,
+    methods: list[udjfl.Method] | None = None,
+    **others: Any,
+) -> udjfl.Comparison:
+    """Compare on the given federation, or on the data that the settings name."""
+    rules = choose_methods(settings) if methods is None else with_reference(methods)
+    return run_comparison(settings, rules, data=federation, by_name=methods is None, **others)
+
+
+def change_settings(settings: udjfl.CompareSettings, **changes: Any) -> udjfl.CompareSettings:
+    """Return settings with other values, by their flat names."""
+    return udjfl.CompareSettings(**{**settings.to_flat(), **changes})
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file in a folder, by its path there."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def model_bytes(result: udjfl.Result) -> bytes:
+    """Return the bytes of every number of the final model."""
+    return b"".join(value.numpy().tobytes() for value in result.model.state_dict().values())
+
+
+class Stopped(Exception):
+    """Ends a run from its progress callback, as a crash would."""
+
+
+def stop_after(round: int) -> Callable[[udjfl.Progress], None]:
+    """Return a progress callback that stops a run after a round."""
+
+    def on_progress(event: udjfl.Progress) -> None:
+        if event.stage == "training" and event.done == round:
+            raise Stopped
+
+    return on_progress

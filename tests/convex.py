@@ -1,4 +1,4 @@
-"""A small convex federation and its judge: the same losses in float64 from their definition, minimised by scipy."""
+"""A small convex federation, and the same losses in float64, minimised by scipy."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import udjfl
 Array = np.ndarray
 UNCERTAINTIES = {"large": 0.2, "middle": 0.5, "small": 0.3}  # in no order of size or loss
 
-# Examples, true coefficients (three features and a constant), and the share of labels that are turned over. The clients want
-# different models. Labels are drawn by chance, so that nothing is separable and every client's own minimum is finite. With
-# three clients and four coefficients gradients are independent but on a surface, of which the Pareto set is a part.
+# Examples, true coefficients (three features and a constant), and the share of labels that are
+# turned over. The clients want different models. Labels are drawn by chance, so that nothing is
+# separable and every client's own minimum is finite. With three clients and four coefficients
+# gradients are independent but on a surface, of which the Pareto set is a part.
 CLIENTS = {
     "large": (60, (3.0, 1.0, 0.0, 0.5), 0.0),
     "middle": (35, (0.5, 3.0, 1.0, -0.5), 0.05),
@@ -27,15 +28,17 @@ CLIENTS = {
 
 @functools.cache
 def clients() -> dict[str, tuple[Array, ...]]:
-    """Train and test arrays of each client. The features are float32, as the engine has them: the judge sees the same data."""
+    """Return train and test arrays of each client, in float32 as the engine has them."""
     rng = np.random.default_rng(3)
 
-    def part(n: int, coefficients: tuple[float, ...], turned: float) -> tuple[Array, Array]:
+    def part(n: int, coefficients: tuple[float, ...], flipped: float) -> tuple[Array, Array]:
         x = rng.normal(size=(n, 3)).astype(np.float32)
         chance = expit(x @ np.array(coefficients[:3]) + coefficients[3])
-        return x, ((chance > rng.uniform(size=n)) ^ (rng.uniform(size=n) < turned)).astype(np.int64)
+        return x, ((chance > rng.uniform(size=n)) ^ (rng.uniform(size=n) < flipped)).astype(
+            np.int64
+        )
 
-    return {name: (*part(*about), *part(8, *about[1:])) for name, about in CLIENTS.items()}
+    return {name: (*part(*spec), *part(8, *spec[1:])) for name, spec in CLIENTS.items()}
 
 
 def federation() -> udjfl.Federation:
@@ -47,7 +50,7 @@ def sizes() -> Array:
 
 
 def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
-    """One full-batch step per client and round: the clients' updates are lr times their exact gradients."""
+    """Train with one full-batch step per client and round: updates are lr times exact gradients."""
     return udjfl.simulate(
         federation(),
         method,
@@ -63,7 +66,7 @@ def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
 
 
 def coefficients(result: udjfl.Result) -> Array:
-    """The final model. Of its two outputs only the difference matters: three coefficients of that, and the constant."""
+    """Return the final model: three coefficients and the constant of its outputs' difference."""
     weight, bias = (
         value.numpy().astype(np.float64) for value in result.model.state_dict().values()
     )
@@ -74,8 +77,11 @@ def last_model(method: udjfl.Method, rounds: int, lr: float) -> Array:
     return coefficients(run(method, rounds, lr))
 
 
-def judged(w: Array) -> tuple[Array, Array]:
-    """Each client's mean cross-entropy at w [K], and its gradient [K, 4]: log(1 + exp(-m)), m the margin of the true class."""
+def losses_at(w: Array) -> tuple[Array, Array]:
+    """Return each client's mean cross-entropy at w [K], and its gradient [K, 4].
+
+    That is the mean of log(1 + exp(-m)), m the margin of the true class.
+    """
     losses, gradients = [], []
     for x, y, *_ in clients().values():
         signed = np.column_stack([x.astype(np.float64), np.ones(len(y))]) * (2 * y - 1)[:, None]
@@ -86,22 +92,24 @@ def judged(w: Array) -> tuple[Array, Array]:
 
 
 def minimiser(objective: Callable[[Array], float], slopes: Callable[[Array], Array]) -> Array:
-    """Where objective(losses) is smallest, by BFGS; `slopes` are its derivatives by the losses."""
+    """Minimise objective(losses) with BFGS; `slopes` are its derivatives by the losses."""
 
     def both(w: Array) -> tuple[float, Array]:
-        losses, gradients = judged(w)
+        losses, gradients = losses_at(w)
         return objective(losses), slopes(losses) @ gradients
 
-    return _done(minimize(both, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-7})).x
+    return _check_success(
+        minimize(both, np.zeros(4), jac=True, method="BFGS", options={"gtol": 1e-7})
+    ).x
 
 
 @functools.cache
 def minimax() -> tuple[float, Array]:
-    """The smallest s for which some w has all losses at most s, and that w, by SLSQP."""
+    """Return the smallest s for which some w has all losses at most s, and that w, by SLSQP."""
     limits = {
         "type": "ineq",
-        "fun": lambda v: v[-1] - judged(v[:-1])[0],
-        "jac": lambda v: np.column_stack([-judged(v[:-1])[1], np.ones(len(CLIENTS))]),
+        "fun": lambda v: v[-1] - losses_at(v[:-1])[0],
+        "jac": lambda v: np.column_stack([-losses_at(v[:-1])[1], np.ones(len(CLIENTS))]),
     }
     start = np.append(np.zeros(4), 1.0)
     found = minimize(
@@ -112,27 +120,31 @@ def minimax() -> tuple[float, Array]:
         method="SLSQP",
         options={"ftol": 1e-12},
     )
-    return float(_done(found).x[-1]), found.x[:-1]
+    return float(_check_success(found).x[-1]), found.x[:-1]
 
 
 def resting_shares(w: Array) -> Array:
-    """The shares of the clients, none below zero, whose mixture of gradients is shortest.
+    """Return the shares of the clients, none below zero, whose mixture of gradients is shortest.
 
-    nnls minimises |sum l_k g_k|^2 + (1 - sum l_k)^2 over l >= 0, which the wanted shares do up to a factor.
+    nnls minimises |sum l_k g_k|^2 + (1 - sum l_k)^2 over l >= 0, which the wanted shares do up to a
+    factor.
     """
-    gradients = judged(w)[1]
+    gradients = losses_at(w)[1]
     shares, _ = nnls(np.vstack([gradients.T, np.ones(len(gradients))]), np.append(np.zeros(4), 1.0))
     return shares / shares.sum()
 
 
 def distance_from_pareto(w: Array) -> float:
-    """The length of that mixture, in lengths of the shortest single gradient; 0: no step lowers all losses."""
-    gradients = judged(w)[1]
+    """Return the length of that mixture, over that of the shortest single gradient.
+
+    0 means that no step lowers all losses.
+    """
+    gradients = losses_at(w)[1]
     return float(
         np.linalg.norm(resting_shares(w) @ gradients) / np.linalg.norm(gradients, axis=1).min()
     )
 
 
-def _done(found: Any) -> Any:
+def _check_success(found: Any) -> Any:
     assert found.success, found.message
     return found

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import few_rounds, make_federation
+from conftest import Stopped, make_federation, read_files, stop_after, train_briefly
 
 from udjfl.methods import ALIASES, METHODS
 from udjfl.models import to_vector
 
 NAMES = sorted({*METHODS, *ALIASES} - {"udj"})
-FOR_EVERYBODY_ONLY = ("effl",)
+FOR_ALL_CLIENTS_ONLY = ("effl",)
 every_method = pytest.mark.parametrize("name", NAMES)
 
 
-class Stopped(Exception):
-    pass
-
-
-def stop(stage: str, done: int, total: int) -> None:
-    if stage == "training" and done == 3:
-        raise Stopped
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
 def settings(name: str) -> dict[str, Any]:
-    asked = {} if name in FOR_EVERYBODY_ONLY else {"participation": 0.5, "drop_out": 0.3}
+    asked = {} if name in FOR_ALL_CLIENTS_ONLY else {"participation": 0.5, "drop_out": 0.3}
     return {**asked, "on_bad_report": "exclude", "rounds": 5, "checkpoint_every": 2, "workers": 1}
 
 
@@ -43,7 +25,7 @@ def settings(name: str) -> dict[str, Any]:
 def test_the_engines_agree(name):
     federation = make_federation(n_clients=6)
     serial, *others = (
-        few_rounds(federation, name, engine=engine, **settings(name))
+        train_briefly(federation, name, engine=engine, **settings(name))
         for engine in ("serial", "stacked", "mapped")
     )
     for other in others:
@@ -63,8 +45,10 @@ def test_the_engines_agree(name):
 @every_method
 def test_stopped_and_resumed_it_ends_in_the_same_bytes(name, tmp_path):
     federation = make_federation(n_clients=6)
-    few_rounds(federation, name, out=tmp_path / "whole", **settings(name))
+    train_briefly(federation, name, out=tmp_path / "whole", **settings(name))
     with pytest.raises(Stopped):
-        few_rounds(federation, name, out=tmp_path / "parts", progress=stop, **settings(name))
-    few_rounds(federation, name, out=tmp_path / "parts", resume=True, **settings(name))
-    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+        train_briefly(
+            federation, name, out=tmp_path / "parts", on_progress=stop_after(3), **settings(name)
+        )
+    train_briefly(federation, name, out=tmp_path / "parts", resume=True, **settings(name))
+    assert read_files(tmp_path / "parts") == read_files(tmp_path / "whole")

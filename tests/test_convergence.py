@@ -1,8 +1,9 @@
-"""On a small convex federation every method ends where it promises to. The judge is scipy, on losses it computes itself.
+"""On a small convex federation every method ends where it promises to; scipy gives the reference.
 
-Clients take one step on all their data a round, so that what the server sees are exact gradients: the fixed points below are
-then those of the methods' own objectives, with no drift of the clients in between. Rounds and learning rates are such that
-the models have come to rest; where that takes something special, the test says what.
+Clients take one step on all their data a round, so the server sees exact gradients: the fixed
+points below are then those of the methods' own objectives, with no drift of the clients in between.
+Rounds and learning rates are such that the models have come to rest; where that takes something
+special, the test says what.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import pytest
 from convex import (
     Array,
     distance_from_pareto,
-    judged,
     last_model,
+    losses_at,
     minimax,
     minimiser,
     resting_shares,
@@ -27,9 +28,8 @@ from scipy.optimize import check_grad
 import udjfl
 from udjfl import method
 
-Objective = tuple[
-    Callable[[Array], float], Callable[[Array], Array]
-]  # of the losses, and its derivatives by them
+# A function of the losses, and its derivatives by them.
+Objective = tuple[Callable[[Array], float], Callable[[Array], Array]]
 
 EQUAL = np.full(3, 1 / 3)
 SIZE = convex.sizes() / convex.sizes().sum()
@@ -42,7 +42,7 @@ def average(weights: Array) -> Objective:
 
 
 def power(weights: Array, exponent: float) -> Objective:
-    """sum weights F^exponent, as a mean of that power: the same minimum, at the scale of the losses whatever the exponent."""
+    """sum weights F^exponent as a mean of that power: the same minimum, at the losses' scale."""
 
     def mean(F: Array) -> float:
         return float((weights @ F**exponent) ** (1 / exponent))
@@ -65,41 +65,43 @@ def bargain(weights: Array, M: float) -> Objective:
 
 
 def by_desert() -> Objective:
-    """Desert's exponents are negative, and its rule descends with weights beta F^(-beta-1): down on -sum F^-beta."""
+    """-sum F^-beta: desert's exponents are negative, and its weights are beta F^(-beta-1)."""
     return lambda F: -(F**-DESERT).sum(), lambda F: DESERT * F ** (-DESERT - 1)
 
 
 def worst(w: Array) -> float:
-    return float(judged(w)[0].max())
+    return float(losses_at(w)[0].max())
 
 
-# --- the judge ---
+# --- the reference ---
 
 
-def test_the_judge_knows_its_gradients():
+def test_the_reference_gradients_are_right():
     for client in range(3):
         at = np.array([0.3, -1.0, 0.5, 0.2])
         assert (
-            check_grad(lambda w, k=client: judged(w)[0][k], lambda w, k=client: judged(w)[1][k], at)
+            check_grad(
+                lambda w, k=client: losses_at(w)[0][k], lambda w, k=client: losses_at(w)[1][k], at
+            )
             < 1e-6
         )
 
 
 def test_minimax_is_certified_from_below():
-    """For any shares of the clients the smallest weighted loss is at most the minimax; with the right ones they are equal."""
+    """For any shares the smallest weighted loss is at most the minimax; at some, equal."""
     value, w = minimax()
     shares = resting_shares(w)
-    assert shares @ judged(minimiser(*average(shares)))[0] == pytest.approx(value, rel=1e-6)
+    assert shares @ losses_at(minimiser(*average(shares)))[0] == pytest.approx(value, rel=1e-6)
     assert worst(w) == pytest.approx(value, rel=1e-6)
 
 
-def test_the_federation_tells_methods_apart():
-    """Neither the model that knows nothing nor the averages are near the minimax, and no client's own minimum is far away."""
+def test_the_federation_separates_methods():
+    """The zero model and the averages are far from the minimax; each client's minimum is not."""
     value, w = minimax()
     assert worst(np.zeros(4)) > 1.1 * value
     assert worst(minimiser(*average(SIZE))) > 1.1 * value
     assert worst(minimiser(*average(EQUAL))) > 1.05 * value
-    assert judged(w)[0][0] < 0.98 * value  # the largest client must end with no weight at all
+    assert losses_at(w)[0][0] < 0.98 * value  # the largest client must end with no weight at all
     assert distance_from_pareto(np.zeros(4)) > 0.5
     for client in np.eye(3):
         own = minimiser(*average(client))
@@ -127,15 +129,11 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
     (
         "fedeba",
         {"alpha": 0, "tau": 0.2, "prior": "size"},
-        tilted(SIZE, 5),
-    ),  # TERM's, as its docstring says
+        tilted(SIZE, 5),  # TERM's, as its docstring says
+    ),
     ("corefed", {}, bargain(EQUAL, 3)),
     ("corefed", {"M": 1, "step": "paper", "weights": "size"}, bargain(SIZE, 1)),
-    (
-        "propfair",
-        {},
-        bargain(SIZE, 3),
-    ),  # with one batch the logarithm is of the client's whole loss
+    ("propfair", {}, bargain(SIZE, 3)),  # one batch: the logarithm is of the whole loss
     ("propfair", {"M": 1.5, "weights": "uniform"}, bargain(EQUAL, 1.5)),
     ("adafed", {"ridge": 1}, power(EQUAL, 2)),
     ("adafed", {"ridge": 0.5, "gamma": 3}, power(EQUAL, 4)),
@@ -148,7 +146,7 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
     ids=[method(name, **params).label for name, params, _ in OWN_OBJECTIVES],
 )
 def test_rests_at_the_minimum_of_its_objective(name, params, objective):
-    """No client's curvature exceeds 0.54, and the two outputs double it: whatever the weights, lr = 1 is below 2 / 1.08."""
+    """No client's curvature exceeds 0.54, doubled by the two outputs: lr = 1 is below 2 / 1.08."""
     found = last_model(method(name, **params), rounds=120, lr=1.0)
     np.testing.assert_allclose(found, minimiser(*objective), atol=1e-4)
 
@@ -160,7 +158,7 @@ def test_adafedadam_rests_at_the_minimum_of_its_powers():
 
 
 def test_adafed_by_default_goes_to_the_minimum_of_its_powers_too():
-    """Along the Pareto set a ridge of 0.01 moves a hundredth as fast as towards it: on the set at once, at rest much later."""
+    """Along the Pareto set a ridge of 0.01 moves a hundredth as fast as towards it."""
     found = last_model(method("adafed"), rounds=700, lr=2.0)
     assert distance_from_pareto(found) < 1e-4
     np.testing.assert_allclose(found, minimiser(*power(EQUAL, 2)), atol=0.02)
@@ -175,7 +173,7 @@ def test_adafed_by_default_goes_to_the_minimum_of_its_powers_too():
     ids=["q-FFL", "UDJ-FL Rawls"],
 )
 def test_largest_loss_falls_as_the_power_grows(methods):
-    """Each time by more than 1% of the minimax, the last to within 2% of it: a power of 20 is not yet infinity."""
+    """Each time by more than 1% of the minimax, and with a power of 20 to within 2% of it."""
     value = minimax()[0]
     losses = [worst(last_model(rule, rounds=120, lr=1.0)) for rule in methods]
     assert (np.diff(losses) < -0.01 * value).all()
@@ -189,24 +187,26 @@ def test_largest_loss_falls_as_the_power_grows(methods):
     "params", [{}, {"order": "step_first", "start": "uniform"}], ids=["update first", "step first"]
 )
 def test_afl_reaches_the_minimax(params):
-    """With constant steps, on its last model: to a tenth of the 1% asked for.
+    """With constant steps, on its last model, to 0.1%.
 
-    The weights swing about their goal, damped by the curvature of the losses. lr * lr_lambda times the squared difference of
-    two clients' gradients (0.13, doubled by the two outputs) is 0.05 here; from about 2 on the swings would never end.
+    The weights swing about their goal, damped by the curvature of the losses. lr * lr_lambda times
+    the squared difference of two clients' gradients (0.13, doubled by the two outputs) is 0.05
+    here; from about 2 on the swings would never end.
     """
     value = minimax()[0]
     result = convex.run(method("afl", **params), rounds=300, lr=2.0)
     assert value * (1 - 1e-6) < worst(convex.coefficients(result)) < 1.001 * value
-    # The game's other side too: the shares for which no model does better. The best-off client has none.
+    # Its weights too are the shares for which no model does better. The best-off client has none.
     shares = list(result.history.by_client("weight", round=300).values())
     np.testing.assert_allclose(shares, resting_shares(minimax()[1]), atol=0.01)
     assert shares[0] == 0
 
 
 def test_term_tends_to_the_minimax():
-    """The tilted loss is at most log(1/p)/t below the largest, p the smallest share: so far can it end from the minimax.
+    """The tilted loss is at most log(1/p)/t below the largest, p the smallest share.
 
-    Its curvature grows with t, by the spread of the clients' gradients: lr has to fall as 1/t, here to 10/t.
+    So far from the minimax can it end. Its curvature grows with t, by the spread of the clients'
+    gradients: lr has to fall as 1/t, here to 10/t.
     """
     value, t = minimax()[0], np.array([1.0, 10.0, 200.0])
     plan = zip(t, (1.0, 1.0, 0.05), (80, 80, 500), strict=True)
@@ -222,59 +222,52 @@ def test_term_tends_to_the_minimax():
 
 
 def rises(rule: udjfl.Method, rounds: int, lr: float) -> float:
-    """By how much any client's loss went up in any round. Losses are float32: rounding is below 1e-6."""
+    """Return the largest rise of any client's loss in any round, of which 1e-6 is rounding."""
     history = convex.run(rule, rounds, lr).history
     losses = [list(history.series("train_loss", name).values()) for name in convex.CLIENTS]
     return float(np.diff(losses, axis=1).max())
 
 
-def test_effl_with_distant_limits_suits_everybody():
+def test_effl_with_distant_limits_is_downhill_for_all():
     rule = method("effl", eps_vl=100)
     assert distance_from_pareto(last_model(rule, rounds=120, lr=1.0)) < 1e-5
     assert rises(rule, rounds=100, lr=0.3) < 1e-6
 
 
 def test_effl_keeps_within_a_limit():
-    """0.02 can be met: at the minimax no loss is further than 0.011 from the mean. Without the limit one is, by 0.06."""
-    losses = judged(last_model(method("effl", eps_vl=0.02), rounds=200, lr=0.3))[0]
+    """0.02 can be met: at the minimax losses are within 0.011 of the mean, without limit 0.06."""
+    losses = losses_at(last_model(method("effl", eps_vl=0.02), rounds=200, lr=0.3))[0]
     assert np.abs(losses - losses.mean()).max() <= 0.02
 
 
-def test_fedmgda_suits_everybody():
-    """With free weights and short steps no client is ever worse off for a round."""
+def test_fedmgda_is_downhill_for_all():
+    """With free weights and short steps no loss ever rises; with fixed weights some do."""
     assert rises(method("fedmgda", epsilon=1, server_lr=0.05), rounds=100, lr=1.0) < 1e-6
-    assert (
-        rises(method("fedmgda", epsilon=0, server_lr=0.05), rounds=100, lr=1.0) > 1e-4
-    )  # as it is with fixed ones
+    assert rises(method("fedmgda", epsilon=0, server_lr=0.05), rounds=100, lr=1.0) > 1e-4
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_fedmgda_settles_at_a_pareto_point_as_its_steps_decay(epsilon):
-    """Directions have length 1 however short the gradients. A distance d from the Pareto set turns them by some d / |gradient|,
-    so steps that are long for that overshoot for ever; by round 200 the decay has brought 3 down to 0.14."""
-    assert (
-        distance_from_pareto(
-            last_model(method("fedmgda", epsilon=epsilon, server_lr=3, decay=0.1), 200, lr=1.0)
-        )
-        < 1e-5
-    )
-    assert (
-        distance_from_pareto(
-            last_model(method("fedmgda", epsilon=epsilon, server_lr=3), 100, lr=1.0)
-        )
-        > 0.1
-    )
+    """Directions have length 1 however short the gradients are.
+
+    A distance d from the Pareto set turns them by about d / |gradient|, so steps that are long
+    beside that overshoot for ever; by round 200 the decay has brought 3 down to 0.14.
+    """
+    decaying = method("fedmgda", epsilon=epsilon, server_lr=3, decay=0.1)
+    assert distance_from_pareto(last_model(decaying, 200, lr=1.0)) < 1e-5
+    constant = method("fedmgda", epsilon=epsilon, server_lr=3)
+    assert distance_from_pareto(last_model(constant, 100, lr=1.0)) > 0.1
 
 
 def test_adafed_as_published_rests_where_gradients_depend_on_one_another():
-    """Without the ridge all losses fall in every round until no direction has the slopes asked for.
+    """Without the ridge all losses fall in every round until no direction has the wanted slopes.
 
-    That is where some sum of the gradients vanishes. Nothing keeps its coefficients from having different signs, and then the
-    point is not Pareto-stationary: of what the ridge mends, this is one.
+    That is where some sum of the gradients vanishes. Its coefficients may have different signs, and
+    then the point is not Pareto-stationary: that is one of the faults which the ridge mends.
     """
     rule = method("adafed", ridge=0)
     assert rises(rule, rounds=100, lr=0.3) < 1e-6
-    _, gradients = judged(last_model(rule, rounds=150, lr=1.0))
+    _, gradients = losses_at(last_model(rule, rounds=150, lr=1.0))
     units = gradients / np.linalg.norm(gradients, axis=1, keepdims=True)
     assert np.linalg.svd(units, compute_uv=False)[-1] < 1e-5
     assert np.linalg.norm(gradients, axis=1).min() > 0.05
@@ -282,9 +275,11 @@ def test_adafed_as_published_rests_where_gradients_depend_on_one_another():
 
 @pytest.mark.parametrize("tau", [0, 1])
 def test_fedfv_stays_near_pareto_points_as_near_as_its_steps_are_short(tau):
-    """It does not come to rest: what is left of the conflicting updates is given the length of their mean again, however short
-    it was. So it goes to and fro across the Pareto set, as far as lr; and on it, to where the worst off are better off than
-    under the mean."""
+    """It does not come to rest: the turned updates get the length of their mean again.
+
+    So it swings across the Pareto set, as far as lr; and on it, to where the worst off are better
+    off than under the mean.
+    """
     for lr, rounds in ((0.2, 100), (0.05, 200)):
         found = last_model(method("fedfv", tau=tau), rounds, lr)
         assert distance_from_pareto(found) < 0.2 * lr

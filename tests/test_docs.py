@@ -1,4 +1,4 @@
-"""What the documents quote is what the measurements say."""
+"""The documents: quoted numbers are the measured ones, and links and paths exist."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import csv
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 STEPS = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
+PATTERNS = (
+    "*.md",
+    "docs/*.md",
+    "experiments/*.md",
+    "benchmarks/*.md",
+    "apps/**/*.md",
+    "tests/**/*.md",
+)
+PAGES = sorted(str(page.relative_to(ROOT)) for pattern in PATTERNS for page in ROOT.glob(pattern))
+FOLDERS = "src|tests|apps|benchmarks|scripts|examples|experiments|docs"
+# CONTRIBUTING.md proposes to create these.
+NEW_FILES = {
+    "src/udjfl/data/sources/schools.py",
+    "src/udjfl/methods/trimmed_mean.py",
+    "tests/data/sources/test_schools.py",
+    "tests/methods/test_trimmed_mean.py",
+}
 
 
-def measure_steps():
+def load_measure_steps() -> Any:
+    """Import the script that makes the tables."""
     spec = importlib.util.spec_from_file_location(
         "measure_steps", ROOT / "experiments" / "measure_steps.py"
     )
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -25,9 +46,9 @@ def measure_steps():
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "experiments").glob("steps-*.csv")), ids=lambda path: path.stem
 )
-def test_the_tables_on_steps_are_the_measurements(path: Path) -> None:
-    assert f"experiments/{path.name}" in STEPS  # the command that made it
-    assert measure_steps().markdown(path) in STEPS
+def test_the_tables_of_step_rules_are_the_measured_ones(path: Path) -> None:
+    assert f"experiments/{path.name}" in STEPS  # in the command that makes it
+    assert load_measure_steps().markdown(path) in STEPS
 
 
 def test_the_default_step_rule_is_the_one_the_documents_name() -> None:
@@ -39,29 +60,48 @@ def test_the_default_step_rule_is_the_one_the_documents_name() -> None:
     )
 
 
-def test_the_catalogue_is_the_registry() -> None:
-    """`make docs` makes the tables anew after a change."""
+def test_the_catalogue_lists_the_registered_methods() -> None:
+    """If this fails after a change of a method, run `make docs`."""
     from udjfl.methods import METHODS
     from udjfl.report.methods import catalogue_markdown
 
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     assert catalogue_markdown() in page
-    _, _, partial = page.partition("## When not everybody answers")
+    _, _, partial = page.partition("## Partial participation")
     table = partial.partition("## ")[0]
-    assert [kind.title for kind in METHODS.values() if kind.title not in table] == []
+    assert [cls.title for cls in METHODS.values() if cls.title not in table] == []
 
 
-@pytest.mark.parametrize(
-    "page",
-    sorted(
-        str(p.relative_to(ROOT))
-        for p in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/*.md")]
-    ),
-)
-def test_links_lead_somewhere(page: str) -> None:
+def without_code_blocks(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_relative_links_exist(page: str) -> None:
+    text = without_code_blocks((ROOT / page).read_text(encoding="utf-8"))
+    missing = [
+        target
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
+        if not ((ROOT / page).parent / target).exists()
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_files_of_the_repository_exist(page: str) -> None:
+    """Paths in code spans and commands, such as `src/udjfl/metrics.py`; NEW_FILES are examples."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#:]+)\)", text):
-        assert ((ROOT / page).parent / target).exists(), target
+    named = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]+\.(?:py|toml|md|csv)\b", text)
+    assert sorted({path for path in named if not (ROOT / path).exists()} - NEW_FILES) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_make_targets_exist(page: str) -> None:
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```.*?^```", text, re.M | re.S))
+    named = re.findall(r"^make ([a-z-]+)", blocks, re.M) + re.findall(r"`make ([a-z-]+)", text)
+    assert sorted(set(named) - set(targets)) == []
 
 
 @pytest.mark.parametrize(
@@ -75,7 +115,7 @@ def test_links_lead_somewhere(page: str) -> None:
         ("UDJ-FL desert", "pearson_r", ("docs/steps.md",)),
     ],
 )
-def test_the_differences_quoted_in_words_are_the_measured_ones(
+def test_the_differences_in_the_text_are_the_measured_ones(
     method: str, metric: str, pages: tuple[str, ...]
 ) -> None:
     with (ROOT / "experiments" / "steps-points-dirty-digits.csv").open(encoding="utf-8") as file:

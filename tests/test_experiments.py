@@ -1,25 +1,27 @@
-"""The delivered tables: identities hold in them, and what the pages say is what the files have."""
+"""The delivered tables: identities hold in them, and the pages have the numbers of the files."""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
 import math
+import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES
-from udjfl.settings import ReproduceSettings, checked
+from udjfl.settings import ReproduceSettings, validate_settings
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
 SEEDS = sorted((EXPERIMENTS / "results").glob("results*-seeds.csv"))
 SUMMARIES = [path.with_name(path.name.replace("-seeds", "")) for path in SEEDS]
-# One algorithm under different names, where all clients have as many examples.
+# One algorithm under different names, if all clients have equally many examples.
 SAME = (
     ("FedAvg", "q-FedAvg: q=0", "UDJ-FL: beta=0, gamma=0", "UDJ-FL: beta=1, gamma=0"),
     ("q-FedAvg: q=0.1", "UDJ-FL: beta=0.1, gamma=0"),
@@ -27,17 +29,27 @@ SAME = (
 )
 
 
+def load_script(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
 def name_of(path: Path) -> str:
     return path.stem.replace("-seeds", "")
 
 
 def by_row(path: Path) -> dict[str, dict[tuple[str, str], str]]:
-    """{row: {(seed, metric): value}}"""
-    found: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
+    """Return {row: {(seed, metric): value}}."""
+    rows: dict[str, dict[tuple[str, str], str]] = defaultdict(dict)
     with path.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            found[line["row"]][line["seed"], line["metric"]] = line["value"]
-    return found
+            rows[line["row"]][line["seed"], line["metric"]] = line["value"]
+    return rows
 
 
 def test_there_are_tables() -> None:
@@ -59,14 +71,14 @@ def test_a_table_has_all_rows_of_the_paper_on_all_its_seeds(path: Path) -> None:
 def test_one_algorithm_has_one_row_of_numbers(path: Path, names: tuple[str, ...]) -> None:
     """Equal to the last bit on every seed, in every column."""
     rows = by_row(path)
-    # The hospitals differ in size: FedAvg weighs them by it, the others do not.
+    # The hospitals differ in size, and only FedAvg weights them by it.
     sized = name_of(path) == "results-heart"
     first, *others = [name for name in names if not (sized and name == "FedAvg")]
     for other in others:
         assert rows[other] == rows[first], other
 
 
-def test_hospitals_of_unequal_size_tell_fedavg_from_its_namesakes() -> None:
+def test_fedavg_differs_from_equal_weights_on_hospitals_of_unequal_size() -> None:
     rows = by_row(EXPERIMENTS / "results" / "results-heart-seeds.csv")
     assert rows["FedAvg"] != rows["q-FedAvg: q=0"]
 
@@ -76,16 +88,15 @@ def test_means_are_those_of_the_seeds(path: Path) -> None:
     values = by_row(path.with_name(path.stem + "-seeds.csv"))
     with path.open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
-            own = [
+            by_seed = [
                 float(value)
                 for (_, metric), value in values[line["row"]].items()
                 if metric == line["metric"] and value
             ]
-            assert len(own) == int(line["seeds"])
-            if own:
-                assert math.isclose(
-                    float(line["mean"]), math.fsum(own) / len(own), rel_tol=1e-12, abs_tol=1e-12
-                )
+            assert len(by_seed) == int(line["seeds"])
+            if by_seed:
+                mean = math.fsum(by_seed) / len(by_seed)
+                assert math.isclose(float(line["mean"]), mean, rel_tol=1e-12, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize("path", SUMMARIES, ids=name_of)
@@ -101,22 +112,22 @@ def test_the_page_has_the_numbers_of_the_files(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*.toml")), ids=lambda path: path.stem)
-def test_settings_are_settings(path: Path) -> None:
+def test_the_settings_files_are_valid(path: Path) -> None:
     values = tomllib.loads(path.read_text(encoding="utf-8"))
-    settings = checked(ReproduceSettings, values)
+    settings = validate_settings(ReproduceSettings, values)
     assert settings.profile == ("authors" if path.stem.endswith("-authors") else "paper")
     assert f"--config experiments/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
 
 
-def test_the_table_of_deviations_is_the_measurement() -> None:
-    spec = importlib.util.spec_from_file_location(
-        "measure_deviations", EXPERIMENTS / "measure_deviations.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    import sys
+def test_the_page_begins_as_the_script_makes_it() -> None:
+    module = load_script(ROOT / "scripts" / "make_results_page.py")
+    page = (EXPERIMENTS / "RESULTS.md").read_text(encoding="utf-8")
+    data = {name for name in module.DATA_NOTES if f"`{name}" in page}
+    assert page.startswith(module.introduction(data) + "\n" + module.SUMMARY)
 
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
+
+def test_the_table_of_deviations_is_the_measurement() -> None:
+    module = load_script(EXPERIMENTS / "measure_deviations.py")
     page = (EXPERIMENTS / "DEVIATIONS.md").read_text(encoding="utf-8")
     for path in sorted((EXPERIMENTS / "results").glob("deviations-*.csv")):
         assert f"results/{path.name}" in page

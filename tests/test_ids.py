@@ -1,4 +1,4 @@
-"""The one order of clients."""
+"""The order of clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from udjfl._ids import id_sort_key, sort_ids
 
 
-def test_counts_as_people_do() -> None:
+def test_numbers_in_ids_are_sorted_by_value() -> None:
     ids = [
         "client-10",
         "client-2",
@@ -42,7 +42,7 @@ def test_equal_numbers_written_differently_have_one_order() -> None:
         assert sort_ids(ids) == ["a001", "a01", "a1"]
 
 
-def test_texts_and_numbers_at_the_same_place_compare() -> None:
+def test_texts_and_numbers_at_the_same_position_can_be_compared() -> None:
     assert sort_ids(["x", "1", "", "1x", "x1", "-1"]) == ["", "1", "1x", "-1", "x", "x1"]
 
 
@@ -52,7 +52,7 @@ def test_texts_and_numbers_at_the_same_place_compare() -> None:
     st.randoms(use_true_random=False),
 )
 def test_any_ids_in_any_order_give_one_order(ids: list[str], random: object) -> None:
-    """Also with digits of other scripts, which int() reads but which are no digits here."""
+    """Digits of other scripts, which int() reads, count as letters."""
     shuffled = ids.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert sort_ids(shuffled) == sort_ids(ids)

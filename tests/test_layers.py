@@ -1,4 +1,4 @@
-"""Imports go one way: a module may import what stands in a later group, never the other way round."""
+"""Imports go one way: a module may import modules of later groups only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 import udjfl
 
 ROOT = Path(udjfl.__file__).parent
-MODULES = sorted(
-    path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py"
-)  # the front door may import all
+# All but the package's own __init__, which may import everything.
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
 # Left may import right. Within a group, only modules of the same package may import each other.
 LAYERS = (
     {"__main__"},
@@ -30,26 +29,30 @@ LAYERS = (
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}
 
 
-def imported(tree: ast.AST) -> list[str]:
-    """Every module a file imports, at any level, with the names it takes from packages (`from udjfl import metrics`)."""
-    found = []
+def list_imports(tree: ast.AST) -> list[str]:
+    """List what a file imports, at any level, with the names in `from package import name`."""
+    names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "relative imports hide where a name comes from"
-            found += [f"{node.module}.{alias.name}" for alias in node.names]
-    return found
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
-def part(dotted: str) -> str | None:
-    """The first part below `udjfl` ('methods' for 'udjfl.methods.base.Reports'), None for other packages."""
+def find_part(dotted: str) -> str | None:
+    """Return the part of `udjfl` that a name belongs to, None for other packages.
+
+    It is 'methods' for 'udjfl.methods.base.Reports'.
+    """
     top, _, below = dotted.partition(".")
     return below.partition(".")[0] if top == "udjfl" else None
 
 
-def wrong_imports(here: str, source: str) -> list[str]:
-    targets = [(dotted, part(dotted)) for dotted in imported(ast.parse(source))]
+def find_wrong_imports(here: str, source: str) -> list[str]:
+    """List the imports of a part that go the wrong way."""
+    targets = [(dotted, find_part(dotted)) for dotted in list_imports(ast.parse(source))]
     return [
         dotted
         for dotted, there in targets
@@ -57,27 +60,29 @@ def wrong_imports(here: str, source: str) -> list[str]:
     ]
 
 
-def eager_imports(source: str) -> list[str]:
-    """What is imported as soon as the module is: not inside a function."""
+def list_eager_imports(source: str) -> list[str]:
+    """List what is imported with the module: everything outside functions."""
     tree = ast.parse(source)
     for function in [
         node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]:
         function.body = [ast.Pass()]
-    return imported(tree)
+    return list_imports(tree)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_imports_go_one_way(path: Path) -> None:
     here = path.relative_to(ROOT).with_suffix("").parts[0]
-    assert here in DEPTH, f"{here} has no place in LAYERS; give it one"
+    assert here in DEPTH, f"{here} is not in LAYERS; add it"
     source = path.read_text(encoding="utf-8")
-    assert wrong_imports(here, source) == []
+    assert find_wrong_imports(here, source) == []
     if here != "data":  # scikit-learn takes a second to import, and only the embedded data needs it
-        assert not [name for name in eager_imports(source) if name.partition(".")[0] == "sklearn"]
+        assert not [
+            name for name in list_eager_imports(source) if name.partition(".")[0] == "sklearn"
+        ]
 
 
-def test_every_layer_is_there() -> None:
+def test_every_layer_exists() -> None:
     parts = {path.relative_to(ROOT).with_suffix("").parts[0] for path in MODULES}
     assert set().union(*LAYERS) <= parts
 
@@ -93,10 +98,10 @@ def test_every_layer_is_there() -> None:
         ("cli", "from udjfl.errors import UdjflError", []),
     ],
 )
-def test_a_wrong_import_is_found(here: str, source: str, wrong: list[str]) -> None:
-    assert wrong_imports(here, source) == wrong
+def test_a_wrong_import_is_detected(here: str, source: str, wrong: list[str]) -> None:
+    assert find_wrong_imports(here, source) == wrong
 
 
 def test_only_imports_outside_functions_are_eager() -> None:
     source = "import torch\ndef late():\n    from sklearn import datasets\n"
-    assert eager_imports(source) == ["torch"]
+    assert list_eager_imports(source) == ["torch"]

@@ -1,32 +1,54 @@
-"""Metrics over clients, against hand-worked numbers and numpy."""
+"""Metrics over clients, against hand-worked numbers and numpy; and metrics that others add."""
 
 from __future__ import annotations
 
 import doctest
+import io
+import json
 import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import make_federation, train_briefly
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from rich.console import Console
 
+import udjfl
 from udjfl import metrics
-from udjfl.errors import DataError
-from udjfl.metrics import METRICS, evaluate, pearson_r, psi, std, undefined_reason
+from udjfl.errors import DataError, SettingsError
+from udjfl.metrics import (
+    METRICS,
+    Metric,
+    Outcome,
+    compute_metrics,
+    pearson_r,
+    psi,
+    register_metric,
+    std,
+)
+from udjfl.report.comparison_table import comparison_view, result_view
+from udjfl.report.saved_runs import read_run
 
-# Multiples of 1/100, as accuracies of a few thousand examples are, so differences are far above rounding.
+# Multiples of 1/100, as accuracies of a few thousand examples are, so that differences are far
+# above rounding.
 percent = st.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
 uncertainty = st.integers(1, 3_000).map(lambda thousandths: thousandths / 1000)
 
 
-def clients(*columns, min_size=2):
+def clients(*columns: Any, min_size: int = 2) -> Any:
     return st.lists(st.tuples(*columns), min_size=min_size, max_size=8).map(
         lambda rows: list(zip(*rows, strict=True))
     )
 
 
-def test_docstring_examples():
+def test_docstring_examples() -> None:
     result = doctest.testmod(metrics)
     assert result.failed == 0
     assert result.attempted >= 9  # every example there is
@@ -35,24 +57,19 @@ def test_docstring_examples():
 # --- by hand ---
 
 ACCURACIES = [96.0, 94.0, 90.0, 88.0, 82.0]
-UNCERTAINTIES = [
-    0.03,
-    0.06,
-    0.12,
-    0.23,
-    0.19,
-]  # the fourth client is the most uncertain, the fifth the worst
+# The fourth client is the most uncertain, the fifth has the lowest accuracy.
+UNCERTAINTIES = [0.03, 0.06, 0.12, 0.23, 0.19]
 REFERENCE = [97.0, 94.0, 91.0, 86.0, 84.0]
 
 
-def test_every_metric_by_hand():
-    found = evaluate(93.5, ACCURACIES, UNCERTAINTIES, REFERENCE)
-    # Mean 450 / 5 = 90. Deviations 6, 4, 0, -2, -8: squares 36 + 16 + 0 + 4 + 64 = 120; 120 / 5 = 24.
+def test_every_metric_by_hand() -> None:
+    values, reasons = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
+    # Mean 450 / 5 = 90. Deviations 6, 4, 0, -2, -8: squares 36 + 16 + 0 + 4 + 64 = 120, over 5: 24.
     # Gains -1, 0, -1, 2, -2: 2 - (-1 + 0 - 1 - 2) / 4 = 3.
     # Uncertainties: mean 0.126, deviations -0.096, -0.066, -0.006, 0.104, 0.064.
     #   products with the accuracies' deviations: -0.576 - 0.264 - 0 - 0.208 - 0.512 = -1.56
     #   squares: 0.009216 + 0.004356 + 0.000036 + 0.010816 + 0.004096 = 0.02852
-    assert found == {
+    assert values == {
         "global_accuracy": 93.5,
         "accuracy_most_uncertain": 88.0,
         "accuracy_least_uncertain": 96.0,
@@ -62,47 +79,72 @@ def test_every_metric_by_hand():
         "psi": pytest.approx(3.0),
         "pearson_r": pytest.approx(-1.56 / math.sqrt(0.02852 * 120)),
     }
-    assert {type(value) for value in found.values()} == {float}
+    assert {type(value) for value in values.values()} == {float}
+    assert reasons == {}
 
 
 @pytest.mark.parametrize(
     "wrap", [tuple, np.asarray, torch.tensor, lambda v: torch.tensor(v, dtype=torch.float64)]
 )
-def test_sequences_arrays_and_tensors_agree(wrap):
-    plain = evaluate(93.5, ACCURACIES, UNCERTAINTIES, REFERENCE)
-    wrapped = evaluate(93.5, wrap(ACCURACIES), wrap(UNCERTAINTIES), wrap(REFERENCE))
+def test_sequences_arrays_and_tensors_agree(wrap: Any) -> None:
+    plain, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
+    wrapped, _ = compute_metrics(
+        Outcome(wrap(ACCURACIES), wrap(UNCERTAINTIES), wrap(REFERENCE), 93.5)
+    )
     assert wrapped == pytest.approx(plain, rel=1e-5)  # float32 tensors carry about seven digits
 
 
-def test_ties_go_to_the_first_client():
+def test_ties_go_to_the_first_client() -> None:
     assert metrics.accuracy_of_most_uncertain([80.0, 90.0, 70.0], [0.1, 0.5, 0.5]) == 90.0
     assert metrics.accuracy_of_least_uncertain([80.0, 90.0, 70.0], [0.5, 0.1, 0.1]) == 90.0
     assert psi([1.0, 9.0, 4.0], [0.0, 0.0, 0.0], [0.1, 0.5, 0.5]) == pytest.approx(9 - 2.5)
 
 
-def test_table_and_evaluate_agree():
-    assert list(evaluate(90.0, ACCURACIES, UNCERTAINTIES)) == [metric.key for metric in METRICS]
-    assert [metric.key for metric in METRICS if metric.better == -1] == ["std", "pearson_r"]
-    assert all(metric.title and metric.description for metric in METRICS)
+def test_metrics_come_in_the_order_of_the_table() -> None:
+    values, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE))
+    assert list(values) == list(METRICS)
+    assert [key for key, metric in METRICS.items() if metric.better == -1] == ["std", "pearson_r"]
+    assert all(
+        metric.key == key and metric.title and metric.description for key, metric in METRICS.items()
+    )
 
 
 # --- undefined ---
 
 
-def test_undefined_metrics_are_none_and_say_why():
-    one = (None, [90.0], [0.1], [91.0])
-    found = evaluate(*one)
-    assert [key for key, value in found.items() if value is None] == [
-        "global_accuracy",
-        "psi",
-        "pearson_r",
-    ]
-    assert "only one client" in undefined_reason("psi", *one)
-    assert "two clients" in undefined_reason("pearson_r", *one)
-    assert "no single model" in undefined_reason("global_accuracy", *one)
-    assert "no reference" in undefined_reason("psi", 90.0, ACCURACIES, UNCERTAINTIES)
-    assert "same uncertainty" in undefined_reason("pearson_r", 90.0, [90.0, 80.0], [0.3, 0.1 + 0.2])
-    assert "same accuracy" in undefined_reason("pearson_r", 90.0, [90.0, 90.0], [0.1, 0.2])
+def test_undefined_metrics_are_none_and_have_a_reason() -> None:
+    values, reasons = compute_metrics(Outcome([90.0], [0.1], [91.0]))
+    assert [key for key, value in values.items() if value is None] == list(reasons)
+    assert list(reasons) == ["global_accuracy", "psi", "pearson_r"]
+    assert "only one client" in reasons["psi"]
+    assert "two clients" in reasons["pearson_r"]
+    assert "no single model" in reasons["global_accuracy"]
+    _, reasons = compute_metrics(Outcome([90.0, 80.0], [0.3, 0.1 + 0.2]))
+    assert "same uncertainty" in reasons["pearson_r"]
+    _, reasons = compute_metrics(Outcome([90.0, 90.0], [0.1, 0.2]))
+    assert "same accuracy" in reasons["pearson_r"]
+
+
+def test_without_a_reference_there_is_no_psi() -> None:
+    values, reasons = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES))
+    assert "psi" not in values
+    assert "psi" not in reasons
+
+
+def test_metrics_that_rank_clients_leave_out_those_without_an_uncertainty() -> None:
+    outcome = Outcome(
+        [*ACCURACIES, 10.0], [*UNCERTAINTIES, math.nan], [*REFERENCE, 50.0], global_accuracy=93.5
+    )
+    values, reasons = compute_metrics(outcome)
+    known, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
+    ranking = ("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r")
+    assert {key: values[key] for key in ranking} == {key: known[key] for key in ranking}
+    assert values["worst_accuracy"] == 10.0
+    assert values["std"] == std([*ACCURACIES, 10.0])
+    assert reasons == {}
+    values, reasons = compute_metrics(Outcome([90.0, 80.0], [math.nan] * 2, [90.0, 80.0], 93.5))
+    assert reasons == dict.fromkeys(ranking, "No client has an uncertainty.")
+    assert values["mean_accuracy"] == 85.0
 
 
 @given(
@@ -111,14 +153,15 @@ def test_undefined_metrics_are_none_and_say_why():
     st.booleans(),
 )
 def test_a_reason_is_given_exactly_when_a_value_is_missing(
-    global_accuracy, columns, with_reference
-):
-    arguments = (global_accuracy, *columns, columns[0] if with_reference else None)
-    for key, value in evaluate(*arguments).items():
-        assert (value is None) == (undefined_reason(key, *arguments) is not None)
+    global_accuracy: float | None, columns: Any, with_reference: bool
+) -> None:
+    reference = columns[0] if with_reference else None
+    values, reasons = compute_metrics(Outcome(*columns, reference, global_accuracy))
+    assert {key for key, value in values.items() if value is None} == set(reasons)
+    assert set(METRICS) - set(values) == (set() if with_reference else {"psi"})
 
 
-def test_unusable_input_is_named():
+def test_unusable_input_is_named() -> None:
     with pytest.raises(DataError, match=r"accuracies\[1\] is nan"):
         std([90.0, math.nan])
     with pytest.raises(DataError, match="accuracies has 2, uncertainties has 1"):
@@ -129,21 +172,21 @@ def test_unusable_input_is_named():
         metrics.worst([])
     with pytest.raises(DataError, match="row of plain numbers"):
         metrics.mean(torch.ones(2, 2))
-    with pytest.raises(DataError, match="Did you mean 'psi'"):
-        undefined_reason("psy", 90.0, [90.0], [0.1])
+    with pytest.raises(SettingsError, match="Did you mean 'psi'"):
+        METRICS.find("psy")
 
 
 # --- properties ---
 
 
 @given(clients(percent, uncertainty))
-def test_psi_is_zero_against_itself(columns):
+def test_psi_is_zero_against_itself(columns: Any) -> None:
     accuracies, uncertainties = columns
     assert psi(accuracies, accuracies, uncertainties) == 0.0
 
 
 @given(clients(percent, percent, uncertainty), percent)
-def test_psi_ignores_a_gain_everybody_has(columns, gain):
+def test_psi_ignores_a_gain_that_all_clients_have(columns: Any, gain: float) -> None:
     accuracies, reference, uncertainties = columns
     shifted = [accuracy + gain for accuracy in accuracies]
     assert psi(shifted, reference, uncertainties) == pytest.approx(
@@ -152,27 +195,29 @@ def test_psi_ignores_a_gain_everybody_has(columns, gain):
 
 
 @given(clients(percent, percent, uncertainty))
-def test_psi_against_numpy(columns):
+def test_psi_against_numpy(columns: Any) -> None:
     accuracies, reference, uncertainties = map(np.asarray, columns)
     gains, most = accuracies - reference, int(np.argmax(uncertainties))
-    judge = gains[most] - np.delete(gains, most).mean()
-    assert psi(accuracies, reference, uncertainties) == pytest.approx(judge, abs=1e-9)
+    expected = gains[most] - np.delete(gains, most).mean()
+    assert psi(accuracies, reference, uncertainties) == pytest.approx(expected, abs=1e-9)
 
 
 @given(clients(uncertainty, percent))
-def test_pearson_r_against_numpy(columns):
+def test_pearson_r_against_numpy(columns: Any) -> None:
     uncertainties, accuracies = columns
     assume(len(set(uncertainties)) > 1 and len(set(accuracies)) > 1)
     r = pearson_r(uncertainties, accuracies)
+    assert r is not None
     assert -1.0 <= r <= 1.0
     assert r == pytest.approx(np.corrcoef(uncertainties, accuracies)[0, 1], abs=1e-9)
 
 
 @given(clients(uncertainty, percent), st.floats(0.1, 10.0), st.floats(-50.0, 50.0))
-def test_pearson_r_ignores_scale_and_shift(columns, scale, shift):
+def test_pearson_r_ignores_scale_and_shift(columns: Any, scale: float, shift: float) -> None:
     uncertainties, accuracies = columns
     assume(len(set(uncertainties)) > 1 and len(set(accuracies)) > 1)
     r = pearson_r(uncertainties, accuracies)
+    assert r is not None
     mapped = [scale * accuracy + shift for accuracy in accuracies]
     assert pearson_r(uncertainties, mapped) == pytest.approx(r, abs=1e-6)
     assert pearson_r([scale * u + shift for u in uncertainties], accuracies) == pytest.approx(
@@ -181,13 +226,13 @@ def test_pearson_r_ignores_scale_and_shift(columns, scale, shift):
     assert pearson_r(uncertainties, [-value for value in mapped]) == pytest.approx(-r, abs=1e-6)
 
 
-def test_pearson_r_at_extreme_scales():
+def test_pearson_r_at_extreme_scales() -> None:
     for scale in (1e-300, 1e-200, 1e200):
         assert pearson_r([scale, 2 * scale, 3 * scale], [90.0, 88.0, 89.0]) == pytest.approx(-0.5)
 
 
 @given(st.lists(percent, min_size=1, max_size=8), percent)
-def test_std_against_numpy_and_under_a_shift(accuracies, shift):
+def test_std_against_numpy_and_under_a_shift(accuracies: list[float], shift: float) -> None:
     assert std(accuracies) == pytest.approx(np.std(accuracies), abs=1e-9)
     assert std([accuracy + shift for accuracy in accuracies]) == pytest.approx(
         std(accuracies), abs=1e-9
@@ -196,13 +241,130 @@ def test_std_against_numpy_and_under_a_shift(accuracies, shift):
 
 
 @given(clients(percent, percent, uncertainty, min_size=1), st.randoms(use_true_random=False))
-def test_client_order_changes_no_bit(columns, random):
+def test_client_order_changes_no_bit(columns: Any, random: Any) -> None:
     rows = list(zip(*columns, strict=True))
-    assume(
-        len(set(columns[2])) == len(rows)
-    )  # a tie goes to the first client, so order matters there
+    # Ties go to the first client, so the order of clients matters there.
+    assume(len(set(columns[2])) == len(rows))
     shuffled = random.sample(rows, len(rows))
     accuracies, reference, uncertainties = zip(*shuffled, strict=True)
-    assert evaluate(90.0, accuracies, uncertainties, reference) == evaluate(
-        90.0, columns[0], columns[2], columns[1]
+    assert compute_metrics(Outcome(accuracies, uncertainties, reference, 90.0)) == compute_metrics(
+        Outcome(columns[0], columns[2], columns[1], 90.0)
     )
+
+
+# --- metrics that others add ---
+
+
+def accuracy_range(outcome: Outcome) -> float:
+    return max(outcome.accuracies) - min(outcome.accuracies)
+
+
+RANGE = Metric("range", "Range", accuracy_range, better=-1, unit="points", description="Spread.")
+
+
+@pytest.fixture
+def registered() -> Iterator[Metric]:
+    yield register_metric(RANGE)
+    del METRICS["range"]
+
+
+def printed(view: Any) -> str:
+    console = Console(width=120, file=io.StringIO())
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_metric_is_in_results_tables_json_and_saved_runs(tmp_path: Path) -> None:
+    federation = make_federation()
+    result = train_briefly(federation, out=tmp_path / "run")
+    accuracies = result.client_accuracy.values()
+    assert result.metrics["range"] == max(accuracies) - min(accuracies)
+    assert "Range" in printed(result_view(result))
+    saved = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert saved["range"] == result.metrics["range"]
+    assert read_run(tmp_path / "run").metrics == result.metrics
+
+    comparison = udjfl.compare(
+        federation, [udjfl.method("rawls")], seeds=2, rounds=3, hidden=5, uncertainty_epochs=2
+    )
+    assert comparison.rows[0].metrics["range"].values[0] == result.metrics["range"]
+    assert comparison.rows[1].against_fedavg["range"].n == 2
+    document = json.loads(json.dumps(comparison.as_dict()))
+    assert [row["range"]["mean"] for row in document["methods"]] == [
+        row.metrics["range"].mean for row in comparison.rows
+    ]
+    assert "Range ↓" in printed(comparison_view(comparison))
+
+
+def test_a_run_saved_before_a_metric_existed_has_it(tmp_path: Path) -> None:
+    result = train_briefly(make_federation(), out=tmp_path / "run")
+    register_metric(RANGE)
+    try:
+        accuracies = result.client_accuracy.values()
+        assert read_run(tmp_path / "run").metrics["range"] == max(accuracies) - min(accuracies)
+    finally:
+        del METRICS["range"]
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf])
+def test_a_metric_without_a_finite_value_is_undefined(
+    monkeypatch: pytest.MonkeyPatch, value: float | None
+) -> None:
+    odd = Metric("odd", "Odd", lambda outcome: value, better=0, unit="", description="Never.")
+    monkeypatch.setitem(METRICS, "odd", odd)
+    values, reasons = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
+    assert values["odd"] is None
+    assert reasons == {"odd": "Odd is not defined for this run."}
+
+
+def test_a_metric_may_return_a_tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = Metric("best", "Best", lambda o: torch.tensor(o.accuracies).max(), 1, "%", "Largest.")
+    monkeypatch.setitem(METRICS, "best", largest)
+    values, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES))
+    assert (values["best"], type(values["best"])) == (96.0, float)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_key_that_is_taken_is_refused() -> None:
+    other = Metric("range", "Other", accuracy_range, better=0, unit="", description="Another.")
+    with pytest.raises(SettingsError, match="'range' is taken"):
+        register_metric(other)
+    with pytest.raises(SettingsError, match="'seed' has another meaning in results"):
+        register_metric(Metric("seed", "Seed", accuracy_range, 0, "", "In every result already."))
+
+
+def test_an_installed_package_adds_a_metric_by_an_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "spread.py").write_text(
+        "from udjfl.metrics import Metric\n"
+        "RANGE = Metric('range', 'Range', lambda o: max(o.accuracies) - min(o.accuracies),\n"
+        "               better=-1, unit='points', description='Spread.')\n"
+    )
+    information = tmp_path / "spread-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: spread\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text("[udjfl.metrics]\nrange = spread:RANGE\n")
+    code = (
+        "from udjfl.metrics import Outcome, compute_metrics;"
+        "print(compute_metrics(Outcome([90.0, 80.0], [0.1, 0.2]))[0]['range'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": ":".join([str(tmp_path), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "10.0\n"
+
+
+def test_importing_metrics_does_not_import_scipy_or_torch() -> None:
+    code = (
+        "import sys, udjfl.metrics;"
+        "sys.exit(any(name in sys.modules for name in ('scipy', 'torch', 'numpy')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": ":".join(sys.path)}, check=False
+    )
+    assert done.returncode == 0

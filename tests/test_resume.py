@@ -1,4 +1,4 @@
-"""A run that was stopped, by whatever means, goes on as if nothing had happened."""
+"""A stopped run resumes and produces identical bytes, however it was stopped."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from conftest import make_federation
+from command import Command, mistakes_of
+from conftest import Stopped, change_settings, compare, make_federation, read_files, stop_after
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.cli import main as cli
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
-from udjfl.simulation.oneseed import folder_name
+from udjfl.simulation.compare import folder_name
 
 TINY: dict[str, Any] = {
     "model": "logistic",
@@ -33,40 +33,19 @@ TINY: dict[str, Any] = {
 }
 
 
-class Stopped(Exception):
-    pass
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Return the command `udjfl`, called in this process."""
+    return Command(monkeypatch, capsys)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def stop_after(round: int) -> Callable[[str, int, int], None]:
-    def progress(stage: str, done: int, total: int) -> None:
-        if stage == "training" and done == round:
-            raise Stopped
-
-    return progress
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *arguments: str | Path) -> object:
-    """What the command leaves with: 0 if all went well."""
-    monkeypatch.setattr(sys, "argv", ["udjfl", *map(str, arguments)])
-    try:
-        cli.main()
-    except SystemExit as left:
-        return left.code or 0
-    return 0
-
-
-# --- killed, really ----------------------------------------------------------------------------------------------
+# --- killed processes
 
 KILLS = 10
-LONG = "--rounds 200 --checkpoint-every 7 --uncertainty-epochs 40 --method rawls -p beta=2 --participation 0.8 --drop-out 0.1"
+LONG = (
+    "--rounds 200 --checkpoint-every 7 --uncertainty-epochs 40 --method rawls -p beta=2 "
+    "--participation 0.8 --drop-out 0.1"
+)
 
 
 def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
@@ -78,7 +57,7 @@ def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
 
 
 def start_or_resume(folder: Path) -> subprocess.Popen[bytes]:
-    """What a person does: resume if there is a run, start it if it was killed before it became one."""
+    """Resume the run in a folder, or start it if it was killed before its settings were written."""
     return (
         start("resume", folder)
         if (folder / "settings.json").exists()
@@ -86,8 +65,13 @@ def start_or_resume(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-def moments(folder: Path, full_length: int, chance: random.Random) -> Iterator[Callable[[], bool]]:
-    """Ten conditions that come true at random moments: in start-up, while measuring, six in the rounds, in the finish."""
+def list_moments(
+    folder: Path, full_length: int, chance: random.Random
+) -> Iterator[Callable[[], bool]]:
+    """Yield ten conditions that become true at random moments.
+
+    Two in start-up, one while uncertainties are measured, six in the rounds, one at the end.
+    """
 
     def after(seconds: float) -> Callable[[], bool]:
         until = time.monotonic() + seconds
@@ -97,10 +81,10 @@ def moments(folder: Path, full_length: int, chance: random.Random) -> Iterator[C
         path, pause = folder / name, chance.uniform(0, 0.03)
 
         def reached() -> bool:
-            there = path.exists() and path.stat().st_size >= size
-            if there:
+            is_large_enough = path.exists() and path.stat().st_size >= size
+            if is_large_enough:
                 time.sleep(pause)
-            return there
+            return is_large_enough
 
         return reached
 
@@ -113,7 +97,7 @@ def moments(folder: Path, full_length: int, chance: random.Random) -> Iterator[C
 
 
 def kill_when(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> bool:
-    """Whether the process was still at work when it was killed."""
+    """Kill a process at a moment; return whether it was still running then."""
     while process.poll() is None and not moment():
         time.sleep(0.001)
     process.kill()
@@ -122,27 +106,26 @@ def kill_when(process: subprocess.Popen[bytes], moment: Callable[[], bool]) -> b
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:
-    _, said = process.communicate()
-    assert process.returncode == 0, said.decode()
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors.decode()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
-def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
+def test_a_run_killed_at_ten_random_moments_ends_in_the_same_bytes(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     finish(start_or_resume(whole))
     full = (whole / "records.jsonl").stat().st_size
-    landed, in_the_rounds = 0, 0
-    for moment in moments(killed, full, random.Random(20250)):
+    hits, hits_in_rounds = 0, 0
+    for moment in list_moments(killed, full, random.Random(20250)):
         hit = kill_when(start_or_resume(killed), moment)
         records = killed / "records.jsonl"
-        landed += hit
-        in_the_rounds += hit and records.exists() and 0 < records.stat().st_size < full
+        hits += hit
+        hits_in_rounds += hit and records.exists() and 0 < records.stat().st_size < full
     finish(start_or_resume(killed))
-    assert landed >= KILLS - 2
-    assert in_the_rounds >= 3
-    assert contents(killed) == contents(
-        whole
-    )  # model, records, result, checkpoint, settings; and nothing left over
+    assert hits >= KILLS - 2
+    assert hits_in_rounds >= 3
+    # Model, records, result, checkpoint, settings; and nothing left over.
+    assert read_files(killed) == read_files(whole)
     lines = [
         json.loads(line)
         for line in (killed / "records.jsonl").read_text(encoding="utf-8").splitlines()
@@ -152,11 +135,11 @@ def test_killed_at_ten_random_moments(tmp_path: Path) -> None:
     assert {line["round"] for line in lines} == set(range(1, 201))
 
 
-# --- stopped at every round --------------------------------------------------------------------------------------
+# --- stopped at any point
 
 
 @pytest.mark.parametrize("model", ["logistic", "mlp"])
-def test_stopped_after_any_round(tmp_path: Path, model: str) -> None:
+def test_a_run_stopped_after_any_round_ends_in_the_same_bytes(tmp_path: Path, model: str) -> None:
     settings = {
         **TINY,
         "model": model,
@@ -170,10 +153,10 @@ def test_stopped_after_any_round(tmp_path: Path, model: str) -> None:
         out = tmp_path / f"stopped-{round}"
         with pytest.raises(Stopped):
             udjfl.simulate(
-                make_federation(), "rawls", out=out, progress=stop_after(round), **settings
+                make_federation(), "rawls", out=out, on_progress=stop_after(round), **settings
             )
         again = udjfl.simulate(make_federation(), "rawls", out=out, resume=True, **settings)
-        assert contents(out) == contents(tmp_path / "whole"), round
+        assert read_files(out) == read_files(tmp_path / "whole"), round
         assert again.metrics == whole.metrics
         assert again.history == whole.history
         assert all(
@@ -182,73 +165,76 @@ def test_stopped_after_any_round(tmp_path: Path, model: str) -> None:
         )
 
 
-def test_stopped_while_the_uncertainty_is_measured(
+def test_a_run_stopped_while_uncertainties_are_measured_ends_in_the_same_bytes(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
-    def stop(stage: str, done: int, total: int) -> None:
+    def stop(event: udjfl.Progress) -> None:
         raise Stopped
 
     settings = {**TINY, "uncertainty": "ensemble", "uncertainty_models": 2}
     udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **settings)
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, "rawls", out=tmp_path / "run", progress=stop, **settings)
+        udjfl.simulate(federation, "rawls", out=tmp_path / "run", on_progress=stop, **settings)
     udjfl.simulate(federation, "rawls", out=tmp_path / "run", resume=True, **settings)
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
-def test_only_the_rounds_that_are_left_are_played(
+def test_only_the_rounds_after_the_checkpoint_are_run(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, "rawls", out=tmp_path, progress=stop_after(5), **TINY)
+        udjfl.simulate(federation, "rawls", out=tmp_path, on_progress=stop_after(5), **TINY)
     seen: list[tuple[str, int]] = []
     udjfl.simulate(
         federation,
         "rawls",
         out=tmp_path,
         resume=True,
-        progress=lambda s, d, t: seen.append((s, d)),
+        on_progress=lambda e: seen.append((e.stage, e.done)),
         **TINY,
     )
     assert seen.pop(0) == ("resumed", 3)
-    assert seen == [
-        ("training", 4),
-        ("training", 5),
-        ("training", 6),
-        ("training", 7),
-    ]  # the checkpoint was at round 3
+    # The checkpoint was at round 3.
+    assert seen == [("training", 4), ("training", 5), ("training", 6), ("training", 7)]
 
 
 def test_resume_without_a_run_starts_one(tmp_path: Path, federation: udjfl.Federation) -> None:
     udjfl.simulate(federation, "rawls", out=tmp_path / "a", **TINY)
     udjfl.simulate(federation, "rawls", out=tmp_path / "b", resume=True, **TINY)
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
 
 
-def test_a_finished_run_is_left_as_it_is(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_resuming_a_finished_run_changes_nothing(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
     first = udjfl.simulate(federation, "rawls", out=tmp_path, **TINY)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
     assert (again.metrics, again.history) == (first.metrics, first.history)
 
 
-def test_a_finished_run_does_not_lose_its_psi(tmp_path: Path, federation: udjfl.Federation) -> None:
-    """A run of a comparison, looked at again on its own, has no reference at hand."""
+def test_resuming_a_finished_run_without_its_reference_keeps_psi(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
+    """A run of a comparison that is resumed on its own has no reference."""
     reference = udjfl.simulate(federation, "fedavg", **TINY)
     udjfl.simulate(federation, "rawls", reference=reference, out=tmp_path, **TINY)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     assert b'"psi"' in before["result.json"]
     udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
-# --- state, buffers, models of one's own -------------------------------------------------------------------------
+# --- method state, buffers, model functions
 
 
 @udjfl.parameters
 class ServerMomentum(udjfl.Method):
-    """Keeps a velocity, how often each client came, and a count: if any were lost, later rounds would differ."""
+    """A method with state: a velocity, a count of reports per client, and a count of rounds.
+
+    If a part of the state were lost, later rounds would differ.
+    """
 
     name: ClassVar[str] = "server-momentum"
     title: ClassVar[str] = "Server momentum"
@@ -281,7 +267,7 @@ class ServerMomentum(udjfl.Method):
 
 
 @pytest.mark.parametrize("round", [2, 3, 5])
-def test_the_state_of_a_method_survives(
+def test_the_state_of_a_method_is_restored(
     tmp_path: Path, federation: udjfl.Federation, round: int
 ) -> None:
     settings = {**TINY, "participation": 0.7}
@@ -289,58 +275,58 @@ def test_the_state_of_a_method_survives(
     whole = udjfl.simulate(federation, method, out=tmp_path / "whole", **settings)
     with pytest.raises(Stopped):
         udjfl.simulate(
-            federation, method, out=tmp_path / "run", progress=stop_after(round), **settings
+            federation, method, out=tmp_path / "run", on_progress=stop_after(round), **settings
         )
     udjfl.simulate(federation, method, out=tmp_path / "run", resume=True, **settings)
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
-    # Each of 7 rounds asks round(0.7 * 3) = 2 of the 3 clients: the last count of every client adds up to 14.
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
+    # Each of 7 rounds asks round(0.7 * 3) = 2 of the 3 clients: the last counts add up to 14.
     last = [list(whole.history.series("times", client).values())[-1] for client in federation.ids]
     assert sum(float(count or 0) for count in last) == 14
 
 
-def with_batch_norm_and_dropout() -> nn.Module:
+def build_with_batch_norm_and_dropout() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
 
 
 @pytest.mark.filterwarnings("ignore:The model is trained one client at a time")
-def test_buffers_and_randomness_inside_a_model_survive(
+def test_buffers_and_random_layers_of_a_model_are_restored(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
-    settings = {**TINY, "model": with_batch_norm_and_dropout}
+    settings = {**TINY, "model": build_with_batch_norm_and_dropout}
     udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **settings)
     with pytest.raises(Stopped):
         udjfl.simulate(
-            federation, "rawls", out=tmp_path / "run", progress=stop_after(5), **settings
+            federation, "rawls", out=tmp_path / "run", on_progress=stop_after(5), **settings
         )
     torch.manual_seed(1)  # a new process would have another state of the global generator
     udjfl.simulate(federation, "rawls", out=tmp_path / "run", resume=True, **settings)
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
-def test_per_client_parameters_survive_the_way_through_json(
+def test_per_client_parameters_are_restored_from_json(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
     for beta in ((1.0, 2.0, 3.0), {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}):
         out = tmp_path / type(beta).__name__
         method = udjfl.UDJ(beta=beta, gamma=1.0)
         with pytest.raises(Stopped):
-            udjfl.simulate(federation, method, out=out, progress=stop_after(4), **TINY)
+            udjfl.simulate(federation, method, out=out, on_progress=stop_after(4), **TINY)
         udjfl.simulate(federation, method, out=out, resume=True, **TINY)
         assert (out / "result.json").exists()
 
 
-# --- what cannot be resumed --------------------------------------------------------------------------------------
+# --- refused
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "says"),
+    ("change", "error", "message"),
     [
         (
-            {"federation": make_federation(seed=1)},
+            {"data": make_federation(seed=1)},
             DataError,
             "other data; resume it with the federation it was started on",
         ),
-        ({"federation": make_federation(n_clients=2)}, DataError, "other data"),
+        ({"data": make_federation(n_clients=2)}, DataError, "other data"),
         ({"method": "desert"}, StorageError, "another params"),
         ({"method": "fedavg"}, StorageError, "another method"),
         ({"seed": 1}, StorageError, "another seed"),
@@ -355,16 +341,16 @@ def test_per_client_parameters_survive_the_way_through_json(
     ],
     ids=["data", "clients", "theory", "method", "seed", "lr", "rounds", "model", "uncertainty"],
 )
-def test_another_run_is_refused_and_the_folder_left_alone(
-    tmp_path: Path, change: dict[str, Any], error: type[Exception], says: str
+def test_resuming_as_another_run_is_refused_and_changes_nothing(
+    tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    call = {"federation": make_federation(), "method": "rawls", "out": tmp_path, **TINY}
+    call = {"data": make_federation(), "method": "rawls", "out": tmp_path, **TINY}
     with pytest.raises(Stopped):
-        udjfl.simulate(**call, progress=stop_after(5))
-    before = contents(tmp_path)
-    with pytest.raises(error, match=says):
+        udjfl.simulate(**call, on_progress=stop_after(5))
+    before = read_files(tmp_path)
+    with pytest.raises(error, match=message):
         udjfl.simulate(**{**call, **change}, resume=True)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("change", [{"lr": 0.2}, {"rounds": 9}, {"model": "mlp"}])
@@ -379,10 +365,10 @@ def test_the_error_names_the_setting_that_differs(
 def test_other_given_uncertainties_are_refused(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
-    """They decide the numbers as much as any setting does."""
+    """Given uncertainties decide the numbers as much as any setting does."""
     one = {"client-1": 1.0, "client-2": 2.0, "client-3": 3.0}
     udjfl.simulate(federation, "rawls", uncertainty=one, out=tmp_path, **TINY)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(UdjflError, match="uncertaint"):
         udjfl.simulate(
             federation,
@@ -400,40 +386,38 @@ def test_other_given_uncertainties_are_refused(
         resume=True,
         **TINY,
     )
-    again = udjfl.simulate(
-        federation, "rawls", out=tmp_path, resume=True, **TINY
-    )  # left out: those in the folder
+    # Without the argument, those in the folder are used.
+    again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
     assert again.uncertainty == one
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
-def test_a_damaged_checkpoint_deleted_gives_the_same_result(
+def test_a_run_without_its_damaged_checkpoint_ends_in_the_same_bytes(
     tmp_path: Path, federation: udjfl.Federation, damage: str
 ) -> None:
     udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **TINY)
     out = tmp_path / "run"
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, "rawls", out=out, progress=stop_after(5), **TINY)
+        udjfl.simulate(federation, "rawls", out=out, on_progress=stop_after(5), **TINY)
     checkpoint = out / "checkpoint.safetensors"
     data = bytearray(checkpoint.read_bytes())
     data[-3] ^= 16
     checkpoint.write_bytes(
         {"empty": b"", "truncated": bytes(data[:-1]), "flipped": bytes(data)}[damage]
     )
-    before = contents(out)
+    before = read_files(out)
     with pytest.raises(
         CheckpointError, match=r"checkpoint\.safetensors is damaged .*delete that file and resume"
     ):
         udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
-    assert contents(out) == before
+    assert read_files(out) == before
     checkpoint.unlink()
     udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
-    assert contents(out) == contents(tmp_path / "whole")
+    assert read_files(out) == read_files(tmp_path / "whole")
 
 
-def test_the_reference_is_checked_before_the_work(federation: udjfl.Federation) -> None:
-    """A hundred rounds and then "has other clients" is a bad time to hear it."""
+def test_the_reference_is_checked_before_anything_is_trained(federation: udjfl.Federation) -> None:
     other = udjfl.simulate(make_federation(n_clients=2), "fedavg", **TINY)
     seen: list[int] = []
     with pytest.raises(SettingsError, match="reference"):
@@ -441,17 +425,16 @@ def test_the_reference_is_checked_before_the_work(federation: udjfl.Federation) 
             federation,
             "rawls",
             reference=other,
-            progress=lambda s, done, t: seen.append(done),
+            on_progress=lambda e: seen.append(e.done),
             **TINY,
         )
     assert seen == []
 
 
-# --- comparisons -------------------------------------------------------------------------------------------------
+# --- comparisons
 
-COMPARE = udjfl.CompareSettings(
-    methods=["rawls"],
-    seeds=[0, 1],
+COMPARE = change_settings(
+    udjfl.CompareSettings(methods=["rawls"], seeds=[0, 1]),
     model="logistic",
     rounds=4,
     checkpoint_every=3,
@@ -460,44 +443,46 @@ COMPARE = udjfl.CompareSettings(
 
 
 @pytest.mark.parametrize("calls", [1, 6, 10, 13, 17])
-def test_a_comparison_stopped_half_way(tmp_path: Path, tiny_source: str, calls: int) -> None:
-    """2 seeds x 2 methods x 4 rounds = 16 calls, and one for each seed's uncertainty."""
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
-    whole = udjfl.compare(settings, out=tmp_path / "whole")
+def test_a_stopped_comparison_ends_in_the_same_bytes(
+    tmp_path: Path, tiny_source: str, calls: int
+) -> None:
+    """Stop at one of 18 events: 2 seeds x 2 methods x 4 rounds, and one uncertainty per seed."""
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
+    whole = compare(settings, out=tmp_path / "whole")
     count = 0
 
-    def stop(method: udjfl.Method, seed: int, stage: str, done: int, total: int) -> None:
+    def stop(event: udjfl.Progress) -> None:
         nonlocal count
         count += 1
         if count == calls:
             raise Stopped
 
     with pytest.raises(Stopped):
-        udjfl.compare(settings, out=tmp_path / "run", progress=stop)
-    again = udjfl.compare(settings, out=tmp_path / "run", resume=True)
+        compare(settings, out=tmp_path / "run", on_progress=stop)
+    again = compare(settings, out=tmp_path / "run", resume=True)
     assert again.as_dict() == whole.as_dict()
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
 def test_finished_runs_of_a_comparison_are_not_run_again(tmp_path: Path, tiny_source: str) -> None:
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
-    udjfl.compare(settings, out=tmp_path)
-    before = contents(tmp_path)
-    played: list[int] = []
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
+    compare(settings, out=tmp_path)
+    before = read_files(tmp_path)
+    trained: list[int] = []
 
-    def progress(method: udjfl.Method, seed: int, stage: str, done: int, total: int) -> None:
-        if done < total:  # that all is done may be said
-            played.append(done)
+    def on_progress(event: udjfl.Progress) -> None:
+        if event.done < event.total:  # the event of a finished run is allowed
+            trained.append(event.done)
 
-    udjfl.compare(settings, out=tmp_path, resume=True, progress=progress)
-    assert played == []
-    assert contents(tmp_path) == before
+    compare(settings, out=tmp_path, resume=True, on_progress=on_progress)
+    assert trained == []
+    assert read_files(tmp_path) == before
 
 
-def test_a_comparison_with_a_method_that_diverges_is_resumed_with_the_same_words(
+def test_a_comparison_with_a_method_that_diverges_resumes_with_the_same_failure(
     tmp_path: Path, tiny_source: str
 ) -> None:
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
 
     @udjfl.parameters
     class Diverging(ServerMomentum):
@@ -507,127 +492,128 @@ def test_a_comparison_with_a_method_that_diverges_is_resumed_with_the_same_words
             state, step, diagnostics = super().aggregate(state, reports)
             return state, step / 0 if reports.round == 3 else step, diagnostics
 
-    first = udjfl.compare(settings, methods=[Diverging()], out=tmp_path)
+    first = compare(settings, methods=[Diverging()], out=tmp_path)
     assert "round 3" in first.rows[1].failed[0]
-    before = contents(tmp_path)
-    again = udjfl.compare(settings, methods=[Diverging()], out=tmp_path, resume=True)
+    before = read_files(tmp_path)
+    again = compare(settings, methods=[Diverging()], out=tmp_path, resume=True)
     assert again.as_dict() == first.as_dict()
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_comparison_with_other_settings_is_refused(tmp_path: Path, tiny_source: str) -> None:
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
-    udjfl.compare(settings, out=tmp_path)
-    before = contents(tmp_path)
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
+    compare(settings, out=tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(
         StorageError, match=r"already holds a comparison; continue it with `udjfl resume"
     ):
-        udjfl.compare(settings, out=tmp_path)
+        compare(settings, out=tmp_path)
     with pytest.raises(StorageError, match="other settings; resume it with the same"):
-        udjfl.compare(settings.model_copy(update={"rounds": 5}), out=tmp_path, resume=True)
+        compare(change_settings(settings, rounds=5), out=tmp_path, resume=True)
     with pytest.raises(UdjflError):  # a comparison is not a run
         udjfl.simulate(make_federation(), "rawls", out=tmp_path, resume=True, **TINY)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 def test_a_comparison_of_other_methods_is_refused(tmp_path: Path, tiny_source: str) -> None:
-    """`methods=` replaces those in the settings: what was compared must be written down too."""
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
-    udjfl.compare(settings, methods=[ServerMomentum()], out=tmp_path)
-    before = contents(tmp_path)
+    """Method objects replace those in the settings, so the folder has to record them too."""
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
+    compare(settings, methods=[ServerMomentum()], out=tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(StorageError, match="method"):
-        udjfl.compare(settings, out=tmp_path, resume=True)
-    assert contents(tmp_path) == before
+        compare(settings, out=tmp_path, resume=True)
+    assert read_files(tmp_path) == before
 
 
-def test_reasons_have_one_order(tmp_path: Path, federation: udjfl.Federation) -> None:
-    """Taken from a set, their order in comparison.json would change from process to process."""
-    comparison = udjfl.compare(COMPARE, federation=make_federation(n_clients=1))
+def test_reasons_for_undefined_metrics_have_one_order(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
+    """The order of a set would differ between processes, and with it comparison.json."""
+    comparison = compare(COMPARE, federation=make_federation(n_clients=1))
     reasons = comparison.as_dict()["methods"][1]["undefined"]
     assert list(reasons) == ["pearson_r", "psi"]
 
 
-# --- from the command line ---------------------------------------------------------------------------------------
+# --- the command line
 
 
-def test_command_resumes_a_run(
+def test_the_command_resumes_a_run(
     tmp_path: Path,
     tiny_source: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
-    chosen = "--data tiny --clients 2 --method udj:theory=rawls -p beta=1,2 --seed 3 --model logistic --rounds 5 "
-    flags = [*(chosen + "--checkpoint-every 2 --uncertainty-epochs 1 --json --out").split()]
-    assert command(monkeypatch, "run", *flags, tmp_path / "whole") == 0
-    first = json.loads(capsys.readouterr().out)
-    assert command(monkeypatch, "run", *flags, tmp_path / "run") == 0
+    flags = (
+        "--data tiny --clients 2 --method udj:theory=rawls -p beta=1,2 --seed 3 --model logistic "
+        "--rounds 5 --checkpoint-every 2 --uncertainty-epochs 1 --json --out"
+    )
+    output = command("run", flags, tmp_path / "whole")
+    assert output.code == 0
+    first = json.loads(output.out)
+    assert command("run", flags, tmp_path / "run").code == 0
     for name in ("checkpoint.safetensors", "model.safetensors", "result.json"):
         (tmp_path / "run" / name).unlink()
-    capsys.readouterr()
-    assert command(monkeypatch, "resume", tmp_path / "run", "--json") == 0
-    again = json.loads(capsys.readouterr().out)
+    output = command("resume", tmp_path / "run", "--json")
+    assert output.code == 0
+    again = json.loads(output.out)
     assert {**again, "folder": None} == {**first, "folder": None}
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")
 
 
-def test_command_resumes_a_comparison(
+def test_the_command_resumes_a_comparison(
     tmp_path: Path,
     tiny_source: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
-    chosen = "--data tiny --clients 2 --methods rawls,desert --seeds 2 --model logistic --rounds 3 --uncertainty-epochs 1"
-    assert command(monkeypatch, "compare", *chosen.split(), "--json", "--out", tmp_path) == 0
-    first = capsys.readouterr().out
-    before = contents(tmp_path)
+    flags = (
+        "--data tiny --clients 2 --methods rawls,desert --seeds 2 --model logistic --rounds 3 "
+        "--uncertainty-epochs 1 --json --out"
+    )
+    first = command("compare", flags, tmp_path)
+    assert first.code == 0
+    before = read_files(tmp_path)
     (tmp_path / "comparison.json").unlink()
-    (
-        tmp_path / "seed-1" / folder_name(udjfl.UDJ(theory="desert")) / "checkpoint.safetensors"
-    ).unlink()
-    assert command(monkeypatch, "resume", tmp_path, "--json") == 0
-    assert capsys.readouterr().out == first
-    assert contents(tmp_path) == before
+    desert = tmp_path / "seed-1" / folder_name(udjfl.UDJ(theory="desert"))
+    (desert / "checkpoint.safetensors").unlink()
+    again = command("resume", tmp_path, "--json")
+    assert (again.code, again.out) == (0, first.out)
+    assert read_files(tmp_path) == before
 
 
-def test_command_and_a_run_with_data_of_its_own(
+def test_the_command_refuses_a_run_started_from_python_on_its_own_federation(
     tmp_path: Path,
     federation: udjfl.Federation,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     with pytest.raises(Stopped):
-        udjfl.simulate(federation, "rawls", out=tmp_path, progress=stop_after(5), **TINY)
-    before = contents(tmp_path)
-    assert command(monkeypatch, "resume", tmp_path) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+        udjfl.simulate(federation, "rawls", out=tmp_path, on_progress=stop_after(5), **TINY)
+    before = read_files(tmp_path)
+    (line,) = mistakes_of(command("resume", tmp_path))
     assert "started from Python with data of its own; call udjfl.simulate(" in line
     assert f"out={str(tmp_path)!r}, resume=True) with the same federation" in line
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
-@pytest.mark.parametrize("own", ["federation", "methods"])
-def test_command_and_a_comparison_with_something_of_its_own(
+@pytest.mark.parametrize("argument", ["federation", "methods"])
+def test_the_command_refuses_a_comparison_started_from_python(
     tmp_path: Path,
     tiny_source: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    own: str,
+    command: Command,
+    argument: str,
 ) -> None:
-    """The command cannot know that federation or those methods; running the settings' own in their place would be wrong."""
-    settings = COMPARE.model_copy(update={"data": tiny_source, "clients": 2})
+    """The folder does not hold that federation or those methods."""
+    settings = change_settings(COMPARE, data=tiny_source, clients=2)
     given: Any = (
         {"federation": make_federation()}
-        if own == "federation"
+        if argument == "federation"
         else {"methods": [ServerMomentum()]}
     )
 
-    def stop(*anything: object) -> None:
+    def stop(event: udjfl.Progress) -> None:
         raise Stopped
 
     with pytest.raises(Stopped):
-        udjfl.compare(settings, **given, out=tmp_path, progress=stop)
-    assert command(monkeypatch, "resume", tmp_path) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+        compare(settings, **given, out=tmp_path, on_progress=stop)
+    (line,) = mistakes_of(command("resume", tmp_path))
     assert "started from Python" in line
     assert "udjfl.compare(" in line
 
@@ -635,32 +621,27 @@ def test_command_and_a_comparison_with_something_of_its_own(
 @pytest.mark.parametrize(
     "content", ["", "{", "null", "[]", '{"origin": {"data": "tiny"}}', '{"comparison": 3}']
 )
-def test_command_and_damaged_settings(
+def test_the_command_refuses_damaged_settings(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     content: str,
 ) -> None:
     (tmp_path / "settings.json").write_text(content)
-    assert command(monkeypatch, "resume", tmp_path) == 2
-    assert "settings.json" in capsys.readouterr().err
+    assert "settings.json" in "\n".join(mistakes_of(command("resume", tmp_path)))
 
 
-def test_command_and_no_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert command(monkeypatch, "resume", tmp_path / "nowhere") == 2
-    assert "holds no run" in capsys.readouterr().err
+def test_the_command_refuses_a_folder_without_a_run(tmp_path: Path, command: Command) -> None:
+    assert "holds no run" in "\n".join(mistakes_of(command("resume", tmp_path / "nowhere")))
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_command_resumes_a_named_source_started_from_python(
-    tmp_path: Path, tiny_source: str, monkeypatch: pytest.MonkeyPatch
+def test_the_command_resumes_a_run_on_named_data_started_from_python(
+    tmp_path: Path, tiny_source: str, command: Command
 ) -> None:
-    """`load` writes down how it was called, so the folder alone is enough."""
-    made = udjfl.load(tiny_source, clients=2, seed=0)
-    udjfl.simulate(made, "rawls", out=tmp_path / "whole", **TINY)
+    """`load` records how it was called, so the folder alone is enough."""
+    federation = udjfl.load(tiny_source, clients=2, seed=0)
+    udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **TINY)
     with pytest.raises(Stopped):
-        udjfl.simulate(made, "rawls", out=tmp_path / "run", progress=stop_after(5), **TINY)
-    assert command(monkeypatch, "resume", tmp_path / "run") == 0
-    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+        udjfl.simulate(federation, "rawls", out=tmp_path / "run", on_progress=stop_after(5), **TINY)
+    assert command("resume", tmp_path / "run").code == 0
+    assert read_files(tmp_path / "run") == read_files(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""Settings: every mistake at once, from keywords, text or a TOML file."""
+"""Settings: ranges and defaults; every mistake is reported at once."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from udjfl.settings import (
     RunSettings,
     Settings,
     TrainingSettings,
-    checked,
     read_toml,
+    validate_settings,
 )
 
 
-def mistakes(kind: type[Settings], **values: Any) -> tuple[str, ...]:
+def find_mistakes(cls: type[Settings], **values: Any) -> tuple[str, ...]:
     with pytest.raises(SettingsError) as caught:
-        checked(kind, values)
+        validate_settings(cls, values)
     assert str(caught.value).splitlines() == list(caught.value.mistakes)
     return caught.value.mistakes
 
 
-# --- every mistake at once ---------------------------------------------------------------------------------------
+# --- every mistake at once
 
 
 def test_every_mistake_is_named_with_its_value() -> None:
-    found = mistakes(
+    lines = find_mistakes(
         RunSettings,
         rounds=0,
         lr=-1,
@@ -43,8 +43,8 @@ def test_every_mistake_is_named_with_its_value() -> None:
         engine="fast",
         roundz=3,
     )
-    assert len(found) == 8
-    by_field = {line.partition(":")[0]: line for line in found}
+    assert len(lines) == 8
+    by_field = {line.partition(":")[0]: line for line in lines}
     assert set(by_field) == {
         "rounds",
         "lr",
@@ -65,16 +65,16 @@ def test_every_mistake_is_named_with_its_value() -> None:
         assert value in by_field[field].partition(":")[2]
 
 
-def test_unknown_setting_did_you_mean() -> None:
-    (line,) = mistakes(RunSettings, roundz=3)
+def test_an_unknown_setting_has_a_suggestion() -> None:
+    (line,) = find_mistakes(RunSettings, roundz=3)
     assert line.startswith("roundz: no such setting. Did you mean 'rounds'? Known: batch_size, ")
-    (line,) = mistakes(RunSettings, qqq=3)
+    (line,) = find_mistakes(RunSettings, qqq=3)
     assert "Did you mean" not in line
     assert "Known: batch_size, " in line
 
 
-def test_a_choice_lists_what_can_be_chosen() -> None:
-    (line,) = mistakes(TrainingSettings, loss_at="recieved")
+def test_an_unknown_choice_lists_the_known_ones() -> None:
+    (line,) = find_mistakes(TrainingSettings, loss_at="recieved")
     assert line.startswith("loss_at: ")
     assert "Did you mean 'received'?" in line
     for choice in ("received", "running", "final"):
@@ -83,7 +83,7 @@ def test_a_choice_lists_what_can_be_chosen() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "nan", "inf", None, [], "", "1e999"])
 def test_a_number_must_be_a_finite_number(value: Any) -> None:
-    (line,) = mistakes(TrainingSettings, lr=value)
+    (line,) = find_mistakes(TrainingSettings, lr=value)
     assert line.startswith("lr: ")
 
 
@@ -107,28 +107,30 @@ def test_a_number_must_be_a_finite_number(value: Any) -> None:
         ("weight_norm", [True, False], ["perhaps"]),
     ],
 )
-def test_the_edges_of_each_range(field: str, good: list[Any], bad: list[Any]) -> None:
+def test_values_outside_a_range_are_refused(field: str, good: list[Any], bad: list[Any]) -> None:
     for value in good:
-        checked(TrainingSettings, {field: value})
+        validate_settings(TrainingSettings, {field: value})
     for value in bad:
-        (line,) = mistakes(TrainingSettings, **{field: value})
+        (line,) = find_mistakes(TrainingSettings, **{field: value})
         assert line.startswith(f"{field}: "), line
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:
-    settings = checked(RunSettings, {})
+    settings = validate_settings(RunSettings, {})
     with pytest.raises(ValueError, match="frozen"):
-        settings.rounds = 3  # type: ignore[misc]
+        settings.seed = 3  # type: ignore[misc]
+    with pytest.raises(ValueError, match="frozen"):
+        settings.training.rounds = 3  # type: ignore[misc]
 
 
-def test_every_setting_says_what_it_is() -> None:
-    for kind in (RunSettings, CompareSettings):
-        for name, about in kind.model_fields.items():
-            assert about.description, name
-            assert not about.is_required(), name
+def test_every_setting_has_a_description_and_a_default() -> None:
+    for cls in (RunSettings, CompareSettings):
+        for name, field in cls.flat_fields().items():
+            assert field.description, name
+            assert not field.is_required(), name
 
 
-# --- seeds -------------------------------------------------------------------------------------------------------
+# --- seeds
 
 
 @pytest.mark.parametrize(
@@ -144,43 +146,46 @@ def test_every_setting_says_what_it_is() -> None:
         ((2, 4), [2, 4]),
     ],
 )
-def test_seeds_as_count_list_or_text(given: Any, seeds: list[int]) -> None:
-    assert checked(CompareSettings, {"seeds": given}).seeds == seeds
+def test_seeds_can_be_a_count_a_list_or_a_text(given: Any, seeds: list[int]) -> None:
+    assert validate_settings(CompareSettings, {"seeds": given}).seeds == seeds
 
 
 @pytest.mark.parametrize(
     "given", [0, "0", [], "", "a", "1,b", [-1], "-1", 1.5, True, None, "1;2", [0.5]]
 )
-def test_seeds_that_are_none(given: Any) -> None:
-    assert all(line.startswith("seeds") for line in mistakes(CompareSettings, seeds=given))
+def test_unreadable_seeds_are_refused(given: Any) -> None:
+    assert all(line.startswith("seeds") for line in find_mistakes(CompareSettings, seeds=given))
 
 
 @pytest.mark.parametrize("given", [[1, 1], "0,3,0", ["2", 2]])
 def test_a_seed_given_twice_is_refused(given: Any) -> None:
-    (line,) = mistakes(CompareSettings, seeds=given)
+    (line,) = find_mistakes(CompareSettings, seeds=given)
     assert line.startswith("seeds: give each seed once")
 
 
-# --- methods -----------------------------------------------------------------------------------------------------
+# --- methods
 
 
-def test_methods_from_text() -> None:
-    assert checked(CompareSettings, {"methods": "rawls, desert,"}).methods == ["rawls", "desert"]
-    assert checked(CompareSettings, {"methods": ["rawls"]}).methods == ["rawls"]
-    (line,) = mistakes(CompareSettings, methods=" , ")
+def test_methods_are_read_from_text() -> None:
+    assert validate_settings(CompareSettings, {"methods": "rawls, desert,"}).methods == [
+        "rawls",
+        "desert",
+    ]
+    assert validate_settings(CompareSettings, {"methods": ["rawls"]}).methods == ["rawls"]
+    (line,) = find_mistakes(CompareSettings, methods=" , ")
     assert line.startswith("methods: ")
 
 
-# --- TOML --------------------------------------------------------------------------------------------------------
+# --- TOML
 
 
-def test_toml_values(tmp_path: Path) -> None:
+def test_settings_are_read_from_toml(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text(
         'rounds = 3\nmethods = ["rawls"]\nseeds = [0, 4]\n[params]\nbeta = 2\n', encoding="utf-8"
     )
-    settings = checked(CompareSettings, read_toml(path))
-    assert (settings.rounds, settings.methods, settings.seeds, settings.params) == (
+    settings = validate_settings(CompareSettings, read_toml(path))
+    assert (settings.training.rounds, settings.methods, settings.seeds, settings.params) == (
         3,
         ["rawls"],
         [0, 4],
@@ -188,41 +193,41 @@ def test_toml_values(tmp_path: Path) -> None:
     )
 
 
-def test_toml_that_is_none_names_file_and_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_an_error_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text("rounds = 3\nlr =\n", encoding="utf-8")
     with pytest.raises(SettingsError, match=r"config: .*s\.toml is not valid TOML: .*line 2"):
         read_toml(path)
 
 
-def test_toml_in_another_encoding(tmp_path: Path) -> None:
+def test_toml_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_bytes("method = 'Agüera'".encode("utf-16"))
     with pytest.raises(SettingsError, match=r"s\.toml is not valid TOML"):
         read_toml(path)
 
 
-def test_toml_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_toml_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"config: cannot read .*none\.toml: No such file"):
         read_toml(tmp_path / "none.toml")
     with pytest.raises(SettingsError, match=r"config: cannot read .*: Is a directory"):
         read_toml(tmp_path)
 
 
-# --- the same settings everywhere --------------------------------------------------------------------------------
+# --- the same settings everywhere
 
 
 def test_simulate_has_every_training_setting_with_the_same_default() -> None:
     signature = inspect.signature(udjfl.simulate).parameters
-    for name, about in TrainingSettings.model_fields.items():
+    for name, field in TrainingSettings.model_fields.items():
         assert name in signature, name
-        assert signature[name].default == about.default, name
+        assert signature[name].default == field.default, name
 
 
 def test_run_and_compare_take_the_same_data_and_training_settings() -> None:
     shared = set(DataSettings.model_fields) | set(TrainingSettings.model_fields)
-    assert set(RunSettings.model_fields) - shared == {"method", "params", "seed"}
-    assert set(CompareSettings.model_fields) - shared == {"methods", "params", "seeds", "jobs"}
+    assert set(RunSettings.flat_fields()) - shared == {"method", "params", "seed"}
+    assert set(CompareSettings.flat_fields()) - shared == {"methods", "params", "seeds", "jobs"}
 
 
 def test_simulate_reports_every_mistake_at_once(federation: udjfl.Federation) -> None:
@@ -235,6 +240,6 @@ def test_simulate_reports_every_mistake_at_once(federation: udjfl.Federation) ->
 def test_simulate_refuses_a_seed_that_is_no_whole_number(
     federation: udjfl.Federation, seed: Any
 ) -> None:
-    """Cut off to a whole number, 1.5 would silently be seed 1, and settings.json would say otherwise."""
+    """Rounded, 1.5 would silently be seed 1, while settings.json has 1.5."""
     with pytest.raises(SettingsError, match="seed"):
         udjfl.simulate(federation, "fedavg", "logistic", rounds=1, uncertainty_epochs=1, seed=seed)

@@ -1,13 +1,13 @@
-"""One file per contender: what is run in a process of its own, in an environment of its own.
+"""One file per contender: it runs in a process and an environment of its own.
 
-Each has `start(work, variant)`, which returns something with
+Each has `start(work, variant)`, which returns an object with
 
-    prepare()      back to the initial model; not timed
-    run(rounds)    so many rounds, evaluation included; returns the final test loss and accuracy; timed
-    check(rounds)  the same, not timed, and counts what was done
-    stop()         nothing will be asked any more
+    prepare()      go back to the initial model; not timed
+    run(rounds)    do so many rounds with evaluation; return the final test loss and accuracy; timed
+    check(rounds)  the same, not timed, and count the work
+    stop()         end
 
-and `SETUP`, for each variant what had to be set so that its work is everybody's; the tables print it.
+and `SETUP`: for each variant what had to be set to make its work equal; the tables print it.
 
-Only `udjfl_runs` and `udjfl_grid` may import udjfl: the others run where it is not installed.
+Only the files whose names begin with `udjfl` may import it: others run where it is not installed.
 """

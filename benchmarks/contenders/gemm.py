@@ -1,4 +1,4 @@
-"""The machine's limit: how fast large matrix products are, on all cores."""
+"""The machine's limit: the speed of large matrix products on all cores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from benchmarks.work import Work
 
 SIZE, PRODUCTS = 2048, 8
 SETUP = {
-    "all cores": f"The fastest of {PRODUCTS} products of two {SIZE} x {SIZE} matrices of float32 in each repetition."
+    "all cores": f"The fastest of {PRODUCTS} products of two {SIZE} x {SIZE} matrices of float32 "
+    "in each repetition."
 }
 
 
@@ -21,7 +22,7 @@ def start(work: Work, variant: str) -> Gemm:  # noqa: ARG001 - the limit does no
 
 
 class Gemm(Contender):
-    """Its "outcome" is a rate, in floating-point operations a second."""
+    """Its outcome is a rate, in floating-point operations per second."""
 
     def __init__(self) -> None:
         torch.set_num_threads(len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""Two loops that people write by hand: a plain one, and one built like that of the authors of UDJ-FL."""
+"""Two loops written by hand: a plain one, and one built like that of the authors of UDJ-FL."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from benchmarks.work import MODELS, ClientData, Work, make_data
 SETUP = {
     "plain": "Nothing: torch's own number of threads, batches by indexing with a permutation.",
     "dataloader": (
-        "Built like the code of the authors of UDJ-FL: for each client a deep copy of the model and of what it becomes, and a "
-        "DataLoader over two data sets joined, which copies each example; loss and accuracy are read after every batch; tests "
-        "go through DataLoaders as well and keep each example's logits, for the entropy."
+        "Built like the code of the authors of UDJ-FL: for each client a deep copy of the model "
+        "before and after training, and a DataLoader over two joined data sets, which copies each "
+        "example; loss and accuracy are read after every batch; tests use DataLoaders as well and "
+        "keep each example's logits, for the entropy."
     ),
 }
 
@@ -26,7 +27,7 @@ def start(work: Work, variant: str) -> Contender:
 
 
 def train_client(model: nn.Module, data: ClientData, work: Work) -> None:
-    """One local epoch, in place."""
+    """Train one local epoch, in place."""
     optimiser = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
     model.train()
     for batch in torch.randperm(len(data.y)).split(work.batch):
@@ -37,7 +38,7 @@ def train_client(model: nn.Module, data: ClientData, work: Work) -> None:
 
 @torch.no_grad()
 def evaluate_client(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
-    """Mean loss, and accuracy from 0 to 1."""
+    """Return the mean loss, and the accuracy from 0 to 1."""
     model.eval()
     logits = model(x)
     return float(nn.functional.cross_entropy(logits, y)), float(
@@ -46,7 +47,7 @@ def evaluate_client(model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, floa
 
 
 class PlainLoop(Contender):
-    """One model, loaded anew for each client; settings one after the other."""
+    """One model, loaded again for each client; settings one after the other."""
 
     def __init__(self, work: Work) -> None:
         self.work, self.data = work, make_data(work)
@@ -66,9 +67,9 @@ class PlainLoop(Contender):
 
     def run(self, rounds: int) -> dict[str, float]:
         results: list[tuple[float, float]] = []
-        for place in range(len(self.servers)):
+        for index in range(len(self.servers)):
             for _ in range(rounds):
-                self.servers[place], results = self._round(self.servers[place])
+                self.servers[index], results = self._round(self.servers[index])
         return mean_outcome(results)
 
     def _round(self, server: list[Tensor]) -> tuple[list[Tensor], list[tuple[float, float]]]:
@@ -82,24 +83,24 @@ class PlainLoop(Contender):
         return total, [evaluate_client(self.model, data.x_test, data.y_test) for data in self.data]
 
 
-class _Chosen(Dataset):
-    """Some examples of a data set, each copied when it is asked for."""
+class _Subset(Dataset):
+    """Some examples of a data set, each copied on access."""
 
-    def __init__(self, x: Tensor, y: Tensor, places: list[int]) -> None:
-        self.x, self.y, self.places = x, y, places
+    def __init__(self, x: Tensor, y: Tensor, indices: list[int]) -> None:
+        self.x, self.y, self.indices = x, y, indices
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len(self.indices)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        place = self.places[number]
-        return self.x[place].clone(), self.y[place].clone()
+        index = self.indices[number]
+        return self.x[index].clone(), self.y[index].clone()
 
 
 def _loader(x: Tensor, y: Tensor, batch: int, shuffle: bool) -> DataLoader:
-    """The first and the second half stand for a client's clean and ambiguous examples."""
+    """Return a DataLoader; the two halves stand for a client's clean and ambiguous examples."""
     half = len(y) // 2
-    parts = [_Chosen(x, y, list(range(half))), _Chosen(x, y, list(range(half, len(y))))]
+    parts = [_Subset(x, y, list(range(half))), _Subset(x, y, list(range(half, len(y))))]
     return DataLoader(ConcatDataset(parts), batch_size=batch, shuffle=shuffle)
 
 
@@ -116,14 +117,14 @@ class DataLoaderLoop(Contender):
     def run(self, rounds: int) -> dict[str, float]:
         results: list[tuple[float, float]] = []
         for _ in range(rounds):
-            states = [copy.deepcopy(self._trained(loader).state_dict()) for loader in self.train]
+            states = [copy.deepcopy(self._train(loader).state_dict()) for loader in self.train]
             self.model.load_state_dict(
                 {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in states[0]}
             )
-            results = [self._evaluated(loader) for loader in self.test]
+            results = [self._evaluate(loader) for loader in self.test]
         return mean_outcome(results)
 
-    def _trained(self, loader: DataLoader) -> nn.Module:
+    def _train(self, loader: DataLoader) -> nn.Module:
         model = copy.deepcopy(self.model)
         optimiser = torch.optim.SGD(
             model.parameters(), lr=self.work.lr, momentum=self.work.momentum
@@ -140,22 +141,22 @@ class DataLoaderLoop(Contender):
             losses.append(loss.item())
         return model
 
-    def _evaluated(self, loader: DataLoader) -> tuple[float, float]:
+    def _evaluate(self, loader: DataLoader) -> tuple[float, float]:
         self.model.eval()
-        loss, right, seen, kept = 0.0, 0, 0, []
+        loss, right, seen, all_logits = 0.0, 0, 0, []
         for x, y in loader:
             logits = self.model(x)
             loss += nn.functional.cross_entropy(logits, y, reduction="sum").item()
             right += (logits.argmax(dim=1) == y).sum().item()
             seen += len(y)
-            kept += list(logits)
-        log_p = torch.stack(kept).log_softmax(dim=1)
+            all_logits += list(logits)
+        log_p = torch.stack(all_logits).log_softmax(dim=1)
         _entropy = -(log_p.exp() * log_p).sum(dim=1).mean().item()
         return loss / seen, right / seen
 
 
 def mean_outcome(results: list[tuple[float, float]]) -> dict[str, float]:
-    """Over clients, who all have as many test examples."""
+    """Return the means over clients, all with as many test examples."""
     return {
         "loss": sum(loss for loss, _ in results) / len(results),
         "accuracy": sum(accuracy for _, accuracy in results) / len(results),

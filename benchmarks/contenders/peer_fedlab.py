@@ -15,17 +15,18 @@ from benchmarks.counting import Contender
 from benchmarks.work import MODELS, Work, make_data
 
 SETUP = {
-    "fedavg": "An optimiser with momentum, forgotten between clients (its own has none, and all clients share one); shuffling "
-    "DataLoaders; each client's test data in one batch through its `evaluate`."
+    "fedavg": "An optimiser with momentum, reset between clients (its own has none, and all "
+    "clients share one); shuffling DataLoaders; each client's test data in one batch through its "
+    "`evaluate`."
 }
 
 
-def start(work: Work, variant: str) -> FedLab:  # noqa: ARG001 - there is one
+def start(work: Work, variant: str) -> FedLab:  # noqa: ARG001 - the interface
     return FedLab(work)
 
 
 class Loaders:
-    """What the trainer asks of a data set."""
+    """A data set as the trainer expects it."""
 
     def __init__(self, work: Work) -> None:
         data = make_data(work)
@@ -74,9 +75,8 @@ class FedLab(Contender):
     def run(self, rounds: int) -> dict[str, float]:
         self.pipeline.handler.global_round = rounds
         self.pipeline.main()
-        results = (
-            self.pipeline.results
-        )  # with one batch for each client, the sum of the batches' losses is its mean loss
+        # With one batch for each client, the sum of the batches' losses is its mean loss.
+        results = self.pipeline.results
         return {
             "loss": sum(loss for loss, _ in results) / len(results),
             "accuracy": sum(float(accuracy) for _, accuracy in results) / len(results),

@@ -15,23 +15,24 @@ from benchmarks.counting import Contender
 from benchmarks.work import MODELS, Work
 
 SETUP = {
-    "fedavg": "All clients each round, no validation data held out, momentum; the logger leaves out the evaluation before "
-    "training, prints nothing and writes no file; one thread, as it sets itself."
+    "fedavg": "All clients each round, no validation data held out, momentum; the logger leaves "
+    "out the evaluation before training, prints nothing and writes no file; one thread, its own "
+    "default."
 }
 
 
-def start(work: Work, variant: str) -> Flgo:  # noqa: ARG001 - there is one
+def start(work: Work, variant: str) -> Flgo:  # noqa: ARG001 - the interface
     sys.argv = sys.argv[:1]  # it reads its options from the command line too
     return Flgo(work)
 
 
 class Logger(SimpleLogger):
-    begun = False
+    has_begun = False
 
     def log_once(self, *args, **kwargs) -> None:
-        if self.begun:
+        if self.has_begun:
             super().log_once(*args, **kwargs)
-        self.begun = True
+        self.has_begun = True
 
     def show_current_output(self, *args, **kwargs) -> None:
         pass

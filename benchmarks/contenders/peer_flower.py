@@ -1,6 +1,7 @@
 """Flower: its simulation engine (Ray), with evaluation on the clients.
 
-A simulation stays up between repetitions: its ServerApp waits for how many rounds to do, does them, and waits again.
+A simulation stays up between repetitions: its ServerApp waits for a number of rounds, does them,
+and waits again.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.contenders.loops import evaluate_client, train_client
-from benchmarks.counting import Contender, counted
+from benchmarks.counting import Contender, count_work
 from benchmarks.work import MODELS, Work, make_data
 
 SETUP = {
-    "federated evaluation": "Clients run the plain loop on one thread, two at a time (one CPU each); every client trains and "
-    "evaluates each round; data made once in each worker; the simulation stays up between repetitions."
+    "federated evaluation": "Clients run the plain loop on one thread, two at a time (one CPU "
+    "each); every client trains and evaluates each round; data made once in each worker; the "
+    "simulation stays up between repetitions."
 }
-WORK = "UDJFL_BENCHMARK_WORK"  # workers are other processes: the environment is what they inherit
+WORK = "UDJFL_BENCHMARK_WORK"  # workers, other processes, inherit this variable
 client_app = ClientApp()
 
 
-def start(work: Work, variant: str) -> Flower:  # noqa: ARG001 - there is one
+def start(work: Work, variant: str) -> Flower:  # noqa: ARG001 - the interface
     return Flower(work)
 
 
@@ -42,7 +44,7 @@ def _worker_data() -> tuple[Work, list[Any], torch.nn.Module]:
     return work, make_data(work), MODELS[work.model]()
 
 
-def _received(message: Message) -> torch.nn.Module:
+def _receive_model(message: Message) -> torch.nn.Module:
     model = _worker_data()[2]
     model.load_state_dict(message.content["arrays"].to_torch_state_dict())
     return model
@@ -51,10 +53,10 @@ def _received(message: Message) -> torch.nn.Module:
 @client_app.train()
 def train(message: Message, context: Context) -> Message:
     work, data, _ = _worker_data()
-    model, own = _received(message), data[int(context.node_config["partition-id"])]
+    model, own = _receive_model(message), data[int(context.node_config["partition-id"])]
     metrics = {"num-examples": len(own.y), "steps": 0, "examples": 0}
     if message.content["config"].get("check"):
-        with counted(work.momentum) as counts:
+        with count_work(work.momentum) as counts:
             train_client(model, own, work)
         metrics |= {"steps": counts.steps, "examples": counts.examples}
     else:
@@ -68,30 +70,30 @@ def train(message: Message, context: Context) -> Message:
 @client_app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     own = _worker_data()[1][int(context.node_config["partition-id"])]
-    loss, accuracy = evaluate_client(_received(message), own.x_test, own.y_test)
+    loss, accuracy = evaluate_client(_receive_model(message), own.x_test, own.y_test)
     metrics = MetricRecord({"num-examples": len(own.y_test), "loss": loss, "accuracy": accuracy})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
 
 
 def _sums(replies: list[RecordDict], _: str) -> MetricRecord:
-    """Of what the clients counted."""
-    found = [next(iter(reply.metric_records.values())) for reply in replies]
+    """Add up what the clients counted."""
+    records = [next(iter(reply.metric_records.values())) for reply in replies]
     return MetricRecord(
         {
-            name: sum(int(metrics[name]) for metrics in found)
+            name: sum(int(metrics[name]) for metrics in records)
             for name in ("steps", "examples", "num-examples")
         }
     )
 
 
 def _means(replies: list[RecordDict], _: str) -> MetricRecord:
-    found = [next(iter(reply.metric_records.values())) for reply in replies]
+    records = [next(iter(reply.metric_records.values())) for reply in replies]
     means = {
-        name: sum(float(metrics[name]) for metrics in found) / len(found)
+        name: sum(float(metrics[name]) for metrics in records) / len(records)
         for name in ("loss", "accuracy")
     }
     return MetricRecord(
-        {**means, "num-examples": sum(int(metrics["num-examples"]) for metrics in found)}
+        {**means, "num-examples": sum(int(metrics["num-examples"]) for metrics in records)}
     )
 
 
@@ -100,7 +102,7 @@ class Flower(Contender):
         self.work = work
         os.environ[WORK] = work.to_json()
         logging.getLogger("flwr").setLevel(logging.ERROR)
-        self.asked: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.answers: queue.Queue[Any] = queue.Queue()
         self.simulation = threading.Thread(target=self._simulate, daemon=True)
         self.simulation.start()
@@ -116,7 +118,7 @@ class Flower(Contender):
             self.answers.put(error)
 
     def _serve(self, grid: Grid, context: Context) -> None:
-        while (asked := self.asked.get()) is not None:
+        while (request := self.requests.get()) is not None:
             strategy = FedAvg(
                 min_train_nodes=self.work.clients,
                 min_evaluate_nodes=self.work.clients,
@@ -125,20 +127,20 @@ class Flower(Contender):
                 evaluate_metrics_aggr_fn=_means,
             )
             initial = ArrayRecord(MODELS[self.work.model]().state_dict())
-            config = ConfigRecord({"check": asked["check"]})
+            config = ConfigRecord({"check": request["check"]})
             self.answers.put(
-                strategy.start(grid, initial, num_rounds=asked["rounds"], train_config=config)
+                strategy.start(grid, initial, num_rounds=request["rounds"], train_config=config)
             )
 
     def _ask(self, rounds: int, check: bool = False) -> Any:
-        self.asked.put({"rounds": rounds, "check": check})
+        self.requests.put({"rounds": rounds, "check": check})
         answer = self.answers.get(timeout=300)
         if isinstance(answer, BaseException):
             raise RuntimeError(f"the simulation ended: {answer}")
         return answer
 
     def stop(self) -> None:
-        self.asked.put(None)
+        self.requests.put(None)
         self.simulation.join(timeout=20)
 
     def run(self, rounds: int) -> dict[str, float]:

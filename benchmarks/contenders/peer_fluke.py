@@ -15,18 +15,19 @@ from benchmarks.counting import Contender
 from benchmarks.work import CLASSES, MODELS, Work, make_data
 
 SETUP = {
-    "fedavg": "Clients keep nothing between rounds (`persistency=False`), or momentum would go on; accuracy is the only metric "
-    "(seven by default), on the server over all clients' test data at once; no second evaluation at the end of a run."
+    "fedavg": "Clients keep nothing between rounds (`persistency=False`), or momentum would go on; "
+    "accuracy is the only metric (seven by default), on the server over all clients' test data at "
+    "once; no second evaluation at the end of a run."
 }
 
 
-def start(work: Work, variant: str) -> Fluke:  # noqa: ARG001 - there is one
+def start(work: Work, variant: str) -> Fluke:  # noqa: ARG001 - the interface
     return Fluke(work)
 
 
 class FedAvg(CentralizedFL):
     def finalize(self) -> None:
-        """It would evaluate once more."""
+        """Leave out the second evaluation."""
 
 
 class Fluke(Contender):
@@ -38,7 +39,7 @@ class Fluke(Contender):
         )
         environment = FlukeENV()
         environment.set_evaluator(
-            LossToo(1, CLASSES, accuracy=Accuracy(task="multiclass", num_classes=CLASSES))
+            LossAndAccuracy(1, CLASSES, accuracy=Accuracy(task="multiclass", num_classes=CLASSES))
         )
         environment.set_eval_cfg(pre_fit=False, post_fit=False, locals=False, server=True)
 
@@ -66,12 +67,12 @@ class Fluke(Contender):
         return FlukeENV().get_evaluator().last
 
 
-class LossToo(ClassificationEval):
-    """The server gives the evaluator no loss function; everybody else measures the loss."""
+class LossAndAccuracy(ClassificationEval):
+    """Measures the loss too, as the other contenders do."""
 
     last: dict[str, float]
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        found = super().evaluate(*args, **{**kwargs, "loss_fn": torch.nn.CrossEntropyLoss()})
-        self.last = {"loss": float(found["loss"]), "accuracy": float(found["accuracy"])}
-        return found
+        scores = super().evaluate(*args, **{**kwargs, "loss_fn": torch.nn.CrossEntropyLoss()})
+        self.last = {"loss": float(scores["loss"]), "accuracy": float(scores["accuracy"])}
+        return scores

@@ -22,13 +22,13 @@ from benchmarks.counting import Contender
 from benchmarks.work import MODELS, Work, make_data
 
 SETUP = {
-    "fedavg": "A data set that shuffles each time it is gone through (its own cuts the same batches every epoch); evaluation "
-    "by the central callback on all clients' test data, not before training; iterations are counted from 1, because at 0 it "
-    "always evaluates the training data before and after."
+    "fedavg": "A data set that shuffles in every epoch (its own has the same batches each time); "
+    "evaluation by the central callback on all clients' test data, not before training; iterations "
+    "are counted from 1, because at 0 it always evaluates the training data before and after."
 }
 
 
-def start(work: Work, variant: str) -> Pfl:  # noqa: ARG001 - there is one
+def start(work: Work, variant: str) -> Pfl:  # noqa: ARG001 - the interface
     return Pfl(work)
 
 
@@ -40,7 +40,7 @@ class Shuffled(PyTorchTensorDataset):
 
 
 class Net(nn.Module):
-    """The two functions pfl asks of a model."""
+    """A model with the two functions that pfl expects."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -80,8 +80,8 @@ class Pfl(Contender):
         self.work, self.data = work, make_data(work)
         users = [Shuffled((d.x, d.y), user_id=str(i)) for i, d in enumerate(self.data)]
         turn = iter(range(10**9))
-        everybody = FederatedDataset(lambda user: users[user], lambda: next(turn) % len(users))
-        self.backend = SimulatedBackend(training_data=everybody, val_data=None)
+        users_in_turn = FederatedDataset(lambda user: users[user], lambda: next(turn) % len(users))
+        self.backend = SimulatedBackend(training_data=users_in_turn, val_data=None)
         tests = (torch.cat([d.x_test for d in self.data]), torch.cat([d.y_test for d in self.data]))
         self.evaluation = Evaluation(PyTorchTensorDataset(tests), format_fn=lambda name: name)
 
@@ -103,9 +103,9 @@ class Pfl(Contender):
             local_num_epochs=1, local_learning_rate=self.work.lr, local_batch_size=self.work.batch
         )
         algorithm.run(params, self.backend, self.model, training, callbacks=[self.evaluation])
-        found = self.evaluation.last
-        return {"loss": _named(found, "loss"), "accuracy": _named(found, "accuracy")}
+        last = self.evaluation.last
+        return {name: _find_metric(last, name) for name in ("loss", "accuracy")}
 
 
-def _named(found: dict[str, float], ending: str) -> float:
-    return next(value for name, value in found.items() if name.endswith(ending))
+def _find_metric(metrics: dict[str, float], ending: str) -> float:
+    return next(value for name, value in metrics.items() if name.endswith(ending))

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import udjfl
-from benchmarks.contenders.udjfl_runs import Simulated, final_outcome
+from benchmarks.contenders.udjfl_runs import Simulation, final_outcome, tune_allocator
 from benchmarks.work import MODELS, Work
 from udjfl.settings import TrainingSettings
-from udjfl.simulation import simulate as simulation
+from udjfl.simulation.simulate import MethodTask, run_methods
 from udjfl.uncertainty import Uncertainty
 
 METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert", "qffl", "term", "afl")
 SETUP = {
     "one by one": f"One `simulate` after the other: {', '.join(METHODS)}.",
-    "together": "The same methods through `udjfl.simulation.simulate.run_together`.",
+    "together": "The same methods, trained round by round side by side as `compare` does.",
 }
 
 
-def start(work: Work, variant: str) -> Simulated:
+def start(work: Work, variant: str) -> Simulation:
+    tune_allocator()
     return {"one by one": OneByOne, "together": Together}[variant](work, "auto")
 
 
-def train_many(grid: Simulated, rounds: int) -> list[udjfl.Result]:
-    """All methods in one call. The only place that knows how udjfl is asked for that."""
+def train_together(grid: Simulation, rounds: int) -> list[udjfl.Result]:
+    """Train all methods in one call; the only place that knows how udjfl does that."""
     settings = TrainingSettings(
         rounds=rounds,
         lr=grid.work.lr,
@@ -30,10 +31,10 @@ def train_many(grid: Simulated, rounds: int) -> list[udjfl.Result]:
         loss_at="running",
         engine=grid.engine,
     )
-    entries = [simulation.Entry(udjfl.method(name)) for name in METHODS[: grid.work.settings]]
-    results = simulation.run_together(
+    tasks = [MethodTask(udjfl.method(name)) for name in METHODS[: grid.work.settings]]
+    results = run_methods(
         grid.federation,
-        entries,
+        tasks,
         settings,
         0,
         model=MODELS[grid.work.model],
@@ -44,9 +45,9 @@ def train_many(grid: Simulated, rounds: int) -> list[udjfl.Result]:
     return results
 
 
-class OneByOne(Simulated):
+class OneByOne(Simulation):
     def run(self, rounds: int) -> dict[str, float]:
-        results = [self._simulate(name, rounds) for name in METHODS[: self.work.settings]]
+        results = [self.simulate(name, rounds) for name in METHODS[: self.work.settings]]
         return final_outcome(results[0], rounds)
 
     def check(self, rounds: int) -> dict[str, float]:
@@ -56,4 +57,4 @@ class OneByOne(Simulated):
 
 class Together(OneByOne):
     def run(self, rounds: int) -> dict[str, float]:
-        return final_outcome(train_many(self, rounds)[0], rounds)
+        return final_outcome(train_together(self, rounds)[0], rounds)

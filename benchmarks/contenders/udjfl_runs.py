@@ -1,4 +1,7 @@
-"""udjfl itself, through `udjfl.simulate`: the variant is the engine."""
+"""udjfl itself, through `udjfl.simulate`: the variant is the engine.
+
+Only what `udjfl` exports is used, so that other versions of it can be measured, too.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,30 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import udjfl
+import udjfl.engine
 from benchmarks.counting import Contender
 from benchmarks.work import CLASSES, MODELS, Work, make_data
-from udjfl.methods import METHODS
 
-_SAME = "The loss that clients report is the running one: at the received model it would cost a pass that no peer makes."
-SETUP = {"stacked": _SAME, "serial": _SAME, "auto": _SAME}
-GLOBAL_TEST = (
-    10  # a federation has a global test set, which no peer is tested on: as small as can be
+_SETUP = (
+    "Clients report the running loss: at the received model it would cost a pass that no peer "
+    "makes. malloc keeps freed memory, as on the command line."
 )
+SETUP = {"stacked": _SETUP, "serial": _SETUP, "auto": _SETUP}
+# A federation has a global test set, on which no peer is tested: as small as possible.
+GLOBAL_TEST = 10
 
 
-def start(work: Work, variant: str) -> Simulated:
-    return Simulated(work, variant)
+def start(work: Work, variant: str) -> Simulation:
+    tune_allocator()
+    return Simulation(work, variant)
 
 
-def federation_of(work: Work) -> udjfl.Federation:
+def tune_allocator() -> None:
+    """Do what the command line does; versions without this function do so in `simulate`."""
+    getattr(udjfl.engine, "tune_allocator", lambda: None)()
+
+
+def make_federation(work: Work) -> udjfl.Federation:
     data = make_data(work)
     return udjfl.Federation.from_arrays(
         {i: (d.x, d.y, d.x_test, d.y_test) for i, d in enumerate(data)},
@@ -32,24 +43,24 @@ def federation_of(work: Work) -> udjfl.Federation:
 
 
 def final_outcome(result: udjfl.Result, rounds: int) -> dict[str, float]:
-    """Mean over clients after the last round."""
+    """Return the mean loss and accuracy over clients after the last round."""
     losses = result.history.by_client("test_loss", rounds).values()
     accuracies = result.client_accuracy.values()
     return {"loss": sum(losses) / len(losses), "accuracy": sum(accuracies) / len(accuracies) / 100}
 
 
-class Simulated(Contender):
-    """Every run starts from the initial model and pays for its own setting up."""
+class Simulation(Contender):
+    """Every run starts from the initial model and includes its own set-up."""
 
-    def __init__(self, work: Work, engine: str) -> None:
-        self.work, self.engine = work, engine
-        self.federation = federation_of(work)
+    def __init__(self, work: Work, engine: str, workers: int = 0) -> None:
+        self.work, self.engine, self.workers = work, engine, workers
+        self.federation = make_federation(work)
         self.uncertainty = dict.fromkeys(self.federation.ids, 1.0)
 
     def run(self, rounds: int) -> dict[str, float]:
-        return final_outcome(self._simulate("fedavg", rounds), rounds)
+        return final_outcome(self.simulate("fedavg", rounds), rounds)
 
-    def _simulate(self, method: udjfl.Method | str, rounds: int) -> udjfl.Result:
+    def simulate(self, method: udjfl.Method | str, rounds: int) -> udjfl.Result:
         work = self.work
         return udjfl.simulate(
             self.federation,
@@ -62,36 +73,38 @@ class Simulated(Contender):
             loss_at="running",
             uncertainty=self.uncertainty,
             engine=self.engine,
+            workers=self.workers,
         )
 
     def check(self, rounds: int) -> dict[str, float]:
-        """The engines have no torch optimiser to hook: the steps are those that clients report to the server."""
-        with reported_work() as counts:
+        """Count the steps that clients report: engines have no torch optimiser to hook."""
+        with count_reported_work() as counts:
             outcome = self.run(rounds)
-        tests = sum(len(client.test) for client in self.federation.clients) + len(
-            self.federation.test
-        )
-        return {**outcome, **counts, "tested": rounds * tests}
+        tests = sum(len(client.test) for client in self.federation.clients)
+        tested = rounds * (tests + len(self.federation.test))
+        return {**outcome, **counts, "tested": tested}
 
 
 @contextlib.contextmanager
-def reported_work() -> Iterator[dict[str, float]]:
-    """Adds up steps and examples of all reports that reach a method's `aggregate`."""
+def count_reported_work() -> Iterator[dict[str, float]]:
+    """Add up steps and examples of all reports that reach a method's `aggregate`."""
+    from udjfl.methods import METHODS
+
     counts = {"steps": 0.0, "examples": 0.0}
-    plain = {kind: kind.aggregate for kind in METHODS.values()}
-    for kind, aggregate in plain.items():
-        kind.aggregate = _counting(aggregate, counts)
+    plain = {cls: cls.aggregate for cls in METHODS.values()}
+    for cls, aggregate in plain.items():
+        cls.aggregate = _counting(aggregate, counts)
     try:
         yield counts
     finally:
-        for kind, aggregate in plain.items():
-            kind.aggregate = aggregate
+        for cls, aggregate in plain.items():
+            cls.aggregate = aggregate
 
 
 def _counting(aggregate: Callable[..., Any], counts: dict[str, float]) -> Callable[..., Any]:
-    def counting(method: udjfl.Method, state: Any, reports: udjfl.Reports) -> Any:
+    def aggregate_and_count(method: udjfl.Method, state: Any, reports: udjfl.Reports) -> Any:
         counts["steps"] += float(reports.steps.sum())
         counts["examples"] += float(reports.sizes.sum())
         return aggregate(method, state, reports)
 
-    return counting
+    return aggregate_and_count

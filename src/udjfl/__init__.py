@@ -1,105 +1,36 @@
-"""Distributive justice for federated learning. See `udjfl --help`, or `udjfl.load` and `udjfl.simulate` to begin."""
+"""Distributive justice for federated learning.
+
+Begin with `udjfl.load` and `udjfl.simulate`, or with the command `udjfl --help`. The public names
+are listed in `__init__.pyi`. Each is imported when first used: `import udjfl` is quick, and the
+command line can handle Ctrl-C from its first moment.
+"""
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from udjfl.data import Client, Examples, Federation, load
-    from udjfl.errors import (
-        CheckpointError,
-        DataError,
-        DivergedError,
-        NotDefinedError,
-        ReportError,
-        SettingsError,
-        StorageError,
-        UdjflError,
-    )
-    from udjfl.methods import (
-        UDJ,
-        FedAvg,
-        Method,
-        Plan,
-        Reports,
-        ServedModels,
-        Setup,
-        method,
-        parameters,
-    )
-    from udjfl.settings import CompareSettings, TrainingSettings
-    from udjfl.simulation.compare import Comparison, compare
-    from udjfl.simulation.simulate import simulate
-    from udjfl.training.result import Result
-
-# Where each public name lives; it is imported when first used, so `import udjfl` does not wait for torch.
-_HOME = {
-    "CheckpointError": "errors",
-    "Client": "data",
-    "CompareSettings": "settings",
-    "Comparison": "simulation.compare",
-    "DataError": "errors",
-    "DivergedError": "errors",
-    "Examples": "data",
-    "FedAvg": "methods",
-    "Federation": "data",
-    "Method": "methods",
-    "NotDefinedError": "errors",
-    "Plan": "methods",
-    "ReportError": "errors",
-    "Reports": "methods",
-    "Result": "training.result",
-    "ServedModels": "methods",
-    "SettingsError": "errors",
-    "Setup": "methods",
-    "StorageError": "errors",
-    "TrainingSettings": "settings",
-    "UDJ": "methods",
-    "UdjflError": "errors",
-    "compare": "simulation.compare",
-    "load": "data",
-    "method": "methods",
-    "parameters": "methods",
-    "simulate": "simulation.simulate",
-}
-
-__all__ = [
-    "UDJ",
-    "CheckpointError",
-    "Client",
-    "CompareSettings",
-    "Comparison",
-    "DataError",
-    "DivergedError",
-    "Examples",
-    "FedAvg",
-    "Federation",
-    "Method",
-    "NotDefinedError",
-    "Plan",
-    "ReportError",
-    "Reports",
-    "Result",
-    "ServedModels",
-    "SettingsError",
-    "Setup",
-    "StorageError",
-    "TrainingSettings",
-    "UdjflError",
-    "compare",
-    "load",
-    "method",
-    "parameters",
-    "simulate",
-]
+import functools
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+@functools.cache
+def _modules() -> dict[str, str]:
+    """Return the module of each public name."""
+    import re
+    from pathlib import Path
+
+    table = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    return {name: module for module, name in re.findall(r"^from (\S+) import (\S+)", table, re.M)}
+
+
+def __getattr__(name: str) -> object:
+    import importlib
+
+    if name == "__all__":
+        return sorted(_modules())
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("udjfl")
+    if name not in _modules():
         raise AttributeError(f"module 'udjfl' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"udjfl.{_HOME[name]}"), name)
+    return getattr(importlib.import_module(_modules()[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return ["__version__", *sorted(_modules())]

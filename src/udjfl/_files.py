@@ -1,4 +1,4 @@
-"""Writing files so that a killed process leaves the old one or the new one, and errors that say what to do."""
+"""Atomic writes, and operating system errors explained."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from udjfl.errors import StorageError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file, or leave it as it was."""
+    """Replace a file, or leave it as it was; a killed process leaves the old or the new one."""
     beside = path.with_name(path.name + ".part")
     with explain_os_errors(path):
         try:
@@ -28,7 +28,7 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make a rename last through a power cut, where the system allows it."""
+    """Make a rename survive a power cut, where the system allows it."""
     if os.name == "posix":
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -39,13 +39,14 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn the system's word into one that says what to do."""
+    """Turn an OSError into a `StorageError` that says what to do."""
     try:
         yield
     except OSError as error:
+        free = "free some space, then `udjfl resume`: what is there is intact"
         advice = {
-            errno.ENOSPC: "the disk is full; free some space, then `udjfl resume`: what is there is intact",
-            errno.EDQUOT: "the quota is used up; free some space, then `udjfl resume`: what is there is intact",
+            errno.ENOSPC: f"the disk is full; {free}",
+            errno.EDQUOT: f"the quota is used up; {free}",
             errno.EROFS: "the file system is read-only; choose another folder with --out",
             errno.EACCES: "permission denied; choose another folder with --out",
             errno.EPERM: "permission denied; choose another folder with --out",

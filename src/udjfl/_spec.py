@@ -1,4 +1,4 @@
-"""The one grammar for methods, data, partitions, models and metrics, and the registries it looks names up in.
+"""The one grammar for methods, data, partitions and models, and the registries of names.
 
     name                          fedavg, dirty-digits, mlp
     name:key=value:key=value      udj:theory=rawls:beta=5
@@ -6,8 +6,9 @@
     package.module:Name           an object of another package, imported when it is used
     package.module:Name:key=value
 
-The same text works on the command line, in TOML, in Python and on Flower. Another package adds names with a
-`register_...` function, or with an entry point of the registry's group.
+Keys may be written with `-` or `_`. The same text works on the command line, in TOML, in Python
+and on Flower. Another package adds names with a `register_...` function, or with an entry point of
+the registry's group.
 """
 
 from __future__ import annotations
@@ -26,18 +27,22 @@ DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @dataclass(frozen=True)
 class Spec:
-    """A parsed specification: a registered name or `package.module:Name`, and its options as text."""
+    """A registered name or `package.module:Name`, and its options as text."""
 
     name: str
     options: dict[str, str]
 
 
-def parse_spec(text: str, kind: str, usual_option: str | None = None) -> Spec:
+def parse_spec(
+    text: str, kind: str, usual_option: str | None = None, separators: str = ":"
+) -> Spec:
     """Split `name:key=value:...`. A first option without `=` is the value of `usual_option`.
 
-    `kind` names what is specified (`method`, `data`, `model`, ...) in error messages.
+    `kind` names what is specified (`method`, `data`, `model`, ...) in error messages. Each
+    character of `separators` ends the name or an option.
     """
-    name, *parts = (part.strip() for part in str(text).strip().split(":"))
+    pieces = re.split(f"[{re.escape(separators)}]", str(text))
+    name, *parts = (piece.strip() for piece in pieces)
     if parts and "=" not in parts[0] and usual_option is None:
         name = f"{name}:{parts.pop(0)}"
     options: dict[str, str] = {}
@@ -49,6 +54,7 @@ def parse_spec(text: str, kind: str, usual_option: str | None = None) -> Spec:
             raise SettingsError(
                 f"{kind}: {text!r} has {part!r} where key=value was expected, as in name:key=value"
             )
+        key = key.replace("-", "_")
         if key in options:
             raise SettingsError(f"{kind}: {text!r} gives {key} twice; give it once")
         options[key] = value
@@ -72,7 +78,10 @@ def import_object(name: str, kind: str) -> Any:
 
 
 class Registry(dict[str, Entry]):
-    """Objects by name. Unknown names are looked up among entry points, `package.module:Name` is imported."""
+    """Objects by name.
+
+    Other names are looked up among entry points, `package.module:Name` is imported.
+    """
 
     def __init__(self, kind: str, group: str) -> None:
         super().__init__()
@@ -94,6 +103,12 @@ class Registry(dict[str, Entry]):
         if name in self:
             return self[name]
         if ":" in name:
+            known, _, rest = name.partition(":")
+            if known in self:
+                raise SettingsError(
+                    f"{self.kind}: {name!r} has {rest!r} where key=value was expected, "
+                    f"as in {known}:key=value"
+                )
             found: Entry = import_object(name, self.kind)
             return found
         for point in importlib.metadata.entry_points(group=self.group, name=name):

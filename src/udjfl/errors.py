@@ -1,11 +1,12 @@
-"""Everything udjfl raises on purpose.
+"""The errors that udjfl raises on purpose.
 
     UdjflError
-    ├── SettingsError       a setting, method, theory or parameter is wrong; lists every mistake found
-    │   └── NotDefinedError a method is not defined for this federation, or for so many clients at a time
-    ├── DataError           data that cannot be used, or cannot be cut as asked
-    ├── ReportError         a client's report is unusable; knows the client, the round and the field
+    ├── SettingsError       a setting, method or parameter is wrong; lists every mistake
+    │   └── NotDefinedError a method is not defined for this federation, or for so few clients
+    ├── DataError           data that cannot be used, or cannot be partitioned as asked
+    ├── ReportError         a client's report is unusable; has the client, the round and the field
     ├── DivergedError       training left the finite numbers
+    ├── QuorumError         fewer clients than the quorum have a usable report
     └── StorageError        the run folder cannot be written or read
         └── CheckpointError a checkpoint or final model is damaged
 
@@ -45,7 +46,7 @@ class DataError(UdjflError, ValueError):
 
 
 class ReportError(UdjflError, ValueError):
-    """A client's report cannot be used. `client`, `round` and `field` say which part of which one."""
+    """A client's report is unusable: `client`, `round` and `field` say which part of which."""
 
     def __init__(self, client: str, field: str, problem: str, round: int | None = None) -> None:
         self.client, self.field, self.problem, self.round = client, field, problem, round
@@ -60,6 +61,10 @@ class DivergedError(UdjflError):
     """The server's step is not finite."""
 
 
+class QuorumError(UdjflError):
+    """Fewer clients than the quorum have a usable report. Earlier rounds are kept."""
+
+
 class StorageError(UdjflError):
     """The run folder cannot be written or read."""
 
@@ -69,7 +74,7 @@ class CheckpointError(StorageError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error sentence about an unknown name: the nearest known one, then all of them."""
+    """Return the end of an error about an unknown name: the nearest known one, then all."""
     options = sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""

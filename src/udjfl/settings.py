@@ -1,4 +1,4 @@
-"""Settings: what can be chosen, its range, its default. From keywords, flags or a TOML file; every mistake at once."""
+"""Settings: what can be chosen, its range and its default; validated all at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from udjfl.errors import SettingsError, did_you_mean
 
@@ -16,11 +24,74 @@ MOST_SEEDS = 10_000
 
 
 class Settings(BaseModel):
+    """Base of all settings. Settings may contain others, but are written flat everywhere.
+
+    In TOML files, on the command line, in keywords and in run folders a setting has one name,
+    whichever group it belongs to: `rounds`, not `training.rounds`.
+    """
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def groups(cls) -> dict[str, type[Settings]]:
+        """Return the settings that these are composed of, by attribute."""
+        kinds = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {
+            name: kind
+            for name, kind in kinds.items()
+            if isinstance(kind, type) and issubclass(kind, Settings)
+        }
+
+    @classmethod
+    def flat_fields(cls) -> dict[str, FieldInfo]:
+        """Return every setting by its flat name."""
+        groups = cls.groups()
+        own = {name: field for name, field in cls.model_fields.items() if name not in groups}
+        return {k: f for group in groups.values() for k, f in group.flat_fields().items()} | own
+
+    def to_flat(self) -> dict[str, Any]:
+        """Return every value by its flat name."""
+        values = self.model_dump()
+        nested = {k: v for name in self.groups() for k, v in getattr(self, name).to_flat().items()}
+        return nested | {name: v for name, v in values.items() if name not in self.groups()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _nest(cls, values: Any) -> Any:
+        """Sort flat names into the groups they belong to."""
+        groups = cls.groups()
+        if not isinstance(values, dict) or not groups:
+            return values
+        nested = dict(values)
+        for name, group in groups.items():
+            if isinstance(nested.get(name), group):
+                continue
+            fields = group.flat_fields()
+            nested[name] = {key: nested.pop(key) for key in list(nested) if key in fields}
+        return nested
+
+
+# Settings that several commands have.
+DataRoot = Annotated[
+    str | None,
+    Field(description="folder with the data's files; default: UDJFL_DATA, then the cache"),
+]
+ModelName = Annotated[
+    str, Field(description="mlp, cnn, logistic, or your own as package.module:function")
+]
+Rounds = Annotated[int, Field(ge=1, description="rounds of federated training")]
+Device = Annotated[str, Field(description="cpu, cuda, cuda:1, ...")]
+Workers = Annotated[
+    int,
+    Field(
+        ge=0,
+        description="cores for each process (0: an equal share); results do not depend on it",
+    ),
+]
 
 
 class DataSettings(Settings):
-    """Which federation."""
+    """The data of a federation."""
 
     data: Annotated[
         str,
@@ -28,35 +99,29 @@ class DataSettings(Settings):
             description="name of the data (`udjfl data list`), options after colons: signs:level=3"
         ),
     ] = "dirty-digits"
-    data_root: Annotated[
-        str | None,
-        Field(
-            description="folder with the data, for those that need files; default: UDJFL_DATA, then the cache"
-        ),
-    ] = None
+    data_root: DataRoot = None
     clients: Annotated[
         int | None,
-        Field(ge=1, description="number of clients; default: as the data have it, mostly 5"),
+        Field(ge=1, description="number of clients; default: that of the data, mostly 5"),
     ] = None
     partition: Annotated[
         str | None,
         Field(
-            description="shards, iid, dirichlet[:alpha], quantity[:alpha] or natural; default: the data's own, mostly shards"
+            description="shards, iid, dirichlet[:alpha], quantity[:alpha] or natural; "
+            "default: that of the data, mostly shards"
         ),
     ] = None
 
 
 class TrainingSettings(Settings):
-    """How one method is trained on one federation."""
+    """Training of one method on one federation."""
 
-    model: Annotated[
-        str, Field(description="mlp, cnn, logistic, or your own as package.module:function")
-    ] = "mlp"
+    model: ModelName = "mlp"
     hidden: Annotated[int, Field(ge=1, description="hidden units of the mlp")] = 64
     weight_norm: Annotated[
         bool, Field(description="normalise the weights of the mlp's output layer")
     ] = True
-    rounds: Annotated[int, Field(ge=1, description="rounds of federated training")] = 100
+    rounds: Rounds = 100
     lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of the clients' SGD")] = (
         0.1
     )
@@ -68,72 +133,80 @@ class TrainingSettings(Settings):
     loss_at: Annotated[
         Literal["auto", "received", "running", "final"],
         Field(
-            description="the loss a client reports: at the received model, while training, or after it; "
-            "auto: received if the method uses losses, else running, which costs nothing"
+            description="the loss a client reports: of the received model, the mean while "
+            "training, or of the trained model; auto: received if the method uses losses, else "
+            "running, which costs nothing"
         ),
     ] = "auto"
     participation: Annotated[
-        float, Field(gt=0, le=1, description="share of the clients asked each round")
+        float, Field(gt=0, le=1, description="share of the clients asked in each round")
     ] = 1.0
     drop_out: Annotated[
-        float, Field(ge=0, lt=1, description="chance that an asked client does not answer")
+        float, Field(ge=0, lt=1, description="probability that an asked client does not answer")
     ] = 0.0
     on_bad_report: Annotated[
         Literal["fail", "exclude"],
-        Field(description="stop at an unusable report, or go on without that client"),
+        Field(description="stop at an unusable report, or continue without that client"),
     ] = "fail"
     uncertainty: Annotated[
         Literal["entropy", "confidence", "ensemble"],
-        Field(description="how a client's uncertainty is measured"),
+        Field(description="measure of a client's uncertainty"),
     ] = "entropy"
     uncertainty_epochs: Annotated[
-        int, Field(ge=1, description="epochs a client trains alone for it")
+        int, Field(ge=1, description="epochs each client trains alone for that measure")
     ] = 30
     uncertainty_lr: Annotated[
         float, Field(gt=0, le=1e38, description="learning rate of that training")
     ] = 0.1
     uncertainty_optimiser: Annotated[
         Literal["sgd", "adam"],
-        Field(description="optimiser of that training; adam is the authors' code's"),
+        Field(description="optimiser of that training; the authors' code uses adam"),
     ] = "sgd"
-    uncertainty_models: Annotated[int, Field(ge=2, description="size of the ensemble")] = 5
+    uncertainty_models: Annotated[
+        int, Field(ge=2, description="number of models in an ensemble")
+    ] = 5
     eval_every: Annotated[
-        int, Field(ge=1, description="rounds between evaluations (the last is always one)")
+        int,
+        Field(ge=1, description="rounds between evaluations; the last round is always evaluated"),
     ] = 1
     checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
     engine: Annotated[
         Literal["auto", "serial", "stacked", "mapped"],
         Field(
-            description="how local work is computed: serial, one client at a time; stacked, all at once, for linear layers; "
-            "mapped, all at once, for any model on a GPU; auto: whichever of these suits"
+            description="how local training is computed: serial, one client at a time; stacked, "
+            "all at once, for linear layers; mapped, all at once, for any model on a GPU; "
+            "auto: the fastest that suits the model"
         ),
     ] = "auto"
-    device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
-    workers: Annotated[
-        int, Field(ge=0, description="cores to use (0: all); the numbers do not depend on it")
-    ] = 0
+    device: Device = "cpu"
+    workers: Workers = 0
 
 
-class RunSettings(DataSettings, TrainingSettings):
+class RunSettings(Settings):
     """One method on one federation with one seed."""
 
+    federation: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
     method: Annotated[
-        str, Field(description="method, as in `rawls` or `udj:theory=rawls:beta=5`")
+        str, Field(description="a method, as in `rawls` or `udj:theory=rawls:beta=5`")
     ] = "rawls"
     params: Annotated[dict[str, Any], Field(description="the method's parameters")] = {}
     seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 0
 
 
 class SeedSettings(Settings):
-    """Which seeds, and how they are shared out."""
+    """The seeds, and how many processes share them."""
 
     seeds: Annotated[
         list[Annotated[int, Field(ge=0)]],
-        Field(min_length=1, description="how many seeds (from 0), or which: 0,3,7 (one alone: 7,)"),
+        Field(
+            min_length=1,
+            description="number of seeds (from 0), or a list: 0,3,7 (a single one: 7,)",
+        ),
     ] = [0, 1, 2, 3, 4]
 
     jobs: Annotated[
-        int, Field(ge=0, description="processes that share the seeds (0: one for each core)")
+        int, Field(ge=0, description="processes that share the seeds (0: one per core)")
     ] = 1
 
     @field_validator("seeds", mode="before")
@@ -148,7 +221,8 @@ class SeedSettings(Settings):
         if isinstance(value, int) and not isinstance(value, bool):
             if value > MOST_SEEDS:
                 raise ValueError(
-                    f"{value} seeds are more than the {MOST_SEEDS} allowed; for the one seed {value} write '{value},'"
+                    f"{value} seeds are more than the {MOST_SEEDS} allowed; "
+                    f"for the one seed {value} write '{value},'"
                 )
             return list(range(value))
         return value
@@ -161,11 +235,14 @@ class SeedSettings(Settings):
         return value
 
 
-class CompareSettings(DataSettings, TrainingSettings, SeedSettings):
+class CompareSettings(SeedSettings):
     """Several methods on the same federations."""
 
+    federation: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+
     methods: Annotated[
-        list[str], Field(min_length=1, description="methods, separated by commas, or all")
+        list[str], Field(min_length=1, description="methods separated by commas, or all")
     ] = [
         "fedavg",
         "rawls",
@@ -196,47 +273,38 @@ class ReproduceSettings(SeedSettings):
             description="dirty-mnist, cure-tsr, signs, dirty-digits or heart; options after colons"
         ),
     ] = "dirty-mnist"
-    data_root: Annotated[
-        str | None,
-        Field(
-            description="folder with the data, for those that need files; default: UDJFL_DATA, then the cache"
-        ),
-    ] = None
+    data_root: DataRoot = None
     profile: Annotated[
         Literal["paper", "authors"],
-        Field(description="as the paper says, or as its authors' code does where it can be run"),
+        Field(
+            description="settings of the paper's text, or of its authors' code where it can be run"
+        ),
     ] = "paper"
-    rounds: Annotated[int, Field(ge=1, description="rounds of federated training")] = 500
+    rounds: Rounds = 500
     epochs: Annotated[int, Field(ge=1, description="epochs each client trains alone")] = 500
-    model: Annotated[
-        str, Field(description="mlp, cnn, logistic, or your own as package.module:function")
-    ] = "mlp"
-    device: Annotated[str, Field(description="cpu, cuda, cuda:1, ...")] = "cpu"
-    workers: Annotated[
-        int, Field(ge=0, description="cores to use (0: all); the numbers do not depend on it")
-    ] = 0
-
-
-def training_part(settings: TrainingSettings) -> TrainingSettings:
-    """Only what concerns training, of settings that say more."""
-    return TrainingSettings(
-        **{name: getattr(settings, name) for name in TrainingSettings.model_fields}
-    )
+    model: ModelName = "mlp"
+    device: Device = "cpu"
+    workers: Workers = 0
 
 
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 
-def checked(kind: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
-    """Settings from plain values, or a SettingsError that lists every mistake."""
+def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
+    """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
+    known, groups = cls.flat_fields(), cls.groups()
+    mistakes = [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
     try:
-        return kind(**values)
+        settings = cls(**{key: value for key, value in values.items() if key in known})
     except ValidationError as error:
-        raise SettingsError(sentences(error, kind.model_fields)) from None
+        mistakes += describe_mistakes(error, known, groups=groups)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return settings
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The values of a TOML file."""
+    """Read the values of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -245,30 +313,40 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
 
 
-def sentences(error: ValidationError, known: Iterable[str], noun: str = "setting") -> list[str]:
-    """One plain sentence per mistake pydantic found, naming the field. `known` are the fields there are."""
+def describe_mistakes(
+    error: ValidationError,
+    known: Iterable[str],
+    noun: str = "setting",
+    groups: Iterable[str] = (),
+) -> list[str]:
+    """Return one sentence for each mistake that pydantic found, naming the field.
+
+    `known` are the existing fields; names of `groups` are left out of a field's location.
+    """
     lines = []
     for mistake in error.errors(include_url=False):
-        field = ".".join(str(part) for part in mistake["loc"] if not _is_union_branch(part))
+        location = list(mistake["loc"])
+        if location and location[0] in set(groups):
+            del location[0]
+        field = ".".join(str(part) for part in location if not _is_union_branch(part))
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             lines.append(f"{field}: no such {noun}.{did_you_mean(field, known)}")
         elif mistake["type"] == "literal_error":
             options = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
-            lines.append(
-                f"{field}: unknown value {mistake['input']!r}.{did_you_mean(str(mistake['input']), options)}"
-            )
+            hint = did_you_mean(str(mistake["input"]), options)
+            lines.append(f"{field}: unknown value {mistake['input']!r}.{hint}")
         elif mistake["type"] == "value_error":
             lines.append(
                 f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"])
             )
         else:
             lines.append(f"{field}: {_lower_first(mistake['msg'])}, got {mistake['input']!r}")
-    # Pydantic tells of every branch of a union; the first sentence about a field is enough.
+    # Pydantic lists every branch of a union; the first sentence about a field is enough.
     return list({line.partition(":")[0]: line for line in reversed(lines)}.values())[::-1]
 
 
 def _is_union_branch(part: int | str) -> bool:
-    """Pydantic adds the branch of a union to a location ('float', 'tuple[float, ...]'); no reader asked for it."""
+    """Tell whether pydantic added this part of a location for a branch of a union."""
     return isinstance(part, str) and (part in ("float", "int", "str") or "[" in part)
 
 

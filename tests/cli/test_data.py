@@ -1,4 +1,4 @@
-"""`udjfl data`: what it prints where, what it writes, and what it says about mistakes."""
+"""`udjfl data`: its output, its files, and its error messages."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from rich.text import Text
 
 import udjfl
 from udjfl.cli import main as cli
-from udjfl.data import SOURCES, Examples, Pools, Source
-from udjfl.data.source import Preparation, Request
+from udjfl.data import SOURCES, Examples, Pools, Preparation, Request, Source
 from udjfl.data.sources import dirty_mnist as mnist
+from udjfl.data.sources._ambiguous_mnist import REGENERATED
 from udjfl.errors import DataError
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     code: object
     out: str
     err: str
 
 
-Command = Callable[..., Said]
+Command = Callable[..., Output]
 
 
-def shapes(request: Request) -> Pools:
-    """40 clean and 40 ambiguous 4x4 pictures of two classes, 10 for testing."""
+def make_shapes(request: Request) -> Pools:
+    """Make 40 clean and 40 ambiguous 4x4 pictures of two classes, and 10 for testing."""
     rng = np.random.default_rng(request.seed)
 
     def part(size: int) -> Examples:
@@ -44,8 +44,8 @@ def shapes(request: Request) -> Pools:
     return Pools(part(40), part(40), part(10), ("disc", "ring"), np.arange(40), np.arange(40, 80))
 
 
-def table(request: Request) -> Pools:
-    """Not pictures; 12 classes, so that there may be more classes and clients than fit beside each other."""
+def make_table(request: Request) -> Pools:
+    """Make a table, not pictures, with 12 classes: more than fit beside each other."""
     rng = np.random.default_rng(request.seed)
     clean = Examples(
         torch.from_numpy(rng.random((240, 3)).astype(np.float32)), torch.arange(240) % 12
@@ -58,20 +58,25 @@ def table(request: Request) -> Pools:
 def command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Command:
-    """Calls the command in an empty folder, with an empty cache and two small sources besides the usual ones."""
+    """Return a function that runs the command in an empty folder.
+
+    The cache is empty, and there are two small sources besides the built-in ones.
+    """
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("UDJFL_CACHE", str(tmp_path / "cache"))
     for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "UDJFL_DATA"):
         monkeypatch.delenv(name, raising=False)
     for source in (
-        Source("shapes", "discs and rings", "Draw some", shapes, clients=2, to_pixels=lambda x: x),
-        Source("table", "numbers", "Count", table, clients=4, partition="iid"),
+        Source(
+            "shapes", "discs and rings", "Draw some", make_shapes, clients=2, to_pixels=lambda x: x
+        ),
+        Source("table", "numbers", "Count", make_table, clients=4, partition="iid"),
     ):
         monkeypatch.setitem(SOURCES, source.name, source)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
-    def call(*arguments: str | Path) -> Said:
+    def call(*arguments: str | Path) -> Output:
         words = [
             word
             for given in arguments
@@ -84,26 +89,26 @@ def command(
             cli.main()
         except SystemExit as left:
             code = left.code or 0
-        return Said(code, *capsys.readouterr())
+        return Output(code, *capsys.readouterr())
 
     return call
 
 
-def mistakes_of(said: Said) -> list[str]:
-    assert said.code == 2
-    assert said.out == ""
-    assert all(line.startswith("udjfl: ") for line in said.err.splitlines()), said.err
-    return [line.removeprefix("udjfl: ") for line in said.err.splitlines()]
+def mistakes_of(output: Output) -> list[str]:
+    assert output.code == 2
+    assert output.out == ""
+    assert all(line.startswith("udjfl: ") for line in output.err.splitlines()), output.err
+    return [line.removeprefix("udjfl: ") for line in output.err.splitlines()]
 
 
-# --- help --------------------------------------------------------------------------------------------------------
+# Help -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", ["", "--help", "-h"])
-def test_help_of_the_group(command: Command, arguments: str) -> None:
-    said = command(arguments)
+def test_help_lists_the_commands(command: Command, arguments: str) -> None:
+    output = command(arguments)
     for name in ("list", "describe", "prepare"):
-        assert re.search(rf"^  {name} +\w", said.out + said.err, re.MULTILINE)
+        assert re.search(rf"^  {name} +\w", output.out + output.err, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -117,26 +122,28 @@ def test_help_of_the_group(command: Command, arguments: str) -> None:
         ("prepare", ["--regenerate", "--data-root"]),
     ],
 )
-def test_help_of_each(command: Command, name: str, flags: list[str]) -> None:
-    said = command(name, "--help")
-    assert said.code == 0
-    assert all(flag in said.out for flag in flags)
+def test_help_of_each_command_lists_its_flags(
+    command: Command, name: str, flags: list[str]
+) -> None:
+    output = command(name, "--help")
+    assert output.code == 0
+    assert all(flag in output.out for flag in flags)
 
 
 @pytest.mark.parametrize("arguments", ["lst", "describe", "prepare", "describe shapes --seeed 1"])
-def test_wrong_usage(command: Command, arguments: str) -> None:
-    said = command(arguments)
-    assert said.code == 2
-    assert "Traceback" not in said.err
+def test_wrong_usage_has_no_traceback(command: Command, arguments: str) -> None:
+    output = command(arguments)
+    assert output.code == 2
+    assert "Traceback" not in output.err
 
 
-# --- list --------------------------------------------------------------------------------------------------------
+# List -------------------------------------------------------------------------------------------
 
 
 def listed(command: Command, *arguments: str | Path) -> dict[str, dict[str, Any]]:
-    said = command("list --json", *arguments)
-    assert said.code == 0, said.err
-    return {entry["data"]: entry for entry in json.loads(said.out)}
+    output = command("list --json", *arguments)
+    assert output.code == 0, output.err
+    return {entry["data"]: entry for entry in json.loads(output.out)}
 
 
 def test_list_has_every_source(command: Command) -> None:
@@ -144,7 +151,7 @@ def test_list_has_every_source(command: Command) -> None:
     assert list(entries) == list(SOURCES)
     for name, entry in entries.items():
         source = SOURCES[name]
-        assert (entry["line"], entry["how_to_get"]) == (source.line, source.how_to_get)
+        assert (entry["summary"], entry["how_to_get"]) == (source.summary, source.how_to_get)
         assert (entry["clients"], entry["partition"]) == (source.clients, source.partition)
         assert all(option["help"] for option in entry["options"])
     assert {option["name"]: option["default"] for option in entries["signs"]["options"]} == {
@@ -155,7 +162,7 @@ def test_list_has_every_source(command: Command) -> None:
     assert [name for name, entry in entries.items() if entry["can_regenerate"]] == ["dirty-mnist"]
 
 
-def test_without_files_they_are_not_found(command: Command, tmp_path: Path) -> None:
+def test_missing_files_are_reported(command: Command, tmp_path: Path) -> None:
     entries = listed(command)
     found = {name: entry["found"] for name, entry in entries.items()}
     assert found == {
@@ -174,14 +181,14 @@ def test_without_files_they_are_not_found(command: Command, tmp_path: Path) -> N
 
 
 def test_files_are_found_without_being_read(command: Command, tmp_path: Path) -> None:
-    """The files are empty: whoever read them would complain."""
+    """The files are empty, so reading them would be an error."""
     root = tmp_path / "root"
     (root / "mnist").mkdir(parents=True)
     (root / "heart").mkdir()
     for name in mnist.FILES.values():
         (root / "mnist" / f"{name}.gz").touch()
-    for place in ("cleveland", "hungarian", "switzerland"):
-        (root / "heart" / f"processed.{place}.data").touch()
+    for hospital in ("cleveland", "hungarian", "switzerland"):
+        (root / "heart" / f"processed.{hospital}.data").touch()
     for folder in ("ChallengeFree", "LensBlur-5"):
         (root / "CURE-TSR" / "Real_Train" / folder).mkdir(parents=True)
     entries = listed(command, "--data-root", root)
@@ -193,7 +200,7 @@ def test_files_are_found_without_being_read(command: Command, tmp_path: Path) ->
     assert entries["heart"]["missing"].startswith("processed.va.data of ")
 
     (root / "heart" / "processed.va.data").touch()
-    made = tmp_path / "cache" / "dirty-mnist" / mnist.REGENERATED
+    made = tmp_path / "cache" / "dirty-mnist" / REGENERATED
     made.parent.mkdir(parents=True)
     made.touch()
     (root / "CURE-TSR" / "Real_Train" / "LensBlur-5").rmdir()
@@ -205,7 +212,7 @@ def test_files_are_found_without_being_read(command: Command, tmp_path: Path) ->
     assert "LensBlur-5" in entries["cure-tsr"]["missing"]
 
 
-def test_half_a_release_is_none(command: Command, tmp_path: Path) -> None:
+def test_release_needs_both_files(command: Command, tmp_path: Path) -> None:
     for name in (*mnist.FILES.values(), "amnist_samples.pt"):
         (tmp_path / name).touch()
     assert listed(command, "--data-root", tmp_path)["dirty-mnist"]["found"] is False
@@ -214,30 +221,34 @@ def test_half_a_release_is_none(command: Command, tmp_path: Path) -> None:
 
 
 def test_list_as_text(command: Command, tmp_path: Path) -> None:
-    said = command("list")
-    shown = " ".join(said.out.split())
+    output = command("list")
+    shown = " ".join(output.out.split())
     for name, source in SOURCES.items():
-        assert re.search(rf"^{name}  {re.escape(source.line)}$", said.out, re.MULTILINE)
+        assert re.search(rf"^{name}  {re.escape(source.summary)}$", output.out, re.MULTILINE)
     assert "5 clients, shards:size=300" in shown
     assert "level=5: lens blur" in shown
     assert "files none needed" in shown
-    assert f"not found in {tmp_path / 'cache'}" in said.out.replace("\n         ", "")
+    assert f"not found in {tmp_path / 'cache'}" in output.out.replace("\n         ", "")
     assert SOURCES["heart"].how_to_get in shown
-    assert "…" not in said.out
-    assert "\x1b" not in said.out + said.err
+    assert "…" not in output.out
+    assert "\x1b" not in output.out + output.err
 
 
-def test_a_source_that_nobody_knows_how_to_look_for(
+def test_source_that_cannot_find_its_files_is_listed(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(
-        SOURCES, "far", Source("far", "far away", "Walk", shapes, prepare=lambda preparation: [])
+        SOURCES,
+        "far",
+        Source("far", "far away", "Walk", make_shapes, prepare=lambda preparation: []),
     )
     assert listed(command)["far"]["found"] is None
-    assert "not looked for" in command("list").out
+    assert "unknown; `udjfl data prepare` gets them" in command("list").out
 
 
-def test_a_wrong_root(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_data_root_is_refused(
+    command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for arguments in ("list", "describe shapes", "prepare heart"):
         (line,) = mistakes_of(command(arguments, "--data-root", tmp_path / "none"))
         assert line.startswith(f"data_root: {tmp_path / 'none'} does not exist")
@@ -246,27 +257,59 @@ def test_a_wrong_root(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert line.startswith("UDJFL_DATA: ")
 
 
-# --- describe ----------------------------------------------------------------------------------------------------
+# Describe ---------------------------------------------------------------------------------------
 
 
-def test_describe_is_what_load_gives(command: Command) -> None:
-    said = command("describe shapes --seed 3 --clients 4 --partition iid --json")
-    about = json.loads(said.out)
+def test_describe_agrees_with_load(command: Command) -> None:
+    output = command("describe shapes --seed 3 --clients 4 --partition iid --json")
+    description = json.loads(output.out)
     federation = udjfl.load("shapes", 4, "iid", 3)
-    assert about["fingerprint"] == federation.fingerprint
-    assert about["clients"] == federation.describe()
-    assert (about["data"], about["seed"], about["partition"]) == ("shapes", 3, "iid")
-    assert (about["feature_shape"], about["class_names"]) == ([1, 4, 4], ["disc", "ring"])
-    assert (about["global_test"], about["validation"], about["contact_sheet"]) == (10, None, None)
+    assert description["fingerprint"] == federation.fingerprint
+    assert description["clients"] == federation.describe()
+    assert (description["data"], description["seed"], description["partition"]) == (
+        "shapes",
+        3,
+        "iid",
+    )
+    assert (description["feature_shape"], description["class_names"]) == (
+        [1, 4, 4],
+        ["disc", "ring"],
+    )
+    assert (
+        description["global_test"],
+        description["validation"],
+        description["contact_sheet"],
+    ) == (10, None, None)
     assert not list(Path.cwd().iterdir())
 
 
+def test_source_of_another_package_is_described_and_prepared(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = """
+from udjfl.data import find_source
+from udjfl.data.sources.traffic_signs import SignsOptions
+from dataclasses import replace
+SOURCE = replace(find_source("shapes")[0], name="theirs", options=SignsOptions)
+"""
+    (tmp_path / "their_shapes.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    described = json.loads(command("describe their_shapes:SOURCE:level=3 --json").out)
+    assert (described["data"], described["title"]) == ("their_shapes:SOURCE:level=3", "theirs")
+    assert described["fingerprint"] == udjfl.load("shapes").fingerprint
+    assert command("prepare their_shapes:SOURCE").out == "theirs: nothing to prepare. Draw some\n"
+    (line,) = mistakes_of(command("describe their_shapes:SOURCE:level=9"))
+    assert line.startswith("level: ")
+    (line,) = mistakes_of(command("describe their_shapes:replace"))
+    assert "name a udjfl.data.Source" in line
+
+
 def test_describe_as_text(command: Command) -> None:
-    said = command("describe dirty-digits")
+    output = command("describe dirty-digits")
     federation = udjfl.load("dirty-digits")
-    assert said.code == 0
-    assert federation.fingerprint in said.out
-    shown = " ".join(said.out.split())
+    assert output.code == 0
+    assert federation.fingerprint in output.out
+    shown = " ".join(output.out.split())
     for words in (
         "dirty-digits, seed 0",
         "5, shards, 1,600 train",
@@ -283,26 +326,26 @@ def test_describe_as_text(command: Command) -> None:
 
 
 @pytest.mark.parametrize(("clients", "corner"), [(4, "Class"), (11, None)])
-def test_counts_as_they_fit(command: Command, clients: int, corner: str | None) -> None:
-    said = command(f"describe table --clients {clients}")
+def test_counts_are_shown_if_they_fit(command: Command, clients: int, corner: str | None) -> None:
+    output = command(f"describe table --clients {clients}")
     if corner is None:  # 11 clients and 12 classes
-        assert "`--json` has them all" in said.out
+        assert "`--json` has them all" in output.out
     else:
-        assert re.search(rf"^{corner} +client-1 ", said.out, re.MULTILINE)
-        assert re.search(r"^kind-11 +\d", said.out, re.MULTILINE)
-    assert " –" in said.out  # nobody knows which examples are ambiguous
-    assert "none" in said.out  # no validation set
+        assert re.search(rf"^{corner} +client-1 ", output.out, re.MULTILINE)
+        assert re.search(r"^kind-11 +\d", output.out, re.MULTILINE)
+    assert " –" in output.out  # the ambiguous share is unknown
+    assert "none" in output.out  # no validation set
 
 
-def test_many_clients_are_rows(command: Command) -> None:
-    said = command("describe shapes --clients 12 --partition iid")
-    assert re.search(r"^Client +disc +ring", said.out, re.MULTILINE)
+def test_many_clients_are_shown_as_rows(command: Command) -> None:
+    output = command("describe shapes --clients 12 --partition iid")
+    assert re.search(r"^Client +disc +ring", output.out, re.MULTILINE)
 
 
-def test_every_mistake_at_once(command: Command, tmp_path: Path) -> None:
+def test_every_mistake_is_listed(command: Command, tmp_path: Path) -> None:
     flags = "--seed -1 --clients many --partition shrads --contact-sheet picture.jpg --data-root"
     found = mistakes_of(command("describe signs:levl=3", flags, tmp_path / "none"))
-    for says in (
+    for words in (
         "seed: ",
         "clients: ",
         "'shards'",
@@ -310,18 +353,18 @@ def test_every_mistake_at_once(command: Command, tmp_path: Path) -> None:
         "data_root: ",
         ".png",
     ):
-        assert sum(says in line for line in found) == 1, (says, found)
+        assert sum(words in line for line in found) == 1, (words, found)
     assert len(found) == 6
     (line,) = mistakes_of(command("describe shaps"))
     assert "Did you mean 'shapes'?" in line
 
 
-def test_a_source_without_its_files(command: Command) -> None:
+def test_missing_files_have_advice(command: Command) -> None:
     (line,) = mistakes_of(command("describe heart"))
     assert "udjfl data prepare heart" in line
 
 
-# --- the contact sheet -------------------------------------------------------------------------------------------
+# The contact sheet ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,20 +376,20 @@ def test_a_source_without_its_files(command: Command) -> None:
         ("--contact-sheet ..", "../shapes-contact-sheet.png"),
     ],
 )
-def test_contact_sheet(command: Command, flag: str, file: str) -> None:
-    said = command("describe shapes", flag)
-    assert said.code == 0
-    assert said.err == f"drawn in {file}\n"
+def test_contact_sheet_is_written(command: Command, flag: str, file: str) -> None:
+    output = command("describe shapes", flag)
+    assert output.code == 0
+    assert output.err == f"drawn in {file}\n"
     with Image.open(file) as opened:
         assert opened.format == "PNG"
     if "--json" in flag:
-        assert json.loads(said.out)["contact_sheet"] == file
+        assert json.loads(output.out)["contact_sheet"] == file
     assert [path.name for path in Path(file).parent.iterdir() if path.is_file()] == [
         Path(file).name
     ]
 
 
-def test_a_contact_sheet_is_drawn_over_an_older_one(command: Command) -> None:
+def test_contact_sheet_replaces_an_older_one(command: Command) -> None:
     Path("sheet.png").write_text("old")
     assert command("describe shapes --contact-sheet sheet.png").code == 0
     first = Path("sheet.png").read_bytes()
@@ -358,56 +401,56 @@ def test_a_contact_sheet_is_drawn_over_an_older_one(command: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "words"),
     [
         ("table --contact-sheet sheet.png", "contact_sheet: the examples of table are not images"),
         ("shapes --contact-sheet sheet.gif", "contact_sheet: sheet.gif is no .png file"),
         ("shapes --contact-sheet no/such/sheet.png", "contact_sheet: there is no folder no/such"),
     ],
 )
-def test_no_contact_sheet(command: Command, arguments: str, says: str) -> None:
+def test_wrong_contact_sheet_is_refused(command: Command, arguments: str, words: str) -> None:
     (line,) = mistakes_of(command("describe", arguments))
-    assert says in line
+    assert words in line
     assert not list(Path.cwd().iterdir())
 
 
-def test_a_contact_sheet_that_cannot_be_written(command: Command) -> None:
+def test_failed_write_keeps_the_old_contact_sheet(command: Command) -> None:
     Path("sheet.png").write_text("old")
-    Path("sheet.png.part").mkdir()  # what is written to first
+    Path("sheet.png.part").mkdir()  # the temporary file
     (line,) = mistakes_of(command("describe shapes --contact-sheet sheet.png"))
     assert line.startswith("contact_sheet: cannot write sheet.png: ")
     assert "--out" not in line
     assert Path("sheet.png").read_text() == "old"
 
 
-# --- prepare -----------------------------------------------------------------------------------------------------
+# Prepare ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Preparation]:
-    """What the source `remote` was asked to prepare; it pretends to fetch a file and to read pictures."""
-    preparations: list[Preparation] = []
+def preparations(monkeypatch: pytest.MonkeyPatch) -> list[Preparation]:
+    """Register the source `remote`, which reports progress; return the preparations it gets."""
+    received: list[Preparation] = []
 
     def prepare(preparation: Preparation) -> list[str]:
-        preparations.append(preparation)
+        received.append(preparation)
         for done in (0, 100_000, 600_000, 2_000_000):
-            preparation.progress("signs.zip", done, 2_000_000)
-        preparation.progress("unknown.zip", 700, 0)
+            preparation.on_progress("signs.zip", done, 2_000_000)
+        preparation.on_progress("unknown.zip", 700, 0)
         for done in range(201):
-            preparation.progress("pictures", done * 100, 20_000)
+            preparation.on_progress("pictures", done * 100, 20_000)
         return ["signs: /there", "20,000 pictures"]
 
-    source = Source("remote", "far away", "Wait", shapes, prepare=prepare, regenerates=True)
+    source = Source("remote", "far away", "Wait", make_shapes, prepare=prepare, can_regenerate=True)
     monkeypatch.setitem(SOURCES, "remote", source)
-    return preparations
+    return received
 
 
-def test_prepare_tells_what_it_did(
-    command: Command, asked: list[Preparation], tmp_path: Path
+def test_prepare_reports_progress_and_result(
+    command: Command, preparations: list[Preparation], tmp_path: Path
 ) -> None:
-    said = command("prepare remote --data-root", tmp_path)
-    assert (said.code, said.out) == (0, "signs: /there\n20,000 pictures\n")
-    assert said.err.splitlines() == [
+    output = command("prepare remote --data-root", tmp_path)
+    assert (output.code, output.out) == (0, "signs: /there\n20,000 pictures\n")
+    assert output.err.splitlines() == [
         "signs.zip: 600.0 kB of 2.0 MB",  # a line for each quarter that was reached
         "signs.zip: 2.0 MB of 2.0 MB",
         "pictures: 5,000 of 20,000",
@@ -415,39 +458,43 @@ def test_prepare_tells_what_it_did(
         "pictures: 15,000 of 20,000",
         "pictures: 20,000 of 20,000",
     ]
-    (preparation,) = asked
+    (preparation,) = preparations
     assert (preparation.request.root, preparation.request.cache) == (tmp_path, tmp_path / "cache")
     assert preparation.regenerate is False
 
 
 def test_prepare_shows_bars_on_a_terminal(
-    command: Command, asked: list[Preparation], monkeypatch: pytest.MonkeyPatch
+    command: Command, preparations: list[Preparation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    said = command("prepare remote")
-    shown = Text.from_ansi(said.err).plain
+    output = command("prepare remote")
+    shown = Text.from_ansi(output.err).plain
     for words in ("2.0 MB of 2.0 MB", "700 bytes", "20,000 of 20,000"):
         assert words in shown
-    assert said.out == "signs: /there\n20,000 pictures\n"
+    assert output.out == "signs: /there\n20,000 pictures\n"
 
 
-def test_regenerate_is_passed_on(command: Command, asked: list[Preparation]) -> None:
+def test_regenerate_reaches_the_source(command: Command, preparations: list[Preparation]) -> None:
     assert command("prepare remote --regenerate").code == 0
-    assert [preparation.regenerate for preparation in asked] == [True]
+    assert [preparation.regenerate for preparation in preparations] == [True]
 
 
-def test_nothing_to_prepare(command: Command) -> None:
-    said = command("prepare shapes")
-    assert (said.code, said.out, said.err) == (0, "shapes: nothing to prepare. Draw some\n", "")
+def test_source_without_files_has_nothing_to_prepare(command: Command) -> None:
+    output = command("prepare shapes")
+    assert (output.code, output.out, output.err) == (
+        0,
+        "shapes: nothing to prepare. Draw some\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize("name", ["shapes", "dirty-digits", "heart", "signs", "cure-tsr"])
-def test_nothing_to_regenerate(command: Command, name: str) -> None:
+def test_source_without_generator_refuses_regenerate(command: Command, name: str) -> None:
     (line,) = mistakes_of(command("prepare", name, "--regenerate"))
-    assert line == f"regenerate: {name} has nothing that could be made; leave it out"
+    assert line == f"regenerate: {name} has nothing to generate; leave it out"
 
 
-def test_mistakes_in_what_to_prepare(command: Command, tmp_path: Path) -> None:
+def test_every_mistake_of_prepare_is_listed(command: Command, tmp_path: Path) -> None:
     found = mistakes_of(command("prepare signs:levl=2 --regenerate --data-root", tmp_path / "none"))
     assert [line.partition(":")[0] for line in found] == ["levl", "data_root", "regenerate"]
     (line,) = mistakes_of(command("prepare hart"))
@@ -457,23 +504,25 @@ def test_mistakes_in_what_to_prepare(command: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raised", "code"), [(KeyboardInterrupt(), 130), (DataError("no connection\ntry again"), 2)]
 )
-def test_prepare_that_ends_early(
+def test_interrupted_or_failed_prepare_has_no_traceback(
     command: Command, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int
 ) -> None:
     def prepare(preparation: Preparation) -> list[str]:
-        preparation.progress("signs.zip", 1, 2)
+        preparation.on_progress("signs.zip", 1, 2)
         raise raised
 
-    monkeypatch.setitem(SOURCES, "remote", Source("remote", "far", "Wait", shapes, prepare=prepare))
+    monkeypatch.setitem(
+        SOURCES, "remote", Source("remote", "far", "Wait", make_shapes, prepare=prepare)
+    )
     for terminal in (False, True):
         if terminal:
             monkeypatch.setenv("FORCE_COLOR", "1")
-        said = command("prepare remote")
-        assert (said.code, said.out) == (code, "")
+        output = command("prepare remote")
+        assert (output.code, output.out) == (code, "")
         last = (
-            "udjfl: stopped; a download goes on where it was with the same command"
+            "udjfl: stopped; run the same command again to continue"
             if code == 130
             else "udjfl: try again"
         )
-        assert said.err.endswith(f"{last}\n")
-        assert "Traceback" not in said.err
+        assert output.err.endswith(f"{last}\n")
+        assert "Traceback" not in output.err

@@ -1,4 +1,4 @@
-"""`udjfl reproduce`: what it prints where, what it keeps, and what it says about mistakes."""
+"""`udjfl reproduce`: its output, its files, and its error messages."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ import pytest
 
 from udjfl.cli import main as cli
 from udjfl.cli import paper as reproduce_commands
-from udjfl.cli.options import progress_shown
 from udjfl.engine import StackedEngine
 from udjfl.methods import method
 from udjfl.paper import run as running
 from udjfl.paper import search
 from udjfl.paper.claims import RESULTS_CLAIMS
-from udjfl.paper.search import Range
+from udjfl.paper.search import SearchRange
 from udjfl.settings import ReproduceSettings
 
 SMALL = "--data dirty-digits --rounds 3 --epochs 2 --seeds 2 --workers 1"
 TABLES = ("results", "solo", "distributions")
 
 
-class Said(NamedTuple):
+class CommandOutput(NamedTuple):
     code: object
     out: str
     err: str
 
 
-def call(*arguments: str | Path) -> Said:
-    """Calls the command; a text is several words."""
+def call(*arguments: str | Path) -> CommandOutput:
+    """Call the command. Texts are split into words."""
     words = [
         word
         for given in arguments
@@ -49,28 +48,28 @@ def call(*arguments: str | Path) -> Said:
             patch.delenv(name, raising=False)
         try:
             cli.main()
-        except SystemExit as left:
-            code = left.code or 0
-    return Said(code, out.getvalue(), err.getvalue())
+        except SystemExit as exit_:
+            code = exit_.code or 0
+    return CommandOutput(code, out.getvalue(), err.getvalue())
 
 
-class Kept(NamedTuple):
-    """All three tables, made once into one folder; what was said first, with --json, and then, without."""
+class Outputs(NamedTuple):
+    """All three tables in one folder, made twice: first with --json, then without."""
 
     folder: Path
-    first: dict[str, Said]
-    again: dict[str, Said]
+    first: dict[str, CommandOutput]
+    again: dict[str, CommandOutput]
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
-    folder = tmp_path_factory.mktemp("kept") / "out"
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Outputs:
+    folder = tmp_path_factory.mktemp("outputs") / "out"
     first = {table: call(table, SMALL, "--json --out", folder) for table in TABLES}
-    with pytest.MonkeyPatch.context() as patch:  # so whatever is trained again fails
+    with pytest.MonkeyPatch.context() as patch:  # training again would fail
         patch.setattr(StackedEngine, "train", None)
         patch.setattr(StackedEngine, "train_many", None)
         again = {table: call(table, SMALL, "--out", folder) for table in TABLES}
-    return Kept(folder, first, again)
+    return Outputs(folder, first, again)
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +77,11 @@ def _empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("UDJFL_CACHE", str(tmp_path / "cache"))
 
 
-def mistakes_of(said: Said) -> list[str]:
-    assert said.code == 2
-    assert said.out == ""
-    assert all(line.startswith("udjfl: ") for line in said.err.splitlines()), said.err
-    return [line.removeprefix("udjfl: ") for line in said.err.splitlines()]
+def error_lines(output: CommandOutput) -> list[str]:
+    assert output.code == 2
+    assert output.out == ""
+    assert all(line.startswith("udjfl: ") for line in output.err.splitlines()), output.err
+    return [line.removeprefix("udjfl: ") for line in output.err.splitlines()]
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -90,33 +89,33 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-# Help ----------------------------------------------------------------------------------------------------------------
+# --- Help ---
 
 
 def test_help_of_the_group() -> None:
-    said = call("--help")
-    assert said.code == 0
+    output = call("--help")
+    assert output.code == 0
     for name in (*TABLES, "search"):
-        assert f"  {name} " in said.out
+        assert f"  {name} " in output.out
 
 
 @pytest.mark.parametrize("name", [*TABLES, "search"])
 def test_every_setting_has_a_flag(name: str) -> None:
-    said = call(name, "--help")
-    assert said.code == 0
+    output = call(name, "--help")
+    assert output.code == 0
     for field in ReproduceSettings.model_fields:
-        assert f"--{field.replace('_', '-')} " in said.out
+        assert f"--{field.replace('_', '-')} " in output.out
     for flag in ("--config", "--quick", "--out", "--json"):
-        assert flag in said.out
+        assert flag in output.out
 
 
-# What is printed and kept --------------------------------------------------------------------------------------------
+# --- Output and files ---
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_json_has_the_table_and_verdicts(kept: Kept, table: str) -> None:
-    assert kept.first[table].code == 0
-    document = json.loads(kept.first[table].out)
+def test_json_has_the_table_and_verdicts(outputs: Outputs, table: str) -> None:
+    assert outputs.first[table].code == 0
+    document = json.loads(outputs.first[table].out)
     assert (document["table"], document["data"], document["profile"], document["seeds"]) == (
         table,
         "dirty-digits",
@@ -130,23 +129,23 @@ def test_json_has_the_table_and_verdicts(kept: Kept, table: str) -> None:
     assert {verdict["outcome"] for verdict in document["verdicts"]} <= outcomes
 
 
-def test_no_claim_about_one_data_set_is_tested_on_others(kept: Kept) -> None:
-    verdicts = json.loads(kept.first["results"].out)["verdicts"]
+def test_no_claim_about_one_data_set_is_tested_on_others(outputs: Outputs) -> None:
+    verdicts = json.loads(outputs.first["results"].out)["verdicts"]
     expected = [claim.id for claim in RESULTS_CLAIMS if claim.data in (None, "dirty-mnist")]
     assert [verdict["id"] for verdict in verdicts] == expected
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_what_is_kept(kept: Kept, table: str) -> None:
-    folder, said = kept.folder, kept.first[table]
-    assert said.err.endswith(
+def test_files_in_every_format(outputs: Outputs, table: str) -> None:
+    folder, output = outputs.folder, outputs.first[table]
+    assert output.err.endswith(
         f"kept in {folder}: {table}.md, .csv, -seeds.csv, .tex and .json, and the runs\n"
     )
-    assert (folder / f"{table}.json").read_text() == said.out
+    assert (folder / f"{table}.json").read_text() == output.out
     assert (folder / f"{table}.md").read_text().startswith("### ")
     assert "\\begin{tab" in (folder / f"{table}.tex").read_text()
 
-    document = json.loads(said.out)
+    document = json.loads(output.out)
     means = {(row["row"], row["metric"]): row for row in rows_of(folder / f"{table}.csv")}
     assert len(means) == sum(len(row["metrics"]) for row in document["rows"])
     seeds = rows_of(folder / f"{table}-seeds.csv")
@@ -163,37 +162,39 @@ def test_what_is_kept(kept: Kept, table: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_as_text(kept: Kept, table: str) -> None:
-    said = kept.again[table]
-    assert "dirty-digits" in said.out.splitlines()[0]
-    assert "What the paper says of this table, tested on ours" in said.out
-    assert "\x1b" not in said.out + said.err
-    assert "…" not in said.out
+def test_the_table_as_text(outputs: Outputs, table: str) -> None:
+    output = outputs.again[table]
+    assert "dirty-digits" in output.out.splitlines()[0]
+    assert "What the paper says of this table, tested on ours" in output.out
+    assert "\x1b" not in output.out + output.err
+    assert "…" not in output.out
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_one_folder_holds_all_tables_and_goes_on_with_each(kept: Kept, table: str) -> None:
-    """The second time nothing could be trained, and the same was found."""
-    assert (kept.first[table].code, kept.again[table].code) == (0, 0)
-    assert " done" in kept.first[table].err
-    assert " done" not in kept.again[table].err
-    assert (kept.folder / f"{table}.json").read_text() == kept.first[table].out
+def test_one_folder_holds_all_tables_and_each_resumes(outputs: Outputs, table: str) -> None:
+    """The second call cannot train, and gives the same table."""
+    assert (outputs.first[table].code, outputs.again[table].code) == (0, 0)
+    assert " done" in outputs.first[table].err
+    assert " done" not in outputs.again[table].err
+    assert (outputs.folder / f"{table}.json").read_text() == outputs.first[table].out
 
 
 @pytest.mark.parametrize(
     ("table", "flag"),
     [("results", "--rounds 4"), ("solo", "--epochs 3"), ("distributions", "--rounds 4")],
 )
-def test_a_folder_of_other_settings_is_refused(kept: Kept, table: str, flag: str) -> None:
-    before = (kept.folder / f"{table}.csv").read_bytes()
-    (line,) = mistakes_of(call(table, SMALL, flag, "--out", kept.folder))
+def test_a_folder_of_other_settings_is_refused(outputs: Outputs, table: str, flag: str) -> None:
+    before = (outputs.folder / f"{table}.csv").read_bytes()
+    (line,) = error_lines(call(table, SMALL, flag, "--out", outputs.folder))
     assert "was started with other settings" in line
-    assert (kept.folder / f"{table}.csv").read_bytes() == before
+    assert (outputs.folder / f"{table}.csv").read_bytes() == before
 
 
-def test_a_line_for_what_is_done(tmp_path: Path) -> None:
-    said = call("solo --data dirty-digits --epochs 1 --seeds 2 --workers 1 --out", tmp_path / "out")
-    assert said.err.splitlines()[:-1] == [
+def test_a_line_for_each_finished_seed(tmp_path: Path) -> None:
+    output = call(
+        "solo --data dirty-digits --epochs 1 --seeds 2 --workers 1 --out", tmp_path / "out"
+    )
+    assert output.err.splitlines()[:-1] == [
         "seed 0: each client alone done",
         "seed 1: each client alone done",
     ]
@@ -203,15 +204,15 @@ def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     candidates = (method("term", t=0.01), method("term", t=0.5))
     monkeypatch.setattr(
         search,
-        "ranges",
-        lambda profile: [Range("egalitarian", "TERM", "t", candidates, (0.01, 0.5))],
+        "search_ranges",
+        lambda profile: [SearchRange("egalitarian", "TERM", "t", candidates, (0.01, 0.5))],
     )
-    said = call(
+    output = call(
         "search --data dirty-digits --rounds 1 --epochs 1 --seeds 2 --workers 1 --json --out",
         tmp_path,
     )
-    assert said.code == 0, said.err
-    document = json.loads(said.out)
+    assert output.code == 0, output.err
+    document = json.loads(output.out)
     (found,) = document["found"]
     assert (found["theory"], found["method"], found["metric"]) == ("egalitarian", "TERM", "std")
     assert [(one["lr"], one["t"]) for one in found["tried"]] == [
@@ -227,21 +228,21 @@ def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert len(found["test"]["std"]["values"]) == 2
     assert json.loads((tmp_path / "search.json").read_text()) == document
     assert f"| {best['mean']:.2f} ±" in (tmp_path / "search.md").read_text()
-    lines = said.err.splitlines()
+    lines = output.err.splitlines()
     assert "seed 1: learning rate 0.001, TERM (t=0.01) done, 1 rounds" in lines
     assert lines[-1] == f"kept in {tmp_path}: search.md and .json, and the runs"
 
 
-# Settings ------------------------------------------------------------------------------------------------------------
+# --- Settings ---
 
 
 class _Enough(Exception):
-    """Instead of training."""
+    """Raised instead of training."""
 
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ReproduceSettings]]:
-    """The settings that a command comes to; nothing is trained."""
+    """A function that returns the settings of a command; nothing is trained."""
     taken: list[ReproduceSettings] = []
 
     def take(settings: ReproduceSettings, *_: Any) -> Any:
@@ -249,8 +250,8 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ReproduceSe
         raise _Enough
 
     for name in TABLES:
-        monkeypatch.setattr(running, name, take)
-    monkeypatch.setattr(search, "search", take)
+        monkeypatch.setattr(running, f"reproduce_{name}", take)
+    monkeypatch.setattr(search, "search_parameters", take)
 
     def settings_of(*arguments: str | Path) -> ReproduceSettings:
         with pytest.raises(_Enough):
@@ -262,7 +263,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ReproduceSe
 
 
 @pytest.mark.parametrize("name", [*TABLES, "search"])
-def test_quick_unless_given(given: Callable[..., ReproduceSettings], name: str) -> None:
+def test_quick_sets_defaults(given: Callable[..., ReproduceSettings], name: str) -> None:
     assert given(name) == ReproduceSettings()
     quick = given(name, "--quick")
     assert quick == ReproduceSettings(rounds=10, epochs=10, seeds=[0, 1])
@@ -272,7 +273,7 @@ def test_quick_unless_given(given: Callable[..., ReproduceSettings], name: str) 
     )
 
 
-def test_what_quick_says_is_what_it_does() -> None:
+def test_the_help_of_quick_has_its_values() -> None:
     help_text = reproduce_commands.Quick.__metadata__[0].help
     assert reproduce_commands.QUICK == {"rounds": 10, "epochs": 10, "seeds": 2}
     assert "10 rounds, 10 epochs, 2 seeds" in help_text
@@ -284,7 +285,7 @@ def test_config_and_flags(given: Callable[..., ReproduceSettings], tmp_path: Pat
     from_file = ReproduceSettings(data="dirty-digits", profile="authors", rounds=7, seeds=[2, 4])
     assert given("results --config", file) == from_file
     assert given("results --rounds 8 --config", file) == from_file.model_copy(update={"rounds": 8})
-    # The file says more than a look in minutes does, flags more than the file.
+    # The file wins over --quick, and flags win over the file.
     assert given("results --quick --rounds 9 --config", file) == from_file.model_copy(
         update={"rounds": 9, "epochs": 10}
     )
@@ -299,13 +300,13 @@ def test_every_experiment_file_can_be_read(given: Callable[..., ReproduceSetting
 
 
 @pytest.mark.parametrize("name", [*TABLES, "search"])
-def test_all_mistakes_at_once(name: str, tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(name: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("epochs = 0\nroundz = 3\n")
     flags = "--data dirty-digit --profile papers --rounds many --seeds 1,1 --model mpl --config"
-    found = mistakes_of(call(name, flags, file))
-    for says in (
-        "data 'dirty-digit' is unknown. Did you mean 'dirty-digits'?",
+    found = error_lines(call(name, flags, file))
+    for message in (
+        "data: unknown name 'dirty-digit'. Did you mean 'dirty-digits'?",
         "profile: unknown value 'papers'. Did you mean 'paper'?",
         "rounds: ",
         "epochs: ",
@@ -313,120 +314,32 @@ def test_all_mistakes_at_once(name: str, tmp_path: Path) -> None:
         "roundz: no such setting. Did you mean 'rounds'?",
         "'mpl'",
     ):
-        assert sum(says in line for line in found) == 1, (says, found)
+        assert sum(message in line for line in found) == 1, (message, found)
     assert len(found) == 7
 
 
 @pytest.mark.parametrize("name", ["solo", "distributions"])
 def test_heart_has_no_shards(name: str) -> None:
-    (line,) = mistakes_of(call(name, "--data heart"))
+    (line,) = error_lines(call(name, "--data heart"))
     assert "shards; heart has none, use dirty-mnist, cure-tsr, signs, dirty-digits" in line
 
 
 @pytest.mark.parametrize("name", ["results", "search"])
-def test_data_without_their_files(name: str) -> None:
-    (line,) = mistakes_of(call(name, "--data heart --quick"))
+def test_missing_files_of_data_are_named(name: str) -> None:
+    (line,) = error_lines(call(name, "--data heart --quick"))
     assert "udjfl data prepare heart" in line
 
 
-def test_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_command_tells_how_to_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(running, "solo", stop)
-    said = call("solo", SMALL)
-    assert (said.code, said.out) == (130, "")
-    assert said.err.endswith(
-        "udjfl: stopped; with --out it goes on where it was with the same command\n"
+    monkeypatch.setattr(running, "reproduce_solo", stop)
+    output = call("solo", SMALL)
+    assert (output.code, output.out) == (130, "")
+    assert output.err.endswith(
+        "udjfl: stopped; nothing was kept (give --out FOLDER to be able to continue)\n"
     )
 
 
-# The bar -------------------------------------------------------------------------------------------------------------
-
-
-class Bar:
-    """In place of rich's: what it would show."""
-
-    shown: dict[str, Any]
-    columns: tuple[Any, ...]
-
-    def __init__(self, *columns: Any, **_: Any) -> None:
-        Bar.columns = columns
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def add_task(self, description: str, total: int) -> int:
-        Bar.shown = {"description": description, "total": total, "completed": 0}
-        return 0
-
-    def update(self, _: int, **changes: Any) -> None:
-        Bar.shown |= changes
-
-
-@pytest.fixture
-def _a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("rich.progress.Progress", Bar)
-
-
-@pytest.mark.usefixtures("_a_bar")
-def test_a_bar_adds_up_methods_side_by_side() -> None:
-    """Two methods and two seeds of 10 rounds each: 40."""
-    with progress_shown(4, 10) as tell:
-        assert (Bar.shown["completed"], Bar.shown["total"]) == (0, 40)
-        for label, seed, done, so_far in [
-            ("a", 0, 1, 1),
-            ("b", 0, 1, 2),
-            ("a", 0, 2, 3),
-            ("a", 1, 5, 8),
-            ("b", 0, 10, 17),
-        ]:
-            tell(label, seed, "training", done, 10)
-            assert Bar.shown["completed"] == so_far
-        tell("a", 0, "uncertainty", 3, 5)
-        assert (Bar.shown["completed"], Bar.shown["description"]) == (
-            17,
-            "seed 0: each client alone, 3/5",
-        )
-        tell("b", 1, "resumed", 7, 10)  # from where it was
-        tell("b", 1, "training", 8, 10)
-        assert (Bar.shown["completed"], Bar.shown["total"]) == (25, 40)
-        assert Bar.shown["description"].strip() == "seed 1: b"
-
-
-@pytest.mark.usefixtures("_a_bar")
-def test_a_bar_makes_room_for_runs_nobody_knew_of() -> None:
-    """As the tests at the end of a search."""
-    with progress_shown(1, 10) as tell:
-        tell("a", 0, "training", 10, 10)
-        assert (Bar.shown["completed"], Bar.shown["total"]) == (10, 10)
-        tell("test, a", 0, "training", 3, 10)
-        assert (Bar.shown["completed"], Bar.shown["total"]) == (13, 20)
-
-
-@pytest.mark.usefixtures("_a_bar")
-def test_a_bar_says_what_it_counts() -> None:
-    with progress_shown(2, 1, "seeds") as tell:
-        tell("each client alone", 0, "resumed", 1, 1)
-        tell("each client alone", 1, "alone", 1, 1)
-    assert (Bar.shown["completed"], Bar.shown["total"]) == (2, 2)
-    assert "seeds" in [getattr(column, "text_format", None) for column in Bar.columns]
-
-
-def test_without_a_terminal_a_line_for_each_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-    with progress_shown(2, 2) as tell:
-        for stage, done in (("uncertainty", 5), ("resumed", 1), ("training", 1), ("training", 2)):
-            tell("a", 0, stage, done, 2)
-        tell("each client alone", 3, "alone", 1, 1)
-    assert capsys.readouterr().err.splitlines() == [
-        "seed 0: a done, 2 rounds",
-        "seed 3: each client alone done",
-    ]
+# --- Progress ---

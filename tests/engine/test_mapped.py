@@ -1,16 +1,15 @@
-"""The mapped engine: the numbers of the serial one, for any model, whatever clients are asked to do."""
+"""The mapped engine has the numbers of the serial one, for many models and all options."""
 
 from __future__ import annotations
 
-import copy
 import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from conftest import few_rounds
+from conftest import train_briefly
+from engine_cases import assert_close_results, make_clients, make_work, seeded, train
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -31,10 +30,10 @@ from udjfl.methods.mfairfl import group_gap
 from udjfl.models import WeightNormLinear, buffers_to_vector, cnn, mlp, to_vector
 from udjfl.models.masked import adapt
 
-ADDRESS = (7, "batches", 3)
 # Steps of 5 examples: with 2, 2 and 1 left over, none, and fewer than a batch.
 SIZES = (12, 7, 11, 10, 3)
-# Float64 models, so that a wrong batch or velocity cannot hide in rounding; 1e-15 of a number near 1, and momentum adds up ten.
+# Float64 models, so that a wrong batch or velocity cannot hide in rounding; 1e-15 of a number near
+# 1, and momentum adds up ten.
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 ROUNDING = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -48,36 +47,6 @@ class Widened(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inside(x.double())
-
-
-class Recurrent(nn.Module):
-    """Reads an image row by row."""
-
-    def __init__(self, kind: type[nn.RNNBase] = nn.LSTM, **how: Any) -> None:
-        super().__init__()
-        self.rows = kind(4, 6, **how)
-        self.batch_first = self.rows.batch_first
-        self.out = nn.Linear(self.rows.hidden_size * (1 + self.rows.bidirectional), 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x.flatten(1, 2)
-        out, state = self.rows(rows if self.batch_first else rows.transpose(0, 1))
-        last = state[0] if isinstance(state, tuple) else state
-        return self.out(out.mean(dim=int(self.batch_first))) + last.sum(dim=(0, 2))[:, None]
-
-
-class ByCell(nn.Module):
-    """The same, one row at a time."""
-
-    def __init__(self, kind: type[nn.RNNCellBase]) -> None:
-        super().__init__()
-        self.cell, self.out = kind(4, 6), nn.Linear(6, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        state = None
-        for row in x.flatten(1, 2).unbind(dim=1):
-            state = self.cell(row, state)
-        return self.out(state[0] if isinstance(state, tuple) else state)
 
 
 class Counting(nn.Module):
@@ -142,7 +111,6 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: mlp((1, 4, 4), 3, hidden=5),
     "cnn": lambda: cnn((1, 4, 4), 3),
     "batch norm": batch_norm,
-    "lstm": lambda: Recurrent(batch_first=True),
     "group norm": group_norm,
     "weight norm": weight_norm,
     "buffers replaced": Counting,
@@ -152,67 +120,28 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 
 def clients(sizes: tuple[int, ...] = SIZES, groups: bool = False) -> tuple[udjfl.Client, ...]:
-    rng = np.random.default_rng(0)
+    return make_clients(sizes, (1, 4, 4), groups)
 
-    def part(n: int) -> tuple[np.ndarray, np.ndarray]:
-        return rng.normal(size=(n, 1, 4, 4)), rng.integers(0, 3, size=n)
 
-    made = {f"client-{i}": (*part(n), *part(2)) for i, n in enumerate(sizes)}
-    attribute = (
-        {f"client-{i}": rng.integers(0, 2, size=n) for i, n in enumerate(sizes)} if groups else None
+def train_on_both(
+    module: nn.Module,
+    work: LocalTraining,
+    rounding: dict[str, float] = EXACT,
+    data: tuple[udjfl.Client, ...] | None = None,
+    **job: Any,
+) -> LocalResult:
+    """Train on the mapped and the serial engine, which agree."""
+    ours, theirs = (
+        train(kind, module, work, data or clients(), **job) for kind in (MappedEngine, SerialEngine)
     )
-    return udjfl.Federation.from_arrays(
-        made, test=part(2), class_names="xyz", sensitive=attribute
-    ).clients
-
-
-def seeded(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-
-def work(**changes: Any) -> LocalTraining:
-    return LocalTraining(**{"lr": 0.1, "momentum": 0.9, "batch_size": 5, "epochs": 2, **changes})
-
-
-def trained(
-    kind: type[Engine], module: nn.Module, how: LocalTraining, data: Any = None, **given: Any
-) -> LocalResult:
-    data = clients() if data is None else data
-    asked = {
-        "vector": to_vector(module),
-        "buffers": buffers_to_vector(module),
-        "rows": list(range(len(data))),
-        **given,
-    }
-    return kind(copy.deepcopy(module), data).train(**asked, work=how, address=ADDRESS)
-
-
-def assert_same(ours: LocalResult, theirs: LocalResult, rounding: dict[str, float]) -> None:
-    for name in ("deltas", "losses", "steps", "buffers", "first_deltas"):
-        one, other = getattr(ours, name), getattr(theirs, name)
-        if other is None:
-            assert one is None
-        else:
-            torch.testing.assert_close(
-                one, other, **rounding, msg=lambda text, name=name: f"{name}: {text}"
-            )
-
-
-def both(
-    module: nn.Module, how: LocalTraining, rounding: dict[str, float] = EXACT, **given: Any
-) -> LocalResult:
-    """What the two engines agree on."""
-    ours, theirs = (trained(kind, module, how, **given) for kind in (MappedEngine, SerialEngine))
-    assert_same(ours, theirs, rounding)
+    assert_close_results(ours, theirs, rounding)
     return ours
 
 
 def uneven(
     losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
 ) -> Tensor:
-    """It looks at which groups there are, as no function inside vmap could."""
+    """It looks at the values of groups, as no function inside vmap can."""
     assert groups is not None
     assert multipliers is not None
     return multipliers * (losses * weights).sum(dim=1) + group_gap(losses, weights, groups)
@@ -222,54 +151,24 @@ def uneven(
 @pytest.mark.parametrize("loss_at", ["received", "running", "final"])
 def test_mapped_equals_serial(name: str, loss_at: Any) -> None:
     # Batches of 4: batch norm refuses one of a single example, and no size here leaves one over.
-    both(
+    train_on_both(
         Widened(seeded(MODELS[name])),
-        work(loss_at=loss_at, batch_size=4),
+        make_work(loss_at=loss_at, batch_size=4),
         data=clients((12, 7, 11, 10, 3)),
     )
 
 
 @every_model
 def test_mapped_equals_serial_in_float32(name: str) -> None:
-    both(seeded(MODELS[name]), work(batch_size=4, epochs=1), ROUNDING)
-
-
-RECURRENT: dict[str, Callable[[], nn.Module]] = {
-    "lstm": Recurrent,
-    "lstm, two layers both ways": lambda: Recurrent(
-        num_layers=2, bidirectional=True, batch_first=True
-    ),
-    "lstm without biases": lambda: Recurrent(bias=False),
-    "gru": lambda: Recurrent(nn.GRU, num_layers=3),
-    "gru both ways without biases": lambda: Recurrent(nn.GRU, bias=False, bidirectional=True),
-    "rnn": lambda: Recurrent(nn.RNN, batch_first=True),
-    "rnn with relu": lambda: Recurrent(nn.RNN, nonlinearity="relu", num_layers=2),
-    "lstm cell": lambda: ByCell(nn.LSTMCell),
-    "gru cell": lambda: ByCell(nn.GRUCell),
-    "rnn cell": lambda: ByCell(nn.RNNCell),
-}
-
-
-@pytest.mark.parametrize("name", RECURRENT)
-def test_recurrent_layers(name: str) -> None:
-    module = seeded(RECURRENT[name])
-    assert mapped.unsupported_reason(module, clients()[0].train.x) is None
-    both(Widened(module), work())
-
-
-def test_dropout_between_recurrent_layers() -> None:
-    module = seeded(lambda: Recurrent(num_layers=2, dropout=0.5))
-    with_dropout = trained(MappedEngine, module, work())
-    module.rows.dropout = 0.0
-    assert (trained(MappedEngine, module, work()).deltas - with_dropout.deltas).abs().max() > 1e-3
+    train_on_both(seeded(MODELS[name]), make_work(batch_size=4, epochs=1), ROUNDING)
 
 
 def test_attention() -> None:
-    """Vmap has rules for the plain way to compute it, and for a GPU's, but not for a CPU's fast one."""
+    """Vmap has rules for the plain implementation and those of GPUs, not for a CPU's fast one."""
     layer = seeded(lambda: nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True))
     module = nn.Sequential(nn.Flatten(1, 2), layer, nn.Flatten(), seeded(lambda: nn.Linear(16, 3)))
     with sdpa_kernel(SDPBackend.MATH):
-        both(Widened(module), work())
+        train_on_both(Widened(module), make_work())
 
 
 @pytest.mark.parametrize(
@@ -291,7 +190,7 @@ def test_attention() -> None:
     ids=lambda changes: ", ".join(changes),
 )
 @pytest.mark.parametrize("name", ["cnn", "frozen, tied and unused"])
-def test_whatever_clients_are_asked_to_do(name: str, changes: dict[str, Any]) -> None:
+def test_engines_agree_on_all_options(name: str, changes: dict[str, Any]) -> None:
     module, data = Widened(seeded(MODELS[name])), clients(groups=True)
     if "pull_share" in changes:
         changes = {
@@ -303,29 +202,31 @@ def test_whatever_clients_are_asked_to_do(name: str, changes: dict[str, Any]) ->
             **changes,
             "multipliers": torch.tensor([0.0, 1.0, 0.5, 2.0, 1.5], dtype=torch.float64),
         }
-    both(module, work(**changes), data=data)
+    train_on_both(module, make_work(**changes), data=data)
 
 
 @pytest.mark.parametrize("loss_at", ["received", "running", "final"])
-def test_models_of_clients_own_some_of_them_twice(loss_at: Any) -> None:
+def test_engines_agree_on_own_models_and_clients_that_occur_twice(loss_at: Any) -> None:
     module = Widened(seeded(batch_norm))
     starts = torch.stack([to_vector(seeded(batch_norm, seed)).double() for seed in range(4)])
-    given = {"vector": starts, "rows": [4, 0, 0, 2], "data": clients((8, 8, 12, 4, 6))}
-    multipliers = {"objective": lambda losses, weights, _, own: own * (losses * weights).sum(dim=1)}
-    how = work(
-        batch_size=4, loss_at=loss_at, **multipliers, multipliers=torch.tensor([1.0, 0.5, 2.0, 1.0])
+    work = make_work(
+        batch_size=4,
+        loss_at=loss_at,
+        objective=lambda losses, weights, _, own: own * (losses * weights).sum(dim=1),
+        multipliers=torch.tensor([1.0, 0.5, 2.0, 1.0]),
     )
-    result = both(module, how, **given)
+    data = clients((8, 8, 12, 4, 6))
+    result = train_on_both(module, work, data=data, vector=starts, client_indices=[4, 0, 0, 2])
     assert not torch.equal(result.deltas[1], result.deltas[2])
 
 
-def test_what_was_given_is_left_alone() -> None:
+def test_arguments_and_generators_are_left_alone() -> None:
     module = Widened(seeded(batch_norm))
     data = clients((8,))
     engine = MappedEngine(module, data)
     vector, buffers = to_vector(module), buffers_to_vector(module)
     before = vector.clone(), buffers.clone(), torch.get_rng_state()
-    engine.train(vector, buffers, [0], work(batch_size=4, loss_at="running"), ADDRESS)
+    engine.train(vector, buffers, [0], make_work(batch_size=4, loss_at="running"), (7, "b", 3))
     now = vector, buffers, torch.get_rng_state()
     assert all(torch.equal(one, other) for one, other in zip(before, now, strict=True))
     assert torch.equal(to_vector(engine.module), vector)
@@ -334,32 +235,31 @@ def test_what_was_given_is_left_alone() -> None:
 
 @every_model
 def test_chunks_change_nothing_but_rounding(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, how = (
-        Widened(seeded(MODELS[name])),
-        work(batch_size=4, loss_at="running", first_step=True),
-    )
-    whole = trained(MappedEngine, module, how)
-    monkeypatch.setattr(MappedEngine, "_chunk_size", lambda *_: 2)
-    assert_same(trained(MappedEngine, module, how), whole, EXACT)
-    monkeypatch.setattr(MappedEngine, "_chunk_size", lambda *_: 1)
-    assert_same(trained(MappedEngine, module, how), whole, EXACT)
+    module = Widened(seeded(MODELS[name]))
+    work = make_work(batch_size=4, loss_at="running", first_step=True)
+    whole = train(MappedEngine, module, work, clients())
+    for size in (2, 1):
+        monkeypatch.setattr(MappedEngine, "_chunk_size", lambda *_, size=size: size)
+        assert_close_results(train(MappedEngine, module, work, clients()), whole, EXACT)
 
 
-def test_the_size_of_a_chunk_follows_what_a_client_takes_up(
+def test_the_size_of_a_chunk_follows_the_memory_of_a_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The cnn on 4x4 images, in float32, keeps of every example for its backward pass:
+    """What the cnn on 4x4 images, in float32, keeps of every example for its backward pass.
 
-    the image 16, 16 channels of 16 (the ReLU's output) and of 4 (pooled), 32 channels of 4 and of 1: 16 + 256 + 64 + 128 + 32
-    numbers of 4 bytes, and of 64 + 32 maxima their places, 8 bytes each: 1984 + 768 = 2752.
+    The image 16, 16 channels of 16 (the ReLU's output) and of 4 (pooled), 32 channels of 4 and of
+    1: 16 + 256 + 64 + 128 + 32 numbers of 4 bytes, and the positions of 64 + 32 maxima, 8 bytes
+    each: 1984 + 768 = 2752.
     """
     engine = MappedEngine(seeded(MODELS["cnn"]), clients())
-    assert engine._bytes_an_example == 2752
+    assert engine._activation_bytes == 2752
     monkeypatch.setattr(mapped, "CHUNK_BYTES", 1)
-    assert engine._chunk_size(12, work()) == 1
+    assert engine._chunk_size(12, make_work()) == 1
     monkeypatch.setattr(mapped, "CHUNK_BYTES", 10_000_000)
     sizes = [
-        engine._chunk_size(1000, work(batch_size=batch)) for batch in (1, 10, 100, 1000, 10_000)
+        engine._chunk_size(1000, make_work(batch_size=batch))
+        for batch in (1, 10, 100, 1000, 10_000)
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] > 10 * sizes[3]
@@ -370,7 +270,7 @@ def test_steps_are_taken_by_clients_with_equal_batches() -> None:
     """Clients of 12, 10, 10, 7 and 3 examples, batches of 5: 5 5 2, 5 5, 5 5, 5 2, 3."""
     taken = [
         (who.start, who.stop, part.start, part.stop)
-        for who, part in mapped._together([12, 10, 10, 7, 3], 5)
+        for who, part in mapped._steps_of_epoch([12, 10, 10, 7, 3], 5)
     ]
     assert taken == [(0, 4, 0, 5), (4, 5, 0, 3), (0, 3, 5, 10), (3, 4, 5, 7), (0, 1, 10, 12)]
 
@@ -382,7 +282,7 @@ def test_batch_norm_on_one_example_names_the_client() -> None:
             DataError,
             match=r"client 'client-1' cannot train this model: Expected more than 1 value",
         ):
-            trained(kind, seeded(batch_norm), work(batch_size=4), data)
+            train(kind, seeded(batch_norm), make_work(batch_size=4), data)
 
 
 def test_dropout_draws_from_the_seed() -> None:
@@ -392,27 +292,19 @@ def test_dropout_draws_from_the_seed() -> None:
     data = clients((10, 10))
     twins = (data[0], udjfl.Client("twin", data[0].train, data[0].test))
     before = torch.get_rng_state()
-    first, again = (
-        trained(MappedEngine, module, work(batch_size=10, epochs=1), twins) for _ in range(2)
-    )
+    work = make_work(batch_size=10, epochs=1)
+    first, again = (train(MappedEngine, module, work, twins) for _ in range(2))
     assert torch.equal(first.deltas, again.deltas)
     assert torch.equal(torch.get_rng_state(), before)
-    assert (
-        first.deltas[0] - first.deltas[1]
-    ).abs().max() > 0.01  # one batch of all examples: only the draws differ
-    other = MappedEngine(copy.deepcopy(module), twins).train(
-        to_vector(module),
-        buffers_to_vector(module),
-        [0, 1],
-        work(batch_size=10, epochs=1),
-        (8, "batches", 3),
-    )
+    # One batch of all examples: only the draws differ.
+    assert (first.deltas[0] - first.deltas[1]).abs().max() > 0.01
+    other = train(MappedEngine, module, work, twins, address=(8, "batches", 3))
     assert (first.deltas - other.deltas).abs().max() > 0.01
 
 
 def test_masks_agree_with_serial() -> None:
     module = adapt(seeded(MODELS["cnn"]), 0.5, torch.Generator().manual_seed(0))
-    both(module, work(), ROUNDING)
+    train_on_both(module, make_work(), ROUNDING)
 
 
 class ByValue(nn.Module):
@@ -429,20 +321,27 @@ def torch_weight_norm() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(16, 3)))
 
 
-class Packed(nn.Module):
+class Recurrent(nn.Module):
+    """Reads an image row by row."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.rows, self.out = nn.LSTM(4, 6), nn.Linear(6, 3)
+        self.rows, self.out = nn.LSTM(4, 6, batch_first=True), nn.Linear(6, 3)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.rows(x.flatten(1, 2))[0][:, -1])
+
+
+class Packed(Recurrent):
+    def forward(self, x: Tensor) -> Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(
-            x.flatten(1, 2).transpose(0, 1), torch.full((len(x),), 4)
+            x.flatten(1, 2), torch.full((len(x),), 4), batch_first=True
         )
         return self.out(self.rows(packed)[1][0][-1])
 
 
 class ByList(nn.Module):
-    """Its forward pass knows its parameters by a list of its own."""
+    """Its forward pass takes its parameters from a list of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -456,27 +355,27 @@ class ByList(nn.Module):
 UNMAPPABLE = {
     "data-dependent control flow": ByValue,
     "no rule for aten::_weight_norm": torch_weight_norm,
-    "no rule for aten::lstm": lambda: Recurrent(proj_size=2),
+    "no rule for aten::lstm": Recurrent,
     "vmap": Packed,
     "by their names": ByList,
 }
 
 
 @pytest.mark.parametrize("reason", UNMAPPABLE)
-def test_what_cannot_be_mapped_says_why_once(reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    engines._said.clear()
+def test_a_model_that_cannot_be_mapped_gets_a_warning_that_says_why(
+    reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     module = seeded(UNMAPPABLE[reason])
     assert reason in str(mapped.unsupported_reason(module, clients()[0].train.x))
     with caplog.at_level(logging.WARNING, logger="udjfl"):
-        for _ in range(2):
-            assert isinstance(make_engine(module, clients(), "mapped"), SerialEngine)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("The model is trained one client at a time: ")
-    assert reason in said
+        assert isinstance(make_engine(module, clients(), "mapped"), SerialEngine)
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message.startswith("The model is trained one client at a time: ")
+    assert reason in message
 
 
 @every_model
-def test_a_trial_leaves_no_trace(name: str) -> None:
+def test_a_trial_changes_nothing(name: str) -> None:
     module = seeded(MODELS[name]).eval()
     before = torch.get_rng_state(), to_vector(module), buffers_to_vector(module)
     assert mapped.unsupported_reason(module, clients()[0].train.x) is None
@@ -485,14 +384,15 @@ def test_a_trial_leaves_no_trace(name: str) -> None:
     assert not module.training
 
 
-def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """On a CPU stacked, else serial; on a GPU stacked, else mapped, else serial; mapped wherever it is asked for."""
+def test_auto_prefers_stacked_then_on_a_gpu_mapped_then_serial(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     stackable, mappable, neither = (
         seeded(make) for make in (MODELS["mlp"], MODELS["cnn"], ByValue)
     )
 
-    def chosen(module: nn.Module, asked: Any = "auto") -> type[Engine]:
-        return type(make_engine(module, clients(), asked))
+    def chosen(module: nn.Module, name: Any = "auto") -> type[Engine]:
+        return type(make_engine(module, clients(), name))
 
     assert [chosen(module) for module in (stackable, mappable, neither)] == [
         StackedEngine,
@@ -503,7 +403,7 @@ def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
         MappedEngine,
         MappedEngine,
     ]
-    monkeypatch.setattr(engines, "_on_cpu", lambda device: False)
+    monkeypatch.setattr(engines, "_is_cpu", lambda device: False)
     caplog.clear()
     assert [chosen(module) for module in (stackable, mappable)] == [StackedEngine, MappedEngine]
     assert not caplog.records
@@ -513,13 +413,14 @@ def test_what_is_chosen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
 
 
 def test_a_simulation_on_the_mapped_engine(federation: udjfl.Federation) -> None:
-    """Models that leave batch norm's buffers to the server, too."""
+    """With a model whose buffers, those of batch norm, are averaged too."""
 
     def model() -> nn.Module:
         return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
 
     ours, theirs = (
-        few_rounds(federation, "rawls", model=model, engine=name) for name in ("mapped", "serial")
+        train_briefly(federation, "rawls", model=model, engine=name)
+        for name in ("mapped", "serial")
     )
     torch.testing.assert_close(to_vector(ours.model), to_vector(theirs.model), **ROUNDING)
     torch.testing.assert_close(

@@ -1,4 +1,4 @@
-"""What clients say of the model they received, against arithmetic and against autograd on the whole data."""
+"""Probes of the received model against arithmetic, and against autograd on the whole data."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from engine_cases import NO_BUFFERS
 from torch import nn
 
 import udjfl
 from udjfl.engine import PROBES, SerialEngine, StackedEngine, base, probe
 from udjfl.methods.base import EXTRAS
 from udjfl.models import from_vector, logistic, mlp, to_vector
-
-NO_BUFFERS = torch.zeros(0, dtype=torch.float64)
 
 
 def two_clients(groups: bool = True) -> udjfl.Federation:
@@ -33,7 +32,7 @@ def zero_engine(groups: bool = True) -> tuple[SerialEngine, torch.Tensor]:
 
 
 def test_a_model_of_zeros_by_hand() -> None:
-    """All zeros: every example has loss ln 2 and is called class 0. Client a has one 0 of four, client b two of two."""
+    """All zeros: all losses are ln 2, all predictions 0; a has one 0 of four, b two of two."""
     engine, zeros = zero_engine()
     found = probe(
         engine, zeros, NO_BUFFERS, [0, 1], {"losses", "accuracies", "squared_losses", "group_gaps"}
@@ -47,7 +46,8 @@ def test_a_model_of_zeros_by_hand() -> None:
 def test_the_gradient_of_a_model_of_zeros_by_hand() -> None:
     """Softmax is (1/2, 1/2), so d loss / d logits = (p0 - [y=0], p1 - [y=1]) = +-1/2.
 
-    Client b: x = 3 and -3, both class 0: d/d bias0 = -1/2, d/d weight0 = mean(-1/2 * 3, -1/2 * -3) = 0.
+    Client b: x = 3 and -3, both class 0: d/d bias0 = -1/2,
+        d/d weight0 = mean(-1/2 * 3, -1/2 * -3) = 0.
     Client a: x = 1, 2, -1, -2 with y = 1, 1, 0, 1: d/d logit1 = -1/2, -1/2, 1/2, -1/2;
         weight1: (-1/2 - 1 - 1/2 + 1) / 4 = -1/4;  bias1: -1/4.
     """
@@ -58,7 +58,7 @@ def test_the_gradient_of_a_model_of_zeros_by_hand() -> None:
     assert found["gradients"].dtype == torch.float64
 
 
-def test_the_gap_is_worst_group_less_best_and_its_gradient_is_autograds() -> None:
+def test_the_gap_is_worst_minus_best_group_and_its_gradient_is_autograds() -> None:
     engine, _ = zero_engine()
     vector = torch.tensor([0.3, -0.7, 0.2, 0.1])
     found = probe(engine, vector, NO_BUFFERS, [0], {"group_gaps", "group_gap_gradients"})
@@ -94,7 +94,7 @@ def test_one_group_has_no_gap() -> None:
     assert found["group_gap_gradients"].tolist() == [[0.0] * 4]
 
 
-def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_requested_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, zeros = zero_engine()
     calls: list[int] = []
     engine.module.register_forward_hook(lambda *_: calls.append(1))
@@ -105,8 +105,8 @@ def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
     assert not any(p.grad is not None for p in engine.module.parameters())
 
 
-def test_large_data_go_through_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same numbers whatever the size of a part, up to the order of sums."""
+def test_large_data_are_probed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers do not depend on the size of a part, up to the order of sums."""
     rng = np.random.default_rng(0)
     data = udjfl.Federation.from_arrays(
         {"a": (rng.normal(size=(30, 3)), rng.integers(0, 3, 30), rng.normal(size=(2, 3)), [0, 1])},
@@ -130,10 +130,10 @@ def test_each_client_may_be_probed_at_its_own_model() -> None:
     engine = StackedEngine(logistic((1,), 2), data.clients)
     own = torch.tensor([[0.3, -0.7, 0.2, 0.1], [0.0, 0.5, 0.0, 0.0]])
     together = probe(engine, own, NO_BUFFERS, [0, 1], {"losses", "gradients"})
-    for row in (0, 1):
-        alone = probe(engine, own[row], NO_BUFFERS, [row], {"losses", "gradients"})
-        assert torch.equal(together["losses"][row], alone["losses"][0])
-        assert torch.equal(together["gradients"][row], alone["gradients"][0])
+    for index in (0, 1):
+        alone = probe(engine, own[index], NO_BUFFERS, [index], {"losses", "gradients"})
+        assert torch.equal(together["losses"][index], alone["losses"][0])
+        assert torch.equal(together["gradients"][index], alone["gradients"][0])
 
 
 def test_dropout_is_off_while_probing() -> None:

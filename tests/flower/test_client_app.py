@@ -1,4 +1,4 @@
-"""What a client does with a message, and that nothing leaves it which the method did not declare."""
+"""A client's replies contain only what the method declares; its data are checked."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import torch
 pytest.importorskip("flwr")
 
 from flwr.app import Context, Message, RecordDict
-from inprocess import (
+from in_process_grid import (
     FIRST_NODE,
     InProcessGrid,
     client_data,
-    made,
     make_federation,
-    played,
+    make_strategy,
+    run_strategy,
     with_groups,
     with_validation,
 )
 
 from udjfl import DataError, Examples, TrainingSettings
-from udjfl.flower import ClientData, ServerData, client_app
-from udjfl.flower import messages as wire
+from udjfl.flower import ClientData, ServerData, client_app, messages
 from udjfl.methods import ALIASES, METHODS, method
+from udjfl.training.state import RunSpec
 
 NAMES = [
     *ALIASES,
@@ -36,7 +36,7 @@ NAMES = [
 
 
 def names_in(content: RecordDict) -> set[str]:
-    """Everything that a reply says, by name, but whose it is and of which round."""
+    """Return the names of all values in a reply, without the client's id and the round."""
     arrays = {name.removeprefix("extra.") for name in content["arrays"]}
     return {*arrays, *content["metrics"], *content["config"]} - {"client-id", "round"}
 
@@ -48,59 +48,61 @@ WORDS = {"losses": "loss", "steps": "steps"}
 def test_only_what_the_method_declares_leaves_a_client(name: str) -> None:
     federation = with_validation(make_federation())
     grid = InProcessGrid(federation)
-    rule = played(federation, name, grid, rounds=1).method
+    rule = run_strategy(federation, name, grid, rounds=1).spec.method
     seen: dict[str, set[str]] = {}
     for kind, _, _, reply in grid.log:
         seen.setdefault(kind, set()).update(names_in(reply.content))
     declared = {
         WORDS.get(what, what)
-        for what in rule.asked - {"sizes", "uncertainties", "validation_accuracies"}
+        for what in rule.needs - {"sizes", "uncertainties", "validation_accuracies", "model"}
     }
     assert seen.pop("train") == {"delta", *declared}
     about = {"input-shape", "n-classes", "has-groups", "model"}
     assert seen.pop("query.introduce") == {
         *about,
-        *(["num-examples"] if "sizes" in rule.asked else []),
+        *(["num-examples"] if "sizes" in rule.needs else []),
     }
     assert seen.pop("evaluate") == {"test-loss", "test-accuracy"}
-    if "uncertainties" in rule.asked:
+    if "uncertainties" in rule.needs:
         assert seen.pop("query.uncertainty") == {"uncertainty"}
     if rule.probes:
         assert seen.pop("query.probe") == {WORDS.get(what, what) for what in rule.probes}
     assert seen == {}
 
 
-def test_what_groups_say_leaves_only_where_there_are_groups() -> None:
-    for federation, told in (
+def test_group_gaps_leave_only_clients_with_groups() -> None:
+    for federation, extra in (
         (make_federation(), set()),
         (with_groups(make_federation()), {"group_gaps"}),
     ):
         grid = InProcessGrid(federation)
-        played(federation, "mfairfl", grid, rounds=1)
+        run_strategy(federation, "mfairfl", grid, rounds=1)
         (_, _, reply), *_ = grid.sent("train")
-        assert names_in(reply.content) == {"delta", "loss", *told}
+        assert names_in(reply.content) == {"delta", "loss", *extra}
 
 
 def test_each_client_gets_its_own_model_and_no_other() -> None:
     federation = with_validation(make_federation())
     grid = InProcessGrid(federation)
-    strategy = played(federation, "cffl", grid, rounds=2)
+    strategy = run_strategy(federation, "cffl", grid, rounds=2)
     sent = {
         node: torch.from_numpy(content["arrays"]["model"].numpy())
         for node, content, _ in grid.sent("evaluate")
         if content["config"]["round"] == 2
     }
-    for place in range(3):
-        assert torch.equal(sent[FIRST_NODE + place], strategy.server.state["models"][place][None])
+    for index in range(3):
+        assert torch.equal(
+            sent[FIRST_NODE + index], strategy.log.server.state["models"][index][None]
+        )
 
 
-def asked(
+def ask_client(
     kind: str, data: ClientData, name: str = "rawls", model: Any = "mlp", **about: Any
 ) -> RecordDict:
-    """A client's reply to a bare question."""
+    """Return a client's reply to a message without arrays."""
     settings = TrainingSettings(hidden=5, uncertainty_epochs=2)
-    facts = wire.Facts(method(name), settings, 0).text()
-    message = Message(wire.question(facts, {}, {"round": 1, **about}), 7, kind)
+    spec = messages.write_spec(RunSpec(method(name), settings, report_uncertainties=False))
+    message = Message(messages.make_request(spec, {}, {"round": 1, **about}), 7, kind)
     return client_app(model, lambda context: data)(
         message, Context(1, 7, {}, RecordDict(), {})
     ).content
@@ -115,48 +117,47 @@ def test_the_uncertainty_is_measured_once_in_a_run() -> None:
     current = [first]
     app = client_app("mlp", lambda context: current[0])
     context = Context(1, 7, {}, RecordDict(), {})
-    facts = wire.Facts(method("rawls"), TrainingSettings(hidden=5, uncertainty_epochs=2), 0).text()
+    settings = TrainingSettings(hidden=5, uncertainty_epochs=2)
+    spec = messages.write_spec(RunSpec(method("rawls"), settings))
 
-    def told() -> float:
+    def uncertainty() -> float:
         return app(
-            Message(wire.question(facts, {}, {"round": 1}), 7, "query.uncertainty"), context
+            Message(messages.make_request(spec, {}, {"round": 1}), 7, "query.uncertainty"), context
         ).content["metrics"]["uncertainty"]
 
-    value = told()
+    value = uncertainty()
     current[0] = second  # other data
-    assert told() == value
+    assert uncertainty() == value
     context.state = RecordDict()  # another run
-    assert told() != value
+    assert uncertainty() != value
 
 
-def test_a_client_does_not_tell_an_uncertainty_that_is_not_needed() -> None:
+def test_a_client_refuses_to_send_an_uncertainty_that_is_not_needed() -> None:
     from udjfl import SettingsError
 
     with pytest.raises(SettingsError, match="fedavg: does not need uncertainties"):
-        asked("query.uncertainty", client_data(make_federation(), "client-1"), "fedavg")
+        ask_client("query.uncertainty", client_data(make_federation(), "client-1"), "fedavg")
 
 
-def test_the_epistemic_part_is_told_only_to_who_asks_for_reports() -> None:
+def test_the_epistemic_part_is_sent_only_with_report_uncertainties() -> None:
     federation = make_federation()
     changes = {"uncertainty": "ensemble", "uncertainty_models": 2, "rounds": 1}
-    assert played(federation, "rawls", **changes).result.epistemic is None
+    assert run_strategy(federation, "rawls", **changes).result.epistemic is None
     assert set(
-        played(federation, "rawls", report_uncertainties=True, **changes).result.epistemic
+        run_strategy(federation, "rawls", report_uncertainties=True, **changes).result.epistemic
     ) == set(federation.ids)
 
 
-def test_settings_may_name_the_model() -> None:
+def test_the_model_in_the_settings_replaces_the_apps() -> None:
     federation = make_federation()
-    strategy = made(federation, "fedavg", model=None)
-    strategy.start(
-        InProcessGrid(federation, "logistic")
-    )  # the app has another, and does as it is told
-    assert strategy.facts.model == "mlp"
+    strategy = make_strategy(federation, "fedavg", model=None)
+    strategy.start(InProcessGrid(federation, "logistic"))  # the settings win over the app's model
+    assert (strategy.spec.model, strategy.spec.settings.model) == (None, "mlp")
     named = client_data(federation, "client-1")
-    assert "weight" in asked("query.introduce", named, model="logistic")["config"]["model"]
+    assert "weight" in ask_client("query.introduce", named, model="logistic")["config"]["model"]
 
 
-def test_client_data_are_checked_and_the_mistakes_name_client_and_part() -> None:
+def test_mistakes_in_client_data_name_the_client_and_the_part() -> None:
     x, y = np.zeros((3, 2)), [0, 1, 0]
     with pytest.raises(DataError) as caught:
         ClientData("a", (x, [0, 1]), (x[:0], []), 2)
@@ -179,18 +180,18 @@ def test_client_data_are_checked_and_the_mistakes_name_client_and_part() -> None
 
 
 def test_client_data_may_be_lists_tensors_or_examples() -> None:
-    made_of = [
+    equal_parts = [
         ([[0.0], [1.0]], [0, 1]),
         (torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])),
         Examples(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1])),
     ]
-    for train in made_of:
+    for train in equal_parts:
         data = ClientData(7, train, ([[2.0]], [0]), 2)  # type: ignore[arg-type]
         assert data.id == "7"
         assert torch.equal(data.federation.clients[0].train.x, torch.tensor([[0.0], [1.0]]))
 
 
-def test_server_data_are_checked() -> None:
+def test_mistakes_in_server_data_name_the_part() -> None:
     x, y = np.zeros((3, 2)), [0, 1, 0]
     assert ServerData((x, y), None, (2,), 2).validation is None
     with pytest.raises(
@@ -201,6 +202,6 @@ def test_server_data_are_checked() -> None:
         ServerData(None, (x, y), (2,), 1)
 
 
-def test_a_data_function_that_returns_something_else_is_named() -> None:
+def test_a_data_function_with_a_wrong_return_type_is_reported() -> None:
     with pytest.raises(DataError, match=r"returned tuple; it must return udjfl.flower.ClientData"):
-        asked("query.introduce", (1, 2))  # type: ignore[arg-type]
+        ask_client("query.introduce", (1, 2))  # type: ignore[arg-type]

@@ -1,9 +1,10 @@
-"""Everything comes out of a message as it went in."""
+"""Messages: every value is read as it was written, and unreadable replies are reported."""
 
 from __future__ import annotations
 
 import io
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,18 @@ import torch
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
-from inprocess import make_federation
+from in_process_grid import make_federation
 
 from udjfl import Plan, ReportError, SettingsError, TrainingSettings
-from udjfl.flower import messages as wire
-from udjfl.flower.messages import Facts, Reply
-from udjfl.methods import ALIASES, METHODS, method
+from udjfl.flower import messages
+from udjfl.flower.messages import Reply, read_spec, required_numbers, write_spec
+from udjfl.methods import ALIASES, METHODS, Method, method
 from udjfl.models import build
+from udjfl.training.state import RunSpec
 
 
-def through(content: RecordDict) -> RecordDict:
-    """As the network has it: bytes."""
+def transmit(content: RecordDict) -> RecordDict:
+    """Serialise a message to bytes and read it again."""
     arrays, config = content["arrays"], content["config"]
     records = {
         "arrays": ArrayRecord(
@@ -35,25 +37,32 @@ def through(content: RecordDict) -> RecordDict:
     return RecordDict(records)
 
 
+def make_spec(rule: Method, report_uncertainties: bool = False, **changes: Any) -> RunSpec:
+    return RunSpec(rule, TrainingSettings(**changes), 5, None, report_uncertainties)
+
+
 @pytest.mark.parametrize("name", [*ALIASES, *(name for name in METHODS if name != "udj")])
-def test_facts_build_the_same_method_and_settings(name: str) -> None:
-    facts = Facts(method(name), TrainingSettings(lr=0.123, loss_at="final"), 5, "cnn", True)
-    content = through(wire.question(facts.text(), {}, {"round": 1}))
-    assert Facts.read(wire.config_of(content)) == facts
+def test_a_spec_contains_the_method_and_all_settings(name: str) -> None:
+    spec = make_spec(method(name), True, lr=0.123, loss_at="final", model="cnn")
+    content = transmit(messages.make_request(write_spec(spec), {}, {"round": 1}))
+    read = read_spec(content)
+    assert (read.method, read.settings, read.seed) == (spec.method, spec.settings, spec.seed)
+    assert (read.model, read.report_uncertainties) == ("cnn", True)
 
 
-def test_facts_of_another_version_are_refused_in_words() -> None:
-    text = Facts(method("fedavg"), TrainingSettings(), 0).text().replace('"lr"', '"learning"')
+def test_a_spec_of_another_version_names_the_unknown_setting() -> None:
+    text = write_spec(make_spec(method("fedavg"))).replace('"lr"', '"learning"')
     with pytest.raises(SettingsError, match="learning: no such setting"):
-        Facts.read({"facts": text})
+        read_spec(messages.make_request(text, {}, {}))
 
 
-def test_parameters_by_client_survive() -> None:
+def test_a_spec_contains_parameters_by_client() -> None:
     for rule in (
         method("udj", beta=(1.0, 2.0), gamma=0.1),
         method("udj", beta={"a": 1.0}, gamma=0.1),
     ):
-        assert Facts.read({"facts": Facts(rule, TrainingSettings(), 0).text()}).method == rule
+        content = messages.make_request(write_spec(make_spec(rule)), {}, {})
+        assert read_spec(content).method == rule
 
 
 def test_tensors_keep_their_bits() -> None:
@@ -63,39 +72,43 @@ def test_tensors_keep_their_bits() -> None:
         "none": torch.zeros(0),
         "one": torch.tensor(2.5, dtype=torch.float64),
     }
-    found = wire.unpacked(through(wire.question("{}", tensors, {})))
+    read = messages.tensors_of(transmit(messages.make_request("{}", tensors, {})))
     for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype
-        assert torch.equal(found[name], tensor)
-        assert found[name].shape == tensor.shape
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+        assert read[name].shape == tensor.shape
 
 
-def test_a_plan_comes_to_each_client_with_its_own_multiplier() -> None:
+def test_a_plan_reaches_each_client_with_its_own_multiplier() -> None:
     plan = Plan(
         torch.tensor([0.1, 0.2], dtype=torch.float64), torch.ones(3), 0.25, one_full_step=True
     )
-    content = wire.question(
-        "{}", {**wire.multiplier(plan, 1), **wire.pull(plan)}, wire.plan_numbers(plan)
+    content = messages.make_request(
+        "{}",
+        {**messages.plan_tensors(plan, 1), **({} if plan.pull is None else {"pull": plan.pull})},
+        messages.plan_values(plan),
     )
-    found = wire.read_plan(wire.unpacked(content), wire.config_of(content))
-    assert torch.equal(found.multipliers, torch.tensor([0.2], dtype=torch.float64))
-    assert torch.equal(found.pull, plan.pull)
-    assert (found.pull_share, found.one_full_step) == (0.25, True)
-    nothing = wire.question(
-        "{}", {**wire.multiplier(Plan(), 0), **wire.pull(Plan())}, wire.plan_numbers(Plan())
+    read = messages.read_plan(messages.tensors_of(content), messages.config_of(content))
+    assert torch.equal(read.multipliers, torch.tensor([0.2], dtype=torch.float64))
+    assert torch.equal(read.pull, plan.pull)
+    assert (read.pull_share, read.one_full_step) == (0.25, True)
+    nothing = messages.make_request(
+        "{}", {**messages.plan_tensors(Plan(), 0)}, messages.plan_values(Plan())
     )
-    assert wire.read_plan(wire.unpacked(nothing), wire.config_of(nothing)) == Plan()
+    assert messages.read_plan(messages.tensors_of(nothing), messages.config_of(nothing)) == Plan()
 
 
-def test_numbers_keep_their_digits_and_nan_is_told() -> None:
+def test_numbers_keep_their_digits_and_nan_is_kept() -> None:
     reply = Reply.read(
-        through(wire.answer("a", {}, {"loss": 0.1 + 0.2, "uncertainty": math.nan}, {"round": 3})),
+        transmit(
+            messages.make_reply("a", {}, {"loss": 0.1 + 0.2, "uncertainty": math.nan}, {"round": 3})
+        ),
         "a",
         3,
     )
     assert reply.numbers["loss"] == 0.1 + 0.2
     assert math.isnan(reply.numbers["uncertainty"])
-    assert (reply.id, reply.about["round"]) == ("a", 3)
+    assert (reply.id, reply.values["round"]) == ("a", 3)
 
 
 @pytest.mark.parametrize(
@@ -138,13 +151,13 @@ def test_numbers_keep_their_digits_and_nan_is_told() -> None:
     ],
     ids=["empty", "no id", "a number for an id", "a list", "no array", "texts"],
 )
-def test_what_cannot_be_read_is_an_error_that_names_the_client(content: RecordDict) -> None:
+def test_an_unreadable_reply_is_an_error_that_names_the_client(content: RecordDict) -> None:
     with pytest.raises(ReportError, match="client 'a' in round 2: reply cannot be read") as caught:
         Reply.read(content, "a", 2)
     assert caught.value.client == "a"
 
 
-def test_pickles_are_not_opened() -> None:
+def test_pickled_arrays_are_refused() -> None:
     stream = io.BytesIO()
     np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     arrays = ArrayRecord({"delta": Array("object", (1,), "numpy.ndarray", stream.getvalue())})
@@ -155,22 +168,18 @@ def test_pickles_are_not_opened() -> None:
         Reply.read(content, "a", 1)
 
 
-def test_what_is_owed_follows_the_method() -> None:
-    settings = TrainingSettings()
-    assert Facts(method("fedavg"), settings, 0).owed(False) == {"sizes"}
-    assert Facts(method("fedavg", weights="uniform"), settings, 0).owed(False) == set()
-    assert Facts(method("fedavg", weights="uniform"), settings, 0).owed(True) == {
-        "sizes"
-    }  # the mean of buffers needs them
-    assert Facts(method("rawls"), settings, 0).owed(False) == {"losses", "steps", "uncertainties"}
-    assert Facts(method("rawls", step="safe"), settings, 0).owed(False) == {
-        "losses",
-        "uncertainties",
-    }
-    assert Facts(method("fedfv"), settings, 0, report_uncertainties=True).owed(False) == {
-        "losses",
-        "uncertainties",
-    }
+def test_clients_report_the_numbers_that_the_method_needs() -> None:
+    def numbers(rule: Method, has_buffers: bool = False, **changes: Any) -> set[str]:
+        return set(required_numbers(make_spec(rule, **changes), has_buffers))
+
+    uniform = method("fedavg", weights="uniform")
+    assert numbers(method("fedavg")) == {"sizes"}
+    assert numbers(uniform) == set()
+    assert numbers(uniform, has_buffers=True) == {"sizes"}  # the mean of buffers needs them
+    assert numbers(method("rawls")) == {"losses", "steps", "uncertainties"}
+    assert numbers(method("rawls", step="safe")) == {"losses", "uncertainties"}
+    reported = numbers(method("fedfv"), report_uncertainties=True)
+    assert reported == {"losses", "uncertainties"}
 
 
 def test_models_of_other_shapes_have_other_signatures() -> None:
@@ -179,4 +188,8 @@ def test_models_of_other_shapes_have_other_signatures() -> None:
         build("mlp", shape, classes, seed, hidden=hidden)
         for seed, hidden in ((0, 5), (1, 5), (0, 6))
     )
-    assert wire.signature(one) == wire.signature(same) != wire.signature(other)
+    assert (
+        messages.model_signature(one)
+        == messages.model_signature(same)
+        != messages.model_signature(other)
+    )

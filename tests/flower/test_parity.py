@@ -1,5 +1,7 @@
-"""The same federation, seed and settings give the same numbers on Flower and in the simulator; and the same replies, the same
-bits as the method alone."""
+"""The same federation, seed and settings give the same numbers on Flower and in the simulator.
+
+And the strategy's step is, bit for bit, that of the method given the same replies.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +13,23 @@ import torch
 
 pytest.importorskip("flwr")
 
-from inprocess import (
+from in_process_grid import (
     InProcessGrid,
-    made,
     make_federation,
-    played,
-    simulated,
+    make_strategy,
+    run_strategy,
+    simulate_small,
     with_groups,
     with_validation,
 )
 from torch import nn
 
 import udjfl
-from udjfl.methods import ALIASES, METHODS, Method, Reports, method
+from udjfl.flower import remote_clients
+from udjfl.methods import ALIASES, METHODS, Method, Plan, Reports, method
 from udjfl.methods.base import EXTRAS
-from udjfl.training.rounds import Server, Steps
+from udjfl.simulation import lockstep
+from udjfl.training import round as rounds
 
 NAMES = [*ALIASES, *(name for name in METHODS if name != "udj")]
 LOOSE = {"rtol": 1e-4, "atol": 1e-6}
@@ -33,27 +37,28 @@ LOOSE = {"rtol": 1e-4, "atol": 1e-6}
 
 @pytest.fixture(scope="module")
 def digits() -> udjfl.Federation:
-    """Three clients of dirty-digits, one of them with ambiguous data, and a server that has data too."""
+    """Three clients of dirty-digits, one with ambiguous data, and a server with data."""
     return with_validation(udjfl.load("dirty-digits", clients=3))
 
 
 @pytest.fixture
 def models(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
-    """Collects the server's model after each round, wherever it is made."""
+    """Collect the server's model after each round, of the simulator and of Flower."""
     seen: list[torch.Tensor] = []
-    stepped = Steps.stepped
+    close_round = rounds.close_round
 
-    def spy(self: Steps, server: Server, answers: Any) -> Any:
-        found = stepped(self, server, answers)
-        seen.append(found[0].vector.clone())
-        return found
+    def watch(*arguments: Any) -> Any:
+        result = close_round(*arguments)
+        seen.append(result.server.vector.clone())
+        return result
 
-    monkeypatch.setattr(Steps, "stepped", spy)
+    monkeypatch.setattr(rounds, "close_round", watch)  # Flower
+    monkeypatch.setattr(lockstep, "close_round", watch)  # the simulator
     return seen
 
 
-def compare(models: list[torch.Tensor], rounds: int) -> None:
-    """The first half of the models is of the simulator, the second of Flower; and training went somewhere."""
+def assert_equal_halves(models: list[torch.Tensor], rounds: int) -> None:
+    """Compare the first half (the simulator) with the second (Flower); training must move."""
     assert len(models) == 2 * rounds
     for here, there in zip(models[:rounds], models[rounds:], strict=True):
         torch.testing.assert_close(there, here, **LOOSE)
@@ -65,9 +70,9 @@ def test_every_round_ends_with_the_simulators_model(
     name: str, digits: udjfl.Federation, models: list[torch.Tensor]
 ) -> None:
     changes = {"rounds": 3, "hidden": 8, "batch_size": 64, "lr": 0.4, "local_epochs": 2}
-    here = simulated(digits, name, **changes)
-    there = played(digits, name, **changes).result
-    compare(models, 3)
+    here = simulate_small(digits, name, **changes)
+    there = run_strategy(digits, name, **changes).result
+    assert_equal_halves(models, 3)
     assert there.client_accuracy == pytest.approx(here.client_accuracy, abs=1.0)
     assert (there.global_accuracy is None) == (here.global_accuracy is None)
 
@@ -87,43 +92,47 @@ def test_every_round_ends_with_the_simulators_model(
         ("term", {"loss_at": "final"}),
     ],
 )
-def test_so_does_every_way_of_asking(
+def test_every_setting_gives_the_simulators_model(
     name: str, changes: dict[str, Any], models: list[torch.Tensor]
 ) -> None:
     federation = with_validation(make_federation(4))
     model = changes.pop("model", "mlp")
-    simulated(federation, name, model=model, **changes)
-    played(federation, name, InProcessGrid(federation, model), model=model, **changes)
-    compare(models, 3)
+    simulate_small(federation, name, model=model, **changes)
+    run_strategy(federation, name, InProcessGrid(federation, model), model=model, **changes)
+    assert_equal_halves(models, 3)
 
 
 @pytest.mark.parametrize("name", ["mfairfl", "effl"])
-def test_a_sensitive_attribute_comes_along(name: str, models: list[torch.Tensor]) -> None:
+def test_methods_with_groups_give_the_simulators_model(
+    name: str, models: list[torch.Tensor]
+) -> None:
     federation = with_groups(make_federation())
-    simulated(federation, name)
-    strategy = played(federation, name)
-    compare(models, 3)
-    assert strategy.ground.roster.has_groups
+    simulate_small(federation, name)
+    strategy = run_strategy(federation, name)
+    assert_equal_halves(models, 3)
+    assert strategy.run.federation.has_groups
 
 
-def normed() -> nn.Module:
+def batch_norm_model() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
 
 
 def test_buffers_are_averaged_by_examples(models: list[torch.Tensor]) -> None:
     federation = make_federation()
-    here = simulated(federation, "rawls", model=normed)
-    strategy = played(federation, "rawls", InProcessGrid(federation, normed), model=normed)
-    compare(models, 3)
+    here = simulate_small(federation, "rawls", model=batch_norm_model)
+    strategy = run_strategy(
+        federation, "rawls", InProcessGrid(federation, batch_norm_model), model=batch_norm_model
+    )
+    assert_equal_halves(models, 3)
     assert strategy.result is not None
     for mine, theirs in zip(strategy.result.model.buffers(), here.model.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs)
 
 
-def test_records_and_result_are_the_simulators(tmp_path: Any) -> None:
+def test_records_and_result_equal_the_simulators(tmp_path: Any) -> None:
     federation = make_federation()
-    here = simulated(federation, "rawls", out=tmp_path / "here")
-    there = played(federation, "rawls", out=tmp_path / "there").result
+    here = simulate_small(federation, "rawls", out=tmp_path / "here")
+    there = run_strategy(federation, "rawls", out=tmp_path / "there").result
     mine, theirs = there.history.records, here.history.records
     assert [record[:3] for record in mine] == [record[:3] for record in theirs]
     assert [record.value for record in mine] == pytest.approx(
@@ -140,8 +149,10 @@ def test_records_and_result_are_the_simulators(tmp_path: Any) -> None:
     }
 
 
-def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Reports:
-    """What the replies say, read without the code under test."""
+def read_reports(
+    rule: Method, strategy: Any, replies: list[Any], round: int, model: torch.Tensor, plan: Plan
+) -> Reports:
+    """Read the replies without the code under test."""
     rows = []
     for reply in replies:
         content = reply.content
@@ -149,26 +160,26 @@ def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Repo
             name: torch.from_numpy(array.numpy()) for name, array in content["arrays"].items()
         }
         name = content["config"]["client-id"]
-        position = strategy.ground.ids.index(name)
+        position = strategy.run.ids.index(name)
         rows.append((name, arrays, dict(content["metrics"]), position))
     rows.sort(key=lambda row: row[3])
     extras = [name for name in EXTRAS if f"extra.{name}" in rows[0][1]]
     given: dict[str, Any] = {}
-    if "losses" in rule.asked:
+    if "losses" in rule.needs:
         given["losses"] = [metrics["loss"] for _, _, metrics, _ in rows]
-    if "steps" in rule.asked:
+    if "steps" in rule.needs:
         given["steps"] = [metrics["steps"] for _, _, metrics, _ in rows]
-    if "sizes" in rule.asked:
-        given["sizes"] = [strategy.ground.roster.sizes[position] for *_, position in rows]
-    if "uncertainties" in rule.asked:
-        given["uncertainties"] = [strategy.meeting.uncertainties[name] for name, *_ in rows]
+    if "sizes" in rule.needs:
+        given["sizes"] = [strategy.run.federation.sizes[position] for *_, position in rows]
+    if "uncertainties" in rule.needs:
+        given["uncertainties"] = [strategy.registry.uncertainties[name] for name, *_ in rows]
     return Reports(
         [row[0] for row in rows],
         torch.stack([arrays["delta"] for _, arrays, _, _ in rows]),
-        lr=strategy.settings.lr,
-        momentum=0.0 if strategy.current.plan.one_full_step else strategy.settings.momentum,
+        lr=strategy.spec.settings.lr,
+        momentum=strategy.run.momentum(plan),
         client_indices=[position for *_, position in rows],
-        model=strategy.server.vector,
+        model=model,
         round=round,
         extras={
             name: torch.stack([arrays[f"extra.{name}"] for _, arrays, _, _ in rows])
@@ -179,23 +190,39 @@ def by_hand(rule: Method, strategy: Any, replies: list[Any], round: int) -> Repo
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_replies_give_the_methods_own_bits(name: str) -> None:
+def test_the_same_replies_give_the_methods_step_bit_for_bit(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     federation, rule = with_validation(make_federation()), method(name)
-    strategy, grid = made(federation, name), InProcessGrid(federation)
-    strategy.prepare(grid)
+    strategy = make_strategy(federation, name)
+    strategy.prepare(InProcessGrid(federation))
+    replies: list[Any] = []
+    opened: list[Any] = []
+    send_and_receive, close_round = remote_clients.send_and_receive, rounds.close_round
+
+    def watch_replies(grid: Any, kind: str, contents: Any, timeout: float) -> Any:
+        pairs = send_and_receive(grid, kind, contents, timeout)
+        if kind == "train":
+            replies[:] = [message for _, message in pairs]
+        return list(reversed(pairs))  # the order must not matter
+
+    def watch_round(run: Any, server: Any, clients: Any, half: Any, columns: Any) -> Any:
+        opened[:] = [half]
+        return close_round(run, server, clients, half, columns)
+
+    monkeypatch.setattr(remote_clients, "send_and_receive", watch_replies)
+    monkeypatch.setattr(rounds, "close_round", watch_round)
     for t in (1, 2):
-        messages = strategy.configure_train(t, strategy.arrays, {}, grid)
-        replies = strategy.post.exchange(grid, messages, 1.0)
-        reports, state = by_hand(rule, strategy, replies, t), strategy.current.state
+        before = strategy.log.server
+        strategy.play_round()
+        plan, state = opened[0].request.plan, opened[0].state
+        reports = read_reports(rule, strategy, replies, t, before.vector, plan)
         if "validation_accuracies" in rule.needs:
-            ground = strategy.ground
-            scoring = ground.scoring
-            reports = ground.terms.scored(
-                reports, state, strategy.server.buffers, scoring.engine, scoring.validation
-            )
-        before = strategy.server.vector
+            models = rule.models_to_score(state, reports)
+            scores = strategy.remote.score(models, before.buffers)
+            reports = reports.with_extra("validation_accuracies", scores)
         after, step, _ = rule.aggregate(state, reports)
-        strategy.aggregate_train(t, reversed(replies))  # in whatever order they come
-        assert torch.equal(strategy.server.vector, before - step.to(before))
-        assert after.keys() == strategy.server.state.keys()
-        assert all(torch.equal(after[key], strategy.server.state[key]) for key in after)
+        server = strategy.log.server
+        assert torch.equal(server.vector, before.vector - step.to(before.vector))
+        assert after.keys() == server.state.keys()
+        assert all(torch.equal(after[key], server.state[key]) for key in after)

@@ -1,4 +1,4 @@
-"""q-FedAvg with the published step is Flower's: the same replies lead to the same model. Runs where flwr is installed."""
+"""q-FedAvg with the published step equals Flower's own: the same replies give the same model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NODES = [11, 12, 13]
 
 @dataclass(frozen=True)
 class Reply:
-    """As much of Flower's message as its strategy reads. A real one can only be made inside a run."""
+    """The part of a message that Flower's strategy reads; real ones exist only in a run."""
 
     content: RecordDict
 
@@ -41,7 +41,7 @@ def flowers_model(
     q: float,
     lr: float,
 ) -> np.ndarray:
-    """The model after one round of Flower's strategy. Copies throughout, because it works in place."""
+    """Return the model after one round of Flower's strategy, which needs copies of its inputs."""
     strategy = QFedAvg(client_learning_rate=lr, q=q)
     strategy.current_arrays = ArrayRecord([array.copy() for array in before])
     replies = []
@@ -57,10 +57,10 @@ def flowers_model(
     return flat(model.to_numpy_ndarrays())
 
 
-# Few cases: Flower collects garbage once per client, which takes a good part of a second each time.
+# Few cases: Flower collects garbage once per client, which takes a good part of a second.
 @pytest.mark.parametrize("q", [0.0, 0.1, 1.0, 5.0])
 @pytest.mark.parametrize(("lr", "dtype"), [(0.1, np.float32), (1.0, np.float64)])
-def test_the_same_replies_lead_to_the_same_model(q, lr, dtype):
+def test_the_same_replies_give_the_same_model(q, lr, dtype):
     rng = np.random.default_rng(0)
     before = [rng.normal(size=shape).astype(dtype) for shape in SHAPES]
     after = {
@@ -77,5 +77,5 @@ def test_the_same_replies_lead_to_the_same_model(q, lr, dtype):
     np.testing.assert_allclose(
         step.numpy(), (flat(before) - theirs), rtol=0, atol=1e-6 if dtype == np.float32 else 1e-9
     )
-    # The step is no rounding error: Flower's model did move.
+    # The step is not only rounding: Flower's model has moved.
     assert np.abs(flat(before) - theirs).max() > 1e-4

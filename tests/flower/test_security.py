@@ -1,97 +1,89 @@
-"""Who gets in, who does not, and where keys are. With a real SuperLink and real SuperNodes."""
+"""Who is admitted to a SuperLink and who is refused, with real processes."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import stat
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from deploying import APP, HOST, Deployment, flower_keys, secrets_in, stop
-from door import fleet_door
+from deploy import APP, keys
+from deploy.local import Deployment
+from deploy.network import HOST, is_healthy
+from deploy.processes import ProcessTree, stop
+from fleet_proxy import run_fleet_proxy
+from shared_deployment import DeployedFederation, files_with_secrets
 
 pytestmark = pytest.mark.processes
 
-PATIENCE = 300.0  # a refused SuperNode ends by itself, on a busy machine after a while
-NODE = {
-    "client-id": "north",
-    "data": "/nowhere",
-}  # nothing is trained here, so nobody looks at the data
-ONE_TRY = ["--max-retries", "1"]
+TIMEOUT = 300.0  # seconds; a refused SuperNode ends by itself
+NODE = {"client-id": "north", "data": "/nowhere"}  # nothing is trained here
+REGISTERED = {"key": "north"}
+# 127.1 is another spelling of 127.0.0.1: the server is reached, but not by its certified name.
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unregistered key": ({"key": "stranger"}, "Failed to activate SuperNode"),
+    "no key": ({"key": None}, "Failed to initialize the connection"),
+    "no authority": ({**REGISTERED, "root_certificates": None}, "CERTIFICATE_VERIFY_FAILED"),
+    "another authority": (
+        {**REGISTERED, "root_certificates": "another"},
+        "CERTIFICATE_VERIFY_FAILED",
+    ),
+    "another host name": ({**REGISTERED, "address": "127.1"}, "CERTIFICATE_VERIFY_FAILED"),
+    "no TLS": ({**REGISTERED, "insecure": True}, ""),
+    "no TLS and no key": ({"key": None, "insecure": True}, ""),
+}
 
 
 @pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
-    """A SuperLink that knows one key, north's, and has one SuperNode online, south."""
-    with Deployment() as deployment:
-        deployment.start_superlink()
-        flower_keys.make_node_key(deployment.keys, "north")
-        deployment.register("north")
-        deployment.add_node("south", {**NODE, "client-id": "south"})
-        deployment.wait_online(["south"])
-        yield deployment
+def deployment(deployed: DeployedFederation) -> Deployment:
+    """The shared deployment with a registered key `north`, and a key `stranger` that is not."""
+    for name in ("north", "stranger"):
+        keys.make_node_key(deployed.deployment.keys, name)
+    deployed.deployment.register("north")
+    return deployed.deployment
 
 
-@pytest.fixture
-def north(deployment: Deployment) -> Iterator[Deployment]:
-    """Afterwards north is gone again, and has said so: of one that was killed the SuperLink learns only after a while."""
-    yield deployment
-    stop([deployment.nodes.pop("north")])
+@pytest.fixture(scope="module")
+def refused(
+    deployment: Deployment, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, ProcessTree]]:
+    """Every SuperNode that must be refused, all started at the same time and ended."""
+    another = keys.make_ca(tmp_path_factory.mktemp("another-authority"))
+    nodes = {}
+    for case, (options, _) in REFUSED.items():
+        changes = dict(options)
+        if changes.get("root_certificates") == "another":
+            changes["root_certificates"] = another
+        if "address" in changes:
+            changes["address"] = f"{changes['address']}:{deployment.port}"
+        name = f"refused: {case}".replace(" ", "-")
+        nodes[case] = deployment.start_node(name, NODE, **changes, options=["--max-retries", "1"])
+    for node in nodes.values():
+        node.wait(TIMEOUT)
+    yield nodes
+    stop(nodes.values())
 
 
-def test_a_registered_key_over_tls_gets_in(north: Deployment) -> None:
-    """Else the refusals below would prove nothing."""
-    north.start_node("north", NODE)
-    north.wait_online(["north"])
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_node_is_refused(case: str, refused: dict[str, ProcessTree]) -> None:
+    assert not refused[case].running
+    assert refused[case].process.returncode != 0
+    assert REFUSED[case][1] in refused[case].output
 
 
-def test_an_unregistered_key_is_refused(north: Deployment) -> None:
-    flower_keys.make_node_key(north.keys, "stranger")
-    node = north.start_node("north", NODE, key="stranger", options=ONE_TRY)
-    assert node.wait(PATIENCE) is not None
-    assert "Failed to activate SuperNode" in node.output
-    assert north.online() == {"south"}
-
-
-def test_a_node_without_a_key_is_refused(north: Deployment) -> None:
-    node = north.start_node("north", NODE, key=None, options=ONE_TRY)
-    assert node.wait(PATIENCE) is not None
-    assert "Failed to initialize the connection" in node.output
-    assert north.online() == {"south"}
-
-
-@pytest.mark.parametrize("authority", ["none", "another"])
-def test_without_the_right_authority_a_node_refuses_the_server(
-    north: Deployment, authority: str, tmp_path: Path
+@pytest.mark.usefixtures("refused")
+def test_only_nodes_with_registered_keys_over_tls_are_online(
+    deployment: Deployment, deployed: DeployedFederation
 ) -> None:
-    """Its key is registered: it is the certificate that it cannot check."""
-    trusted = None if authority == "none" else flower_keys.make_ca(tmp_path)
-    node = north.start_node("north", NODE, root_certificates=trusted, options=ONE_TRY)
-    assert node.wait(PATIENCE) is not None
-    assert "CERTIFICATE_VERIFY_FAILED" in node.output
-    assert north.online() == {"south"}
-
-
-def test_a_certificate_for_another_host_is_refused(north: Deployment) -> None:
-    """127.1 is another way to write 127.0.0.1, so the server is reached; but its certificate is not for that name."""
-    node = north.start_node("north", NODE, address=f"127.1:{north.port}", options=ONE_TRY)
-    assert node.wait(PATIENCE) is not None
-    assert "CERTIFICATE_VERIFY_FAILED" in node.output
-    assert north.online() == {"south"}
-
-
-@pytest.mark.parametrize("key", ["own", None])
-def test_a_node_without_tls_is_refused(north: Deployment, key: str | None) -> None:
-    node = north.start_node("north", NODE, insecure=True, key=key, options=ONE_TRY)
-    assert node.wait(PATIENCE) is not None
-    assert north.online() == {"south"}
+    """The clients are admitted, so the refusals are not due to something else."""
+    assert deployment.online() == set(deployed.files)
 
 
 def test_plain_text_gets_no_answer(deployment: Deployment) -> None:
@@ -102,96 +94,62 @@ def test_plain_text_gets_no_answer(deployment: Deployment) -> None:
         except ConnectionResetError:
             answer = b""
     assert b"HTTP/" not in answer
-    assert deployment._superlink_answers()  # over TLS it does
+    assert is_healthy(deployment.address, deployment.ca)  # over TLS it answers
 
 
 @pytest.mark.parametrize("connection", ["", "insecure = true\n"])
 def test_an_operator_without_the_authority_gets_no_connection(
     deployment: Deployment, connection: str, tmp_path: Path
 ) -> None:
+    """With it, the operator of the other tests does."""
     (tmp_path / "config.toml").write_text(
         f'[superlink.here]\naddress = "{deployment.address}"\n{connection}'
     )
     assert deployment.flwr("supernode", "list", "here", home=tmp_path).returncode != 0
-    assert deployment.flwr("supernode", "list", "here").returncode == 0
 
 
-def test_a_proxy_can_let_in_nodes_and_nobody_else(north: Deployment, tmp_path: Path) -> None:
-    """Whoever can reach a SuperLink's port can also start runs on it and register keys; docs/deploying.md has the remedy."""
-    with fleet_door(north) as (port, refused):
-        north.start_node("north", NODE, address=f"{HOST}:{port}")
-        north.wait_online(["north"])
+def test_a_proxy_can_admit_nodes_and_nothing_else(deployment: Deployment, tmp_path: Path) -> None:
+    """Anybody who reaches a SuperLink's port can start runs on it and register keys.
+
+    docs/deploying.md has the remedy that is tested here.
+    """
+    with run_fleet_proxy(deployment) as (port, refused):
+        north = deployment.start_node("north", NODE, address=f"{HOST}:{port}")
+        deployment.wait_online(["north"])
         (tmp_path / "config.toml").write_text(
-            f'[superlink.door]\naddress = "{HOST}:{port}"\nroot-certificates = "{north.ca}"\n'
+            f'[superlink.proxy]\naddress = "{HOST}:{port}"\nroot-certificates = "{deployment.ca}"\n'
         )
-        assert north.flwr("supernode", "list", "door", home=tmp_path).returncode != 0
-        assert north.flwr("run", str(APP), "door", home=tmp_path).returncode != 0
-        stop([north.nodes["north"]])
+        assert deployment.flwr("supernode", "list", "proxy", home=tmp_path).returncode != 0
+        assert deployment.flwr("run", str(APP), "proxy", home=tmp_path).returncode != 0
+        stop([north])
     assert refused == ["/v1/control/list-nodes", "/v1/control/start-run"]
 
 
-def test_private_keys_are_the_owners_from_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_deployments_private_keys_are_readable_by_their_owner_only(
+    deployment: Deployment, deployed: DeployedFederation
 ) -> None:
-    """Even where new files are open to everybody, and before the first byte is written."""
-    seen = {}
-    opened = os.fdopen
-
-    def look(descriptor: int, mode: str):
-        about = os.fstat(descriptor)
-        seen[about.st_ino] = (stat.S_IMODE(about.st_mode), about.st_size)
-        return opened(descriptor, mode)
-
-    monkeypatch.setattr(os, "fdopen", look)
-    before = os.umask(0)
-    try:
-        flower_keys.make_ca(tmp_path / "keys")
-        flower_keys.make_server_certificate(tmp_path / "keys", ["127.0.0.1"])
-        flower_keys.make_node_key(tmp_path / "keys", "north")
-    finally:
-        os.umask(before)
-    private = [tmp_path / "keys" / name for name in ("ca.key", "server.key", "north")]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 3
-    assert [seen[path.stat().st_ino] for path in private] == [(0o600, 0)] * 3
-    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
-
-
-def test_a_deployments_private_keys_are_the_owners(deployment: Deployment) -> None:
     private = [path for path in deployment.keys.iterdir() if b"PRIVATE KEY" in path.read_bytes()]
-    assert {path.name for path in private} >= {"ca.key", "server.key", "north", "south"}
+    names = {"ca.key", "server.key", "north", "stranger", *deployed.files}
+    assert {path.name for path in private} == names
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     assert stat.S_IMODE(deployment.folder.stat().st_mode) == 0o700
 
 
-def test_a_key_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flower_keys.main(["node", str(tmp_path), "north"])
-    assert "north.pub may be given to anybody" in capsys.readouterr().out
-    first = (tmp_path / "north").read_bytes()
-    with pytest.raises(SystemExit, match="north is there already"):
-        flower_keys.main(["node", str(tmp_path), "north"])
-    assert (tmp_path / "north").read_bytes() == first
-
-
-def test_a_server_certificate_needs_an_authority(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"ca\.crt is missing; make the authority first"):
-        flower_keys.main(["server", str(tmp_path), "example.org"])
-
-
-def test_the_app_bundle_is_code_alone(deployment: Deployment, tmp_path: Path) -> None:
-    """Even if keys, certificates, data and connections lie in the app's folder when it is built."""
+def test_the_app_bundle_contains_code_only(deployment: Deployment, tmp_path: Path) -> None:
+    """Keys, certificates, data and connections in the app's folder stay out of the bundle."""
     app = tmp_path / "app"
     shutil.copytree(APP, app)
-    flower_keys.make_ca(app)
-    flower_keys.make_node_key(app / "udjfl_app", "north")
+    keys.make_ca(app)
+    keys.make_node_key(app / "udjfl_app", "north")
     (app / "config.toml").write_text('[superlink.here]\naddress = "example.org:8000"\n')
     (app / "keys.json").write_text('{"key": "BEGIN PRIVATE KEY"}')
     assert deployment.flwr("build", "--app", str(app)).returncode == 0
-    (bundle,) = deployment.folder.glob("*.fab")
+    (bundle,) = deployment.command.home.glob("*.fab")
     unpacked = tmp_path / "unpacked"
     with zipfile.ZipFile(bundle) as archive:
         names = sorted(archive.namelist())
         archive.extractall(unpacked)
     code = [f"udjfl_app/{name}.py" for name in ("__init__", "client_app", "server_app", "task")]
     assert names == [".info/CONTENT", "pyproject.toml", *code]
-    assert secrets_in(unpacked) == []
-    assert secrets_in(app) != []  # the search finds them where they are
+    assert files_with_secrets(unpacked) == []
+    assert files_with_secrets(app) != []  # the search finds them where they are

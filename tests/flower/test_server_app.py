@@ -1,4 +1,4 @@
-"""The server's app: everything comes from the run's configuration, and its mistakes are all reported at once."""
+"""The server's app reads the run's configuration and reports all mistakes in it at once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("flwr")
 
 from flwr.app import Context, RecordDict
-from inprocess import InProcessGrid, make_federation, server_data, simulated
+from in_process_grid import InProcessGrid, make_federation, server_data, simulate_small
 
 from udjfl import DataError, SettingsError, TrainingSettings
 from udjfl.flower import server_app
-from udjfl.flower import settings as options
+from udjfl.flower.settings import FlowerSettings, make_strategy, read_settings
 from udjfl.methods import method
 
 QUICK = {
@@ -30,8 +30,8 @@ QUICK = {
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The app gives udjfl's logger a place and a level, which other tests must not see."""
+def _restore_logger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo the handler and level that the app gives to udjfl's logger."""
     logger = logging.getLogger("udjfl")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "level", logger.level)
@@ -43,7 +43,7 @@ def run(config: dict[str, Any], data: Any = None) -> None:
     app(InProcessGrid(federation), Context(1, 1, {}, RecordDict(), config))
 
 
-def test_a_run_from_its_configuration_alone(tmp_path: Path) -> None:
+def test_a_run_needs_only_its_configuration(tmp_path: Path) -> None:
     run(
         {
             **QUICK,
@@ -53,10 +53,10 @@ def test_a_run_from_its_configuration_alone(tmp_path: Path) -> None:
             "my-own-key": "x",
         }
     )
-    found = json.loads((tmp_path / "run" / "result.json").read_text())
-    here = simulated(make_federation(), method("rawls", beta=2.0), rounds=2, seed=3)
-    assert found["client_accuracy"] == here.client_accuracy
-    assert found["label"] == here.method.label
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    here = simulate_small(make_federation(), method("rawls", beta=2.0), rounds=2, seed=3)
+    assert result["client_accuracy"] == here.client_accuracy
+    assert result["label"] == here.method.label
 
 
 def test_a_run_can_be_resumed(tmp_path: Path) -> None:
@@ -68,13 +68,13 @@ def test_a_run_can_be_resumed(tmp_path: Path) -> None:
 
 
 def test_every_key_has_a_default() -> None:
-    settings, rule = options.read({})
+    _, rule = read_settings({})
     assert rule == method("rawls")
-    assert settings.model == ""
-    wanted = """method seed rounds lr momentum batch-size local-epochs loss-at participation on-bad-report uncertainty
-        uncertainty-epochs uncertainty-lr uncertainty-optimiser eval-every checkpoint-every hidden weight-norm model clients
-        quorum round-timeout wait-timeout out resume report-uncertainties max-update-norm reference"""
-    known = {name.replace("_", "-") for name in options.FlowerSettings.model_fields} - {
+    wanted = """method seed rounds lr momentum batch-size local-epochs loss-at participation
+        on-bad-report uncertainty uncertainty-epochs uncertainty-lr uncertainty-optimiser
+        eval-every checkpoint-every hidden weight-norm model clients quorum round-timeout
+        wait-timeout out resume report-uncertainties max-update-norm reference"""
+    known = {name.replace("_", "-") for name in FlowerSettings.flat_fields()} - {
         "drop-out",
         "engine",
         "device",
@@ -84,7 +84,7 @@ def test_every_key_has_a_default() -> None:
     assert known - set(wanted.split()) == {"uncertainty-models"}
 
 
-def test_all_mistakes_at_once_by_the_keys_as_they_were_written() -> None:
+def test_all_mistakes_are_reported_at_once_with_their_keys() -> None:
     wrong = {
         "method": "rwals",
         "batch-size": 0,
@@ -96,7 +96,7 @@ def test_all_mistakes_at_once_by_the_keys_as_they_were_written() -> None:
     }
     with pytest.raises(SettingsError) as caught:
         run({**QUICK, **wrong})
-    said = str(caught.value)
+    message = str(caught.value)
     for part in (
         "method: unknown name 'rwals'. Did you mean 'rawls'?",
         "batch-size: ",
@@ -106,15 +106,15 @@ def test_all_mistakes_at_once_by_the_keys_as_they_were_written() -> None:
         "local-epoch: no such key. Did you mean 'local-epochs'?",
         "model: unknown name 'resnet'",
     ):
-        assert part in said
+        assert part in message
     assert len(caught.value.mistakes) == 7
 
 
-def test_what_only_the_simulator_has_is_no_key() -> None:
-    assert options.read({"workers": 3})[0].workers == TrainingSettings().workers
+def test_settings_of_the_simulator_are_ignored() -> None:
+    assert read_settings({"workers": 3})[0].training.workers == TrainingSettings().workers
 
 
-def test_mistakes_come_before_the_data_are_loaded() -> None:
+def test_mistakes_are_reported_before_data_are_loaded() -> None:
     def data(context: Context) -> Any:
         raise AssertionError("loaded")
 
@@ -122,29 +122,32 @@ def test_mistakes_come_before_the_data_are_loaded() -> None:
         run({"rounds": 0}, data)
 
 
-def test_a_data_function_that_returns_something_else_is_named() -> None:
+def test_a_data_function_with_a_wrong_return_type_is_reported() -> None:
     with pytest.raises(DataError, match=r"returned dict; it must return udjfl.flower.ServerData"):
         run(QUICK, lambda context: {})
 
 
-def test_the_configuration_may_name_the_model() -> None:
-    strategy = options.strategy(
-        {**QUICK, "model": "logistic"}, "mlp", server_data(make_federation())
-    )
-    assert (strategy.facts.model, strategy.model) == ("logistic", None)
-    strategy = options.strategy(QUICK, "mlp", server_data(make_federation()))
-    assert (strategy.facts.model, strategy.model) == ("", "mlp")
+def test_the_model_in_the_configuration_replaces_the_apps() -> None:
+    strategy = make_strategy({**QUICK, "model": "logistic"}, "mlp", server_data(make_federation()))
+    assert (strategy.spec.settings.model, strategy.spec.model) == ("logistic", None)
+    strategy = make_strategy(QUICK, "mlp", server_data(make_federation()))
+    assert (strategy.spec.settings.model, strategy.spec.model) == ("mlp", "mlp")
 
 
 def test_zero_and_empty_mean_left_out() -> None:
-    strategy = options.strategy(QUICK, "mlp", server_data(make_federation()))
-    assert (strategy.quorum, strategy.max_update_norm, strategy.out, strategy.reference) == (
+    strategy = make_strategy(QUICK, "mlp", server_data(make_federation()))
+    assert (
+        strategy.spec.quorum,
+        strategy.spec.max_update_norm,
+        strategy.out,
+        strategy.reference,
+    ) == (
         2,
         None,
         None,
         None,
     )
-    strategy = options.strategy(
+    strategy = make_strategy(
         {**QUICK, "quorum": 1, "max-update-norm": 2.5}, "mlp", server_data(make_federation())
     )
-    assert (strategy.quorum, strategy.max_update_norm) == (1, 2.5)
+    assert (strategy.spec.quorum, strategy.spec.max_update_norm) == (1, 2.5)

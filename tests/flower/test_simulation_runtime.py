@@ -1,4 +1,7 @@
-"""The app on Flower's simulation runtime, which is Ray: `flwr run apps/flower --stream`."""
+"""The app on Flower's simulation runtime, which is Ray: `flwr run apps/flower --stream`.
+
+Skipped where Ray is not installed.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +14,37 @@ import signal
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
-from deploying import APP, HOST, Part, free_port, process_table, reached, stop
-from flwr.app import Context, RecordDict
+from deploy import APP
+from deploy.flwr_command import flower_environment, write_run_config
+from deploy.network import HOST, free_port
+from deploy.processes import ProcessTree, process_table, stop
+from shared_deployment import assert_same_model, wait_until
 
 import udjfl
 
 pytestmark = pytest.mark.processes
 
-PATIENCE = 1800.0  # seconds; each run starts Ray anew
+TIMEOUT = 1800.0  # seconds; each run starts Ray anew
 SMALL = {"rounds": 2, "hidden": 5, "uncertainty_epochs": 2, "eval_every": 2, "lr": 0.4}
-METHODS = ("fedavg", "rawls")
-FIVE = ["--federation-config", "num-supernodes=5 client-resources-num-cpus=1"]
+# Each method with its number of clients. Two are Flower's default: nothing is said about nodes.
+CLIENTS = {"fedavg": 2, "rawls": 3}
 
-# Starts a SuperLink as `flwr` does where there is none, but with all the time a busy machine may need for it (`flwr` gives up
-# after 15 seconds); types the commands; and then stays: whatever they leave running is its to keep (see Part).
+# Starts a SuperLink as `flwr` does where there is none, but without its limit of 15 seconds, which
+# a busy machine exceeds; types the commands; then stays, as the parent of all they leave running.
 OPERATOR = """
 import json, pathlib, subprocess, sys, time, urllib.request
-folder, bin, port, commands = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
-subprocess.Popen([bin + "/flower-superlink", "--insecure", "--simulation", "--host", "127.0.0.1", "--port", port])
+folder, bin, port = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+commands = json.loads(sys.argv[4])
+superlink = [bin + "/flower-superlink", "--insecure", "--simulation"]
+subprocess.Popen([*superlink, "--host", "127.0.0.1", "--port", port])
 while True:
     time.sleep(1)
     try:
@@ -50,8 +56,9 @@ for name, arguments in commands.items():
     with (folder / f"{name}.txt").open("wb") as output:
         subprocess.run([bin + "/flwr", *arguments], stdout=output, stderr=output)
 while True:
-    listed = subprocess.run([bin + "/flwr", "list", "--format", "json"], capture_output=True, text=True).stdout
-    runs = json.loads(listed[listed.index("{"):])["runs"]
+    command = [bin + "/flwr", "list", "--format", "json"]
+    listing = subprocess.run(command, capture_output=True, text=True).stdout
+    runs = json.loads(listing[listing.index("{"):])["runs"]
     if all(run["status"].startswith("finished") for run in runs):
         break
     time.sleep(1)
@@ -62,28 +69,25 @@ time.sleep(100_000)
 
 
 class Runtime:
-    """What was typed has ended; the SuperLink is still there."""
+    """A SuperLink in simulation mode after its runs have ended."""
 
-    def __init__(self, folder: Path, operator: Part) -> None:
+    def __init__(self, folder: Path, operator: ProcessTree) -> None:
         self.folder, self.operator = folder, operator
 
     def output(self, name: str) -> str:
         return (self.folder / f"{name}.txt").read_text(encoding="utf-8", errors="replace")
 
-    def status(self, name: str) -> tuple[str, str]:
-        """How a run ended, and what Flower says of it."""
-        found = re.search(r"started run (\d+)", self.output(name))
-        assert found, self.output(name)
-        run = json.loads((self.folder / "runs.json").read_text(encoding="utf-8"))[found[1]]
-        return run["status"], run["status-details"]
+    def status(self, name: str) -> str:
+        """Return Flower's status of a run that has ended."""
+        started = re.search(r"started run (\d+)", self.output(name))
+        assert started, self.output(name)
+        runs = json.loads((self.folder / "runs.json").read_text(encoding="utf-8"))
+        return str(runs[started[1]]["status"])
 
-    def others(self) -> dict[int, str]:
-        """The command lines of all that was started, without the operator's own."""
-        return {
-            pid: command_line(pid)
-            for pid in self.operator.family()
-            if pid != self.operator.process.pid
-        }
+    def command_lines(self) -> dict[int, str]:
+        """Return the command lines of all processes that were started, by process id."""
+        operator = self.operator.process.pid
+        return {pid: command_line(pid) for pid in self.operator.alive() if pid != operator}
 
 
 @pytest.fixture(scope="module")
@@ -91,15 +95,14 @@ def runtime() -> Iterator[Runtime]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'flwr[simulation]'")
     folder = Path(tempfile.mkdtemp(prefix="udjfl-ray-"))  # a short path, as Ray keeps sockets in it
-    commands = {
-        method: command(folder, method, {"method": method, "clients": 5}) + FIVE
-        for method in METHODS
-    }
-    commands["as-it-is"] = command(folder, "as-it-is", {})
+    commands = {method: flwr_arguments(folder, method) for method in CLIENTS}
     port = free_port()
     (folder / "home").mkdir()
-    connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{HOST}:{port}"\ninsecure = true\n'
-    (folder / "home" / "config.toml").write_text(connection, encoding="utf-8")
+    (folder / "home" / "config.toml").write_text(
+        '[superlink]\ndefault = "here"\n[superlink.here]\n'
+        f'address = "{HOST}:{port}"\ninsecure = true\n',
+        encoding="utf-8",
+    )
     program = [
         sys.executable,
         "-c",
@@ -109,52 +112,40 @@ def runtime() -> Iterator[Runtime]:
         str(port),
         json.dumps(commands),
     ]
-    operator = Part("operator", program, environment(folder), folder / "operator.log")
+    operator = ProcessTree("operator", program, environment(folder), folder / "operator.log")
     try:
-        assert reached(lambda: (folder / "runs.json").exists() or not operator.running, PATIENCE)
+        assert wait_until(lambda: (folder / "runs.json").exists() or not operator.running, TIMEOUT)
         assert operator.running, operator.output
         yield Runtime(folder, operator)
     finally:
-        family = operator.family()
+        pids = operator.alive()
         stop([operator], grace=1.0)
         shutil.rmtree(folder, ignore_errors=True)
-    assert not set(family) & set(process_table())
+    assert not set(pids) & set(process_table())
 
 
-def command(folder: Path, name: str, changes: dict[str, str | int]) -> list[str]:
+def flwr_arguments(folder: Path, method: str) -> list[str]:
+    clients = CLIENTS[method]
     settings = {key.replace("_", "-"): value for key, value in SMALL.items()}
-    settings |= {"out": str(folder / "runs" / name), **changes}
-    chosen = folder / f"{name}.toml"
-    chosen.write_text(
-        "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()),
-        encoding="utf-8",
-    )
-    return ["run", str(APP), "--stream", "-c", str(chosen)]
+    settings |= {"method": method, "out": str(folder / "runs" / method)}
+    nodes: list[str] = []
+    if clients != 2:  # otherwise the app's and Flower's own defaults
+        settings["clients"] = clients
+        nodes = ["--federation-config", f"num-supernodes={clients} client-resources-num-cpus=1"]
+    config = write_run_config(folder / f"{method}.toml", settings)
+    return ["run", str(APP), "--stream", "-c", config, *nodes]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Ours, but with a home of its own, and nothing that would reach beyond this machine."""
-    kept = {
-        key: value for key, value in os.environ.items() if not key.startswith(("FLWR_", "RAY_"))
+    """Return an environment in which Flower and Ray stay on this machine."""
+    ray = {
+        "RAY_TMPDIR": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listen on the loopback interface only
+        "UV_OFFLINE": "1",
     }
-    kept = {key: value for key, value in kept.items() if not key.lower().endswith("_proxy")}
-    return (
-        kept
-        | {
-            "FLWR_HOME": str(folder / "home"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "RAY_TMPDIR": str(folder),
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on any system: Ray then listens on the loopback interface alone
-            "UV_OFFLINE": "1",
-            "PATH": os.pathsep.join(
-                [str(Path(sys.executable).parent), kept.get("PATH", os.defpath)]
-            ),
-            "PYTHONUNBUFFERED": "1",
-            "COLUMNS": "200",
-        }
-    )
+    flower = flower_environment(folder / "home", ray)
+    return {key: value for key, value in flower.items() if key in ray or not key.startswith("RAY_")}
 
 
 def command_line(pid: int) -> str:
@@ -163,62 +154,34 @@ def command_line(pid: int) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_numbers_are_the_simulators(method: str, runtime: Runtime) -> None:
-    """Five simulated SuperNodes train what udjfl's own simulator trains, and leave the same run folder."""
-    assert runtime.status(method)[0] == "finished:completed", runtime.output(method)
+@pytest.mark.parametrize("method", CLIENTS)
+def test_model_and_metrics_equal_the_simulators(method: str, runtime: Runtime) -> None:
+    """Simulated SuperNodes train what udjfl's own simulator trains.
+
+    FedAvg runs with the defaults of Flower (two SuperNodes) and of the app (two clients).
+    """
+    assert runtime.status(method) == "finished:completed", runtime.output(method)
     folder = runtime.folder / "runs" / method
-    there, model = (
-        json.loads((folder / "result.json").read_text(encoding="utf-8")),
-        load_file(folder / "model.safetensors"),
-    )
-    here = udjfl.simulate(udjfl.load("dirty-digits", clients=5, seed=0), method, **SMALL)
-    for name, values in here.model.state_dict().items():
-        torch.testing.assert_close(model[name], values, rtol=1e-4, atol=1e-5)
-    assert there["client_accuracy"] == pytest.approx(here.client_accuracy)
-    assert there["global_accuracy"] == pytest.approx(here.global_accuracy)
+    result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    federation = udjfl.load("dirty-digits", clients=CLIENTS[method], seed=0)
+    simulated = udjfl.simulate(federation, method, **SMALL)
+    assert_same_model(load_file(folder / "model.safetensors"), simulated)
+    assert list(result["client_accuracy"]) == list(federation.ids)
+    assert result["client_accuracy"] == pytest.approx(simulated.client_accuracy)
+    assert result["global_accuracy"] == pytest.approx(simulated.global_accuracy)
     if method == "rawls":
-        assert there["uncertainty"] == pytest.approx(here.uncertainty, rel=1e-4)
-
-
-def test_flowers_own_two_supernodes_are_enough(runtime: Runtime) -> None:
-    """Without a word about the federation, Flower simulates two SuperNodes, and the app has two clients."""
-    assert runtime.status("as-it-is")[0] == "finished:completed", runtime.output("as-it-is")
-    result = json.loads(
-        (runtime.folder / "runs" / "as-it-is" / "result.json").read_text(encoding="utf-8")
-    )
-    assert list(result["client_accuracy"]) == ["client-1", "client-2"]
+        assert result["uncertainty"] == pytest.approx(simulated.uncertainty, rel=1e-4)
 
 
 def test_the_runtime_installs_nothing(runtime: Runtime) -> None:
-    for method in METHODS:
-        assert "No additional application dependencies needed installation" in runtime.output(
-            method
-        )
+    nothing = "No additional application dependencies needed installation"
+    for method in CLIENTS:
+        assert nothing in runtime.output(method)
 
 
-def test_a_superlink_that_is_stopped_by_its_id_ends_with_all_it_started(runtime: Runtime) -> None:
-    (superlink,) = (pid for pid, line in runtime.others().items() if "flower-superlink" in line)
+def test_stopping_the_superlink_stops_everything_it_started(runtime: Runtime) -> None:
+    (superlink,) = (
+        pid for pid, line in runtime.command_lines().items() if "flower-superlink" in line
+    )
     os.kill(superlink, signal.SIGTERM)
-    assert reached(lambda: not runtime.others(), PATIENCE), runtime.others()
-
-
-def test_the_app_keeps_flower_from_asking_an_index_for_what_it_needs() -> None:
-    about = tomllib.loads((APP / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = {
-        re.split(r"[^a-z-]", requirement)[0] for requirement in about["project"]["dependencies"]
-    }
-    assert needed == {"flwr", "udjfl"} == set(about["tool"]["uv"]["exclude-dependencies"])
-
-
-def test_a_simulated_client_refuses_another_number_of_clients_than_of_nodes() -> None:
-    from udjfl_app import task
-
-    run = {"dataset": "dirty-digits", "seed": 0, "clients": 3, "server-data": ""}
-    node = {"partition-id": 0, "num-partitions": 2}
-    context = Context(run_id=1, node_id=2, node_config=node, state=RecordDict(), run_config=run)
-    with pytest.raises(
-        udjfl.DataError,
-        match=r"has 2 SuperNodes, the run 3 clients; .*'num-supernodes=3'.*'clients=2'",
-    ):
-        task.client_data(context)
+    assert wait_until(lambda: not runtime.command_lines(), TIMEOUT), runtime.command_lines()

@@ -1,4 +1,4 @@
-"""What the strategy does when clients are away, come back, or send what cannot be used; and what it keeps."""
+"""Clients that are absent, come back or send unusable replies; resuming; the run folder."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ import torch
 pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
-from inprocess import (
+from in_process_grid import (
     FIRST_NODE,
     InProcessGrid,
     client_data,
-    made,
     make_federation,
-    played,
-    simulated,
+    make_strategy,
+    run_strategy,
+    simulate_small,
     with_groups,
 )
 
-from udjfl.errors import DataError, NotDefinedError, ReportError, SettingsError, StorageError
-from udjfl.flower import QuorumError, ServerData
+from udjfl.errors import (
+    DataError,
+    NotDefinedError,
+    QuorumError,
+    ReportError,
+    SettingsError,
+    StorageError,
+)
+from udjfl.flower import ServerData
 from udjfl.methods import FedAvg, parameters
 from udjfl.training.run_folder import RunFolder
 
@@ -40,15 +47,17 @@ def federation() -> Any:
 def in_training(
     change: Any, node: int = BAD, rounds: tuple[int, ...] = (2,), kind: str = "train"
 ) -> Any:
-    """Tampers with the replies of one node in some rounds."""
+    """Return a `tamper` that changes the replies of one node in some rounds."""
 
     def tamper(message: Message, reply: Message) -> Message | None:
         metadata = message.metadata
         at = message.content["config"]["round"]
         if metadata.message_type != kind or metadata.dst_node_id != node or at not in rounds:
             return reply
-        found = change(reply)
-        return Message(found, reply_to=message) if isinstance(found, RecordDict | Error) else found
+        changed = change(reply)
+        if isinstance(changed, RecordDict | Error):
+            return Message(changed, reply_to=message)
+        return changed
 
     return tamper
 
@@ -103,7 +112,7 @@ BROKEN = {
         with_config(client_id="client-3"),
         "id is 'client-3' in its reply, and was 'client-2' before",
     ),
-    "an id nobody has": (with_config(client_id="stranger"), "id is 'stranger' in its reply"),
+    "an unknown id": (with_config(client_id="stranger"), "id is 'stranger' in its reply"),
     "no id": (without("config", "client-id"), "reply cannot be read"),
     "another round": (with_config(round=1), "round is 1 in its reply; the server is in round 2"),
     "no loss": (without("metrics", "loss"), "losses is missing"),
@@ -112,13 +121,13 @@ BROKEN = {
     "no steps": (with_metrics(steps=0.0), "steps is 0"),
     "no records": (lambda reply: RecordDict({}), "reply cannot be read"),
     "buffers": (with_arrays(buffers=np.zeros(3)), r"buffers has shape \[3\]; the model has 0"),
-    "an error as Flower tells it": (
+    "an error in Flower's format": (
         lambda reply: Error(
             2, "<class 'udjfl.errors.DataError'>:<'train: 3 labels\ntest: is empty'>"
         ),
         r"is an error \(code 2\): DataError: train: 3 labels; test: is empty",
     ),
-    "an error without a word": (
+    "an error without a reason": (
         lambda reply: Error(2, ""),
         r"is an error \(code 2\): the client gave no reason",
     ),
@@ -130,64 +139,91 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("change", "problem"), BROKEN.values(), ids=list(BROKEN))
-def test_an_unusable_reply_stops_the_run_or_is_left_out(
+def test_an_unusable_reply_stops_the_run_or_is_excluded(
     federation: Any, change: Any, problem: str
 ) -> None:
     grid = InProcessGrid(federation, tamper=in_training(change))
     with pytest.raises(ReportError, match=problem) as caught:
-        played(federation, "rawls", grid)
+        run_strategy(federation, "rawls", grid)
     assert (caught.value.client, caught.value.round) == ("client-2", 2)
     grid = InProcessGrid(federation, tamper=in_training(change))
-    history = played(federation, "rawls", grid, on_bad_report="exclude").result.history
+    history = run_strategy(federation, "rawls", grid, on_bad_report="exclude").result.history
     assert list(history.by_client("excluded", 2)) == ["client-2"]
     assert list(history.by_client("weight", 2)) == ["client-1", "client-3"]
     assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
 
 
+HUGE = with_arrays(delta=lambda d: d * np.float32(1e6))
+STOPPING = {
+    **{case: BROKEN[case] for case in ("NaN", "wrong shape", "another id", "an error")},
+    "too long": (HUGE, "above max_update_norm, 1000"),
+}
+
+
+@pytest.mark.parametrize(("change", "problem"), STOPPING.values(), ids=list(STOPPING))
+def test_a_run_that_stops_in_round_1_has_no_records_and_its_first_model(
+    federation: Any, tmp_path: Path, change: Any, problem: str
+) -> None:
+    first = make_strategy(federation)
+    first.prepare(InProcessGrid(federation))
+    strategy = make_strategy(federation, out=tmp_path / "run", max_update_norm=1000.0)
+    with pytest.raises(ReportError, match=problem) as caught:
+        strategy.start(InProcessGrid(federation, tamper=in_training(change, rounds=(1,))))
+    assert (caught.value.client, caught.value.round) == ("client-2", 1)
+    assert list(RunFolder.open(tmp_path / "run").read_records()) == []
+    assert torch.equal(strategy.log.server.vector, first.log.server.vector)
+
+
 def test_a_huge_update_is_used_unless_there_is_a_limit(federation: Any) -> None:
-    tamper = in_training(with_arrays(delta=lambda d: d * np.float32(1e6)))
-    strategy = played(federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=2)
+    tamper = in_training(HUGE)
+    strategy = run_strategy(
+        federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=2
+    )
     assert strategy.result.history.by_client("excluded", 2) == {}
     grid = InProcessGrid(federation, tamper=tamper)
-    strategy = played(federation, "fedavg", grid, max_update_norm=1000.0, on_bad_report="exclude")
+    strategy = run_strategy(
+        federation, "fedavg", grid, max_update_norm=1000.0, on_bad_report="exclude"
+    )
     assert "above max_update_norm, 1000" in str(
         strategy.result.history.by_client("excluded", 2)["client-2"]
     )
     assert strategy.result.history.by_client("excluded", 1) == {}
 
 
-def test_a_bad_probe_is_left_out_too(federation: Any) -> None:
+def test_a_client_with_a_bad_probe_is_excluded_before_training(federation: Any) -> None:
     change = with_arrays(**{"extra.gradients": lambda g: g * np.nan})
     grid = InProcessGrid(federation, tamper=in_training(change, kind="query.probe"))
-    history = played(federation, "fedeba", grid, on_bad_report="exclude").result.history
+    history = run_strategy(federation, "fedeba", grid, on_bad_report="exclude").result.history
     assert "gradients has values" in str(history.by_client("excluded", 2)["client-2"])
     trained = [node for node, content, _ in grid.sent("train") if content["config"]["round"] == 2]
     assert sorted(trained) == [FIRST_NODE, FIRST_NODE + 2]
 
 
 @pytest.mark.parametrize("code", [None, 3, 4, 5, 8])
-def test_who_is_away_misses_a_round_and_comes_back(federation: Any, code: int | None) -> None:
+def test_an_absent_client_misses_a_round_and_comes_back(federation: Any, code: int | None) -> None:
     lost = in_training(lambda reply: None if code is None else Error(code, "gone"))
     grid = InProcessGrid(federation, tamper=lost)
-    strategy = played(federation, "rawls", grid)  # whatever the policy: nobody did anything wrong
+    strategy = run_strategy(
+        federation, "rawls", grid
+    )  # absence is no bad report: the policy does not matter
     history = strategy.result.history
     assert list(history.by_client("absent", 2)) == ["client-2"]
     assert ("time" in str(history.by_client("absent", 2)["client-2"])) == (code in (None, 3, 4))
     assert list(history.by_client("weight", 2)) == ["client-1", "client-3"]
     assert history.by_client("absent", 3) == {}
     assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
-    # It introduced itself again, and told the uncertainty that it had kept.
+    # It introduced itself again, and sent the uncertainty that it had kept.
     assert [node for node, *_ in grid.sent("query.introduce")].count(BAD) == 2
-    told = [
+    sent = [
         reply.content["metrics"]["uncertainty"]
         for node, _, reply in grid.sent("query.uncertainty")
         if node == BAD
     ]
-    assert len(told) == 2
-    assert told[0] == told[1]
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
 
 
-def test_replies_that_name_no_node_are_known_by_their_message(federation: Any) -> None:
+def test_replies_without_a_node_are_assigned_by_their_message(federation: Any) -> None:
     def tamper(message: Message, reply: Message) -> Message:
         if message.metadata.message_type != "train" or message.metadata.dst_node_id != BAD:
             return reply
@@ -195,7 +231,7 @@ def test_replies_that_name_no_node_are_known_by_their_message(federation: Any) -
         unknown.metadata.__dict__["_src_node_id"] = 1  # as the SuperLink does
         return unknown
 
-    history = played(
+    history = run_strategy(
         federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=1
     ).result.history
     assert history.by_client("absent", 1) == {"client-2": "its node is not connected"}
@@ -214,33 +250,33 @@ def test_a_client_may_come_back_as_another_node(federation: Any) -> None:
             return super().push_messages(messages)
 
     grid = Moving(federation)
-    strategy = played(federation, "rawls", grid)
+    strategy = run_strategy(federation, "rawls", grid)
     assert list(strategy.result.history.by_client("absent", 2)) == ["client-2"]
     assert list(strategy.result.history.by_client("weight", 3)) == [
         "client-1",
         "client-2",
         "client-3",
     ]
-    assert strategy.meeting.nodes["client-2"] == 777
+    assert strategy.registry.nodes["client-2"] == 777
 
 
-def test_a_node_that_died_but_is_still_listed_gives_way(federation: Any) -> None:
+def test_a_new_node_replaces_a_dead_one_that_is_still_listed(federation: Any) -> None:
     grid = InProcessGrid(federation)
-    strategy = made(federation, "fedavg")
+    strategy = make_strategy(federation, "fedavg")
     strategy.prepare(grid)
     grid.apps[BAD] = lambda message, context: None  # type: ignore[assignment, return-value]
     grid.add(777, client_data(federation, "client-2"))
-    strategy.meeting.greet(grid, 1)
-    assert strategy.meeting.nodes["client-2"] == 777
+    strategy.registry.register_new()
+    assert strategy.registry.nodes["client-2"] == 777
 
 
 def test_two_nodes_with_one_id_are_refused(federation: Any) -> None:
     grid = InProcessGrid(federation)
     grid.add(777, client_data(federation, "client-2"))
     with pytest.raises(ReportError, match=f"client 'client-2': id is that of node {BAD} as well"):
-        played(federation, "fedavg", grid)
-    strategy = played(federation, "fedavg", grid, on_bad_report="exclude")
-    assert strategy.meeting.nodes["client-2"] == BAD
+        run_strategy(federation, "fedavg", grid)
+    strategy = run_strategy(federation, "fedavg", grid, on_bad_report="exclude")
+    assert strategy.registry.nodes["client-2"] == BAD
     assert "as well" in str(strategy.result.history.by_client("excluded", 1)["client-2"])
     assert list(strategy.result.history.by_client("weight", 1)) == [
         "client-1",
@@ -254,14 +290,12 @@ def changed_uncertainty(reply: Message) -> RecordDict:
 
 
 def coming_back_changed() -> Any:
-    """Client-2 misses round 1, and has another uncertainty in round 2."""
+    """Return a `tamper`: client-2 misses round 1 and sends another uncertainty in round 2."""
     away, other = (
         in_training(lambda _: None, rounds=(1,)),
         in_training(changed_uncertainty, kind="query.uncertainty"),
     )
-    return lambda message, reply: (
-        found and other(message, found) if (found := away(message, reply)) else None
-    )
+    return lambda message, reply: other(message, kept) if (kept := away(message, reply)) else None
 
 
 def test_an_uncertainty_that_changes_is_refused(federation: Any) -> None:
@@ -269,42 +303,44 @@ def test_an_uncertainty_that_changes_is_refused(federation: Any) -> None:
         ReportError,
         match=r"client 'client-2': uncertainties was .* and is now .*; it is measured once",
     ):
-        played(federation, "rawls", InProcessGrid(federation, tamper=coming_back_changed()))
+        run_strategy(federation, "rawls", InProcessGrid(federation, tamper=coming_back_changed()))
     grid = InProcessGrid(federation, tamper=coming_back_changed())
-    strategy = played(federation, "rawls", grid, on_bad_report="exclude")
+    strategy = run_strategy(federation, "rawls", grid, on_bad_report="exclude")
     assert "is measured once" in str(strategy.result.history.by_client("excluded", 2)["client-2"])
     assert list(strategy.result.history.by_client("weight", 3)) == ["client-1", "client-3"]
     first = strategy.result.uncertainty["client-2"]
     assert first == pytest.approx(
-        simulated(federation, "rawls", rounds=1).uncertainty["client-2"], rel=1e-5
+        simulate_small(federation, "rawls", rounds=1).uncertainty["client-2"], rel=1e-5
     )
 
 
 def test_a_client_whose_data_changed_is_refused(federation: Any) -> None:
     grid = InProcessGrid(federation)
-    strategy = made(federation, "fedavg")
+    strategy = make_strategy(federation, "fedavg")
     strategy.prepare(grid)
-    strategy.meeting.lose("client-2")
+    strategy.registry.drop("client-2")
     client = federation.clients[1]
     grid.add(
         BAD, client_data(federation, "client-2", train=(client.train.x[:-3], client.train.y[:-3]))
     )
     with pytest.raises(ReportError, match=r"client 'client-2': sizes was 29.0 and is now 26.0"):
-        strategy.meeting.greet(grid, 1)
+        strategy.registry.register_new()
 
 
 def test_too_few_reports_stop_the_run_and_lose_nothing(federation: Any, tmp_path: Path) -> None:
     changes = {"rounds": 5, "checkpoint_every": 100}
-    whole = played(federation, "rawls", out=tmp_path / "whole", **changes)
+    whole = run_strategy(federation, "rawls", out=tmp_path / "whole", **changes)
     grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(4,)))
     with pytest.raises(
         QuorumError,
         match=r"round 4: 2 usable reports, fewer than the quorum of 3 \(client-2: did not reply",
     ) as e:
-        played(federation, "rawls", grid, out=tmp_path / "run", quorum=3, **changes)
+        run_strategy(federation, "rawls", grid, out=tmp_path / "run", quorum=3, **changes)
     assert "as it was after round 3; start the missing clients and resume" in str(e.value)
     assert RunFolder.open(tmp_path / "run").rewind()[0].round == 3
-    resumed = played(federation, "rawls", out=tmp_path / "run", resume=True, quorum=3, **changes)
+    resumed = run_strategy(
+        federation, "rawls", out=tmp_path / "run", resume=True, quorum=3, **changes
+    )
     for name in (
         "records.jsonl",
         "checkpoint.safetensors",
@@ -315,32 +351,48 @@ def test_too_few_reports_stop_the_run_and_lose_nothing(federation: Any, tmp_path
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
             name
         )
-    assert torch.equal(resumed.server.vector, whole.server.vector)
+    assert torch.equal(resumed.log.server.vector, whole.log.server.vector)
+
+
+def test_a_node_that_signed_off_counts_as_missing_for_the_quorum(federation: Any) -> None:
+    def sign_off(message: Message, reply: Message) -> Message:
+        """Remove the node after its evaluation of round 1."""
+        if message.metadata.message_type == "evaluate" and message.metadata.dst_node_id == BAD:
+            grid.remove(BAD)
+        return reply
+
+    grid = InProcessGrid(federation, tamper=sign_off)
+    with pytest.raises(
+        QuorumError,
+        match=r"round 2: 2 usable reports, fewer than the quorum of 3 \(client-2: is not connected",
+    ):
+        run_strategy(federation, "fedavg", grid, quorum=3)
 
 
 @pytest.mark.parametrize("name", ["afl", "focus", "fedeba", "e2fl", "fedfair3"])
-def test_a_server_that_was_killed_goes_on_to_the_same_result(
+def test_a_killed_server_resumes_to_the_same_bytes(
     federation: Any, tmp_path: Path, name: str
 ) -> None:
     class KilledError(BaseException):
-        """Nothing is done about it, as when the process is killed."""
+        """Not handled anywhere, like a killed process."""
 
     def kill(_: Message) -> None:
         raise KilledError
 
     changes = {"rounds": 5, "checkpoint_every": 2, "participation": 0.7, "quorum": 1}
-    played(federation, name, out=tmp_path / "whole", **changes)
+    run_strategy(federation, name, out=tmp_path / "whole", **changes)
     grid = InProcessGrid(
         federation, tamper=in_training(kill, rounds=(4,), node=FIRST_NODE, kind="evaluate")
     )
-    strategy = made(federation, name, out=tmp_path / "run", **changes)
+    strategy = make_strategy(federation, name, out=tmp_path / "run", **changes)
     strategy.prepare(grid)
     for _ in range(3):
-        strategy._play(grid)  # without `start`, which would write a checkpoint
+        strategy.play_round()  # without `start`, which would write a checkpoint
     with pytest.raises(KilledError):
-        strategy._play(grid)
+        strategy.play_round()
+    strategy.log.folder.unlock()  # as the operating system does when a process ends
     assert RunFolder.open(tmp_path / "run").rewind()[0].round == 2
-    played(federation, name, out=tmp_path / "run", resume=True, **changes)
+    run_strategy(federation, name, out=tmp_path / "run", resume=True, **changes)
     kept = ["records.jsonl", "checkpoint.safetensors", "result.json"]
     for file in kept:
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), (
@@ -348,38 +400,42 @@ def test_a_server_that_was_killed_goes_on_to_the_same_result(
         )
 
 
-def test_a_finished_run_resumed_gives_its_result_again(federation: Any, tmp_path: Path) -> None:
-    first = played(federation, "rawls", out=tmp_path / "run").result
+def test_resuming_a_finished_run_returns_its_result(federation: Any, tmp_path: Path) -> None:
+    first = run_strategy(federation, "rawls", out=tmp_path / "run").result
     before = (tmp_path / "run" / "records.jsonl").read_bytes()
-    again = played(federation, "rawls", out=tmp_path / "run", resume=True).result
+    again = run_strategy(federation, "rawls", out=tmp_path / "run", resume=True).result
     assert again.metrics == first.metrics
     assert again.client_accuracy == first.client_accuracy
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
-def test_a_resumed_run_knows_its_clients(federation: Any, tmp_path: Path) -> None:
+def test_a_resumed_run_accepts_only_its_own_clients_and_settings(
+    federation: Any, tmp_path: Path
+) -> None:
     changes = {"out": tmp_path / "run", "rounds": 2}
     grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(2,)))
     with pytest.raises(QuorumError):
-        played(federation, "rawls", grid, quorum=3, **changes)
+        run_strategy(federation, "rawls", grid, quorum=3, **changes)
     stranger = InProcessGrid(federation)
     stranger.add(BAD, client_data(federation, "client-2", id="stranger"))
     with pytest.raises(
         ReportError,
         match="client 'stranger': id is of no client of this run, which has client-1, client-2",
     ):
-        played(federation, "rawls", stranger, resume=True, **changes)
+        run_strategy(federation, "rawls", stranger, resume=True, **changes)
     changed = InProcessGrid(
         federation, tamper=in_training(changed_uncertainty, kind="query.uncertainty")
     )
+    records = (tmp_path / "run" / "records.jsonl").read_bytes()
     with pytest.raises(ReportError, match="client 'client-2': uncertainties was"):
-        played(federation, "rawls", changed, resume=True, **changes)
+        run_strategy(federation, "rawls", changed, resume=True, **changes)
+    assert (tmp_path / "run" / "records.jsonl").read_bytes() == records
     with pytest.raises(StorageError, match="was started with another seed"):
-        played(federation, "rawls", resume=True, seed=1, **changes)
+        run_strategy(federation, "rawls", resume=True, seed=1, **changes)
     with pytest.raises(
         StorageError, match="was started with another report_uncertainties, max_update_norm"
     ):
-        played(
+        run_strategy(
             federation,
             "rawls",
             resume=True,
@@ -387,20 +443,20 @@ def test_a_resumed_run_knows_its_clients(federation: Any, tmp_path: Path) -> Non
             max_update_norm=5.0,
             **changes,
         )
-    with pytest.raises(StorageError, match="already holds a run; go on with it by resume = true"):
-        played(federation, "rawls", **changes)
+    with pytest.raises(StorageError, match="already holds a run; continue it with resume = true"):
+        run_strategy(federation, "rawls", **changes)
     missing = InProcessGrid(federation)
     missing.remove(BAD)
-    strategy = played(federation, "rawls", missing, resume=True, **changes)
+    strategy = run_strategy(federation, "rawls", missing, resume=True, **changes)
     assert strategy.result.history.by_client("absent", 2) == {"client-2": "is not connected"}
     assert any("client-2" in note for note in strategy.result.notes)
     assert set(strategy.result.client_accuracy) == {"client-1", "client-3"}
 
 
 def test_a_run_of_the_simulator_is_not_resumed(federation: Any, tmp_path: Path) -> None:
-    simulated(federation, "fedavg", out=tmp_path / "run")
+    simulate_small(federation, "fedavg", out=tmp_path / "run")
     with pytest.raises(StorageError, match="not made across machines"):
-        played(federation, "fedavg", out=tmp_path / "run", resume=True)
+        run_strategy(federation, "fedavg", out=tmp_path / "run", resume=True)
 
 
 def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
@@ -410,7 +466,7 @@ def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
         QuorumError,
         match=r"2 of 3 clients came within 0.1 seconds \(client-1, client-3\); start the others",
     ):
-        played(federation, "fedavg", grid)
+        run_strategy(federation, "fedavg", grid)
     assert grid.sent("train") == []
 
 
@@ -424,32 +480,34 @@ def test_a_new_run_waits_for_all_clients(federation: Any) -> None:
         ),
     ],
 )
-def test_clients_have_to_agree(federation: Any, changes: dict[str, Any], problem: str) -> None:
+def test_clients_must_agree_on_classes_and_shapes(
+    federation: Any, changes: dict[str, Any], problem: str
+) -> None:
     grid = InProcessGrid(federation)
     grid.add(BAD, client_data(federation, "client-2", **changes))
     with pytest.raises(ReportError, match=f"client 'client-2': {problem}"):
-        played(federation, "fedavg", grid)
+        run_strategy(federation, "fedavg", grid)
     with pytest.raises(QuorumError, match="2 of 3 clients"):
-        played(federation, "fedavg", grid, on_bad_report="exclude")
+        run_strategy(federation, "fedavg", grid, on_bad_report="exclude")
 
 
-def test_all_have_a_sensitive_attribute_or_none(federation: Any) -> None:
+def test_all_clients_have_a_sensitive_attribute_or_none(federation: Any) -> None:
     grid = InProcessGrid(federation)
     grid.add(BAD, client_data(with_groups(federation), "client-2"))
     with pytest.raises(
         ReportError, match="client 'client-2': sensitive attribute has to be there for every client"
     ):
-        played(federation, "mfairfl", grid)
+        run_strategy(federation, "mfairfl", grid)
 
 
-def test_all_have_the_same_model(federation: Any) -> None:
+def test_all_clients_must_have_the_servers_model(federation: Any) -> None:
     grid = InProcessGrid(federation)
     grid.add(BAD, client_data(federation, "client-2"), "logistic")
     with pytest.raises(ReportError, match="client 'client-2': model differs from the server's"):
-        played(federation, "fedavg", grid)
+        run_strategy(federation, "fedavg", grid)
 
 
-def test_a_client_whose_data_cannot_be_loaded_is_named_by_its_error(federation: Any) -> None:
+def test_a_client_whose_data_cannot_be_loaded_stops_the_run_with_its_error(federation: Any) -> None:
     grid = InProcessGrid(federation)
 
     def broken(message: Message, context: Any) -> Message:
@@ -460,91 +518,102 @@ def test_a_client_whose_data_cannot_be_loaded_is_named_by_its_error(federation: 
         ReportError,
         match=r"introduction is an error \(code 2\): DataError: client 'client-2', train part",
     ):
-        played(federation, "fedavg", grid)
+        run_strategy(federation, "fedavg", grid)
 
 
-def test_what_cannot_be_run_this_way_refuses_before_anything_is_sent(federation: Any) -> None:
+def test_unsupported_settings_are_refused_before_anything_is_sent(federation: Any) -> None:
     with pytest.raises(
         NotDefinedError,
         match=r"cffl: scores clients' models .* give ServerData\(validation=\(x, y\)\)",
     ):
-        made(federation, "cffl")
+        make_strategy(federation, "cffl")
     with pytest.raises(SettingsError, match="drop-out: leave it at 0"):
-        made(federation, "fedavg", drop_out=0.1)
+        make_strategy(federation, "fedavg", drop_out=0.1)
     with pytest.raises(SettingsError, match="quorum: is 4; give a number from 1 to 3"):
-        made(federation, "fedavg", quorum=4)
-
-    @parameters
-    class Own(FedAvg):
-        name = "own"
-
-    with pytest.raises(SettingsError, match=r"own: is not in udjfl.methods.METHODS"):
-        made(federation, Own())
+        make_strategy(federation, "fedavg", quorum=4)
 
 
-def test_a_method_for_everybody_stops_if_somebody_is_away(federation: Any, tmp_path: Path) -> None:
+@parameters
+class UniformMean(FedAvg):
+    """A method of somebody's own, which clients import by name."""
+
+    name = "uniform-mean"
+
+
+def test_a_method_of_ones_own_runs_on_flower(federation: Any) -> None:
+    """It is written in messages as package.module:Class."""
+    strategy = run_strategy(federation, UniformMean(), rounds=1)
+    assert strategy.spec.method.spec_name == f"{__name__}:UniformMean"
+    assert strategy.result.method == UniformMean()
+
+
+def test_a_method_that_needs_all_clients_stops_if_one_is_absent(
+    federation: Any, tmp_path: Path
+) -> None:
     grid = InProcessGrid(federation, tamper=in_training(lambda _: None))
     with pytest.raises(NotDefinedError, match="effl: compares all clients in every round"):
-        played(federation, "effl", grid, out=tmp_path / "run")
+        run_strategy(federation, "effl", grid, out=tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").rewind()[0].round == 1
 
 
 def test_the_default_quorum_is_more_than_half_of_those_asked(federation: Any) -> None:
-    assert made(federation).quorum == 2
-    assert made(federation, clients=4).quorum == 3
-    assert made(federation, clients=4, participation=0.5).quorum == 2
+    assert make_strategy(federation).spec.quorum == 2
+    assert make_strategy(federation, clients=4).spec.quorum == 3
+    assert make_strategy(federation, clients=4, participation=0.5).spec.quorum == 2
 
 
-def test_flowers_own_arguments_are_not_needed(federation: Any) -> None:
+def test_flowers_own_arguments_are_refused(federation: Any) -> None:
     with pytest.raises(SettingsError, match="num_rounds: leave it out"):
-        made(federation).start(InProcessGrid(federation), num_rounds=3)
-    with pytest.raises(SettingsError, match="round 1 was not configured"):
-        made(federation).aggregate_train(1, [])
+        make_strategy(federation).start(InProcessGrid(federation), num_rounds=3)
+    with pytest.raises(SettingsError, match=r"call start\(grid\)"):
+        make_strategy(federation).aggregate_train(1, [])
 
 
-def test_the_arrays_of_flowers_result_are_the_model(federation: Any) -> None:
-    strategy = made(federation, "fedavg")
-    found = strategy.start(InProcessGrid(federation))
+def test_flowers_result_contains_the_model(federation: Any) -> None:
+    strategy = make_strategy(federation, "fedavg")
+    flower_result = strategy.start(InProcessGrid(federation))
     for name, value in strategy.result.model.state_dict().items():
-        assert torch.equal(found.arrays.to_torch_state_dict()[name], value)
-    assert found.train_metrics_clientapp == {}
+        assert torch.equal(flower_result.arrays.to_torch_state_dict()[name], value)
+    assert flower_result.train_metrics_clientapp == {}
 
 
-def test_uncertainties_can_be_asked_for_where_the_method_does_without(federation: Any) -> None:
-    plain = played(federation, "fedavg").result
+def test_uncertainties_can_be_requested_where_the_method_needs_none(federation: Any) -> None:
+    plain = run_strategy(federation, "fedavg").result
     assert plain.undefined["pearson_r"] == "No client has an uncertainty."
-    asked = played(federation, "fedavg", report_uncertainties=True).result
-    assert asked.uncertainty == pytest.approx(simulated(federation, "fedavg").uncertainty, rel=1e-5)
+    asked = run_strategy(federation, "fedavg", report_uncertainties=True).result
+    assert asked.uncertainty == pytest.approx(
+        simulate_small(federation, "fedavg").uncertainty, rel=1e-5
+    )
     assert asked.metrics["pearson_r"] is not None
 
 
 def test_psi_is_measured_from_a_finished_run_of_fedavg(federation: Any, tmp_path: Path) -> None:
-    played(federation, "fedavg", out=tmp_path / "fedavg", report_uncertainties=True)
-    result = played(federation, "rawls", reference=tmp_path / "fedavg").result
-    expected = simulated(federation, "rawls", reference=simulated(federation, "fedavg")).metrics[
-        "psi"
-    ]
+    run_strategy(federation, "fedavg", out=tmp_path / "fedavg", report_uncertainties=True)
+    result = run_strategy(federation, "rawls", reference=tmp_path / "fedavg").result
+    expected = simulate_small(
+        federation, "rawls", reference=simulate_small(federation, "fedavg")
+    ).metrics["psi"]
     assert result.metrics["psi"] == pytest.approx(expected)
-    assert "psi" not in played(federation, "rawls").result.metrics
+    assert "psi" not in run_strategy(federation, "rawls").result.metrics
     with pytest.raises(SettingsError, match=r"reference: .* has seed 0, this run has seed 1"):
-        played(federation, "rawls", reference=tmp_path / "fedavg", seed=1)
+        run_strategy(federation, "rawls", reference=tmp_path / "fedavg", seed=1)
 
 
-def test_a_server_without_data_learns_the_shape_from_clients(federation: Any) -> None:
-    result = played(federation, "rawls", server_data=None).result
+def test_a_server_without_data_gets_the_shape_from_its_clients(federation: Any) -> None:
+    result = run_strategy(federation, "rawls", server_data=None).result
     assert result.global_accuracy is None
     assert result.undefined["global_accuracy"] == "The server has no test data."
-    assert result.client_accuracy == simulated(federation, "rawls").client_accuracy
+    assert result.client_accuracy == simulate_small(federation, "rawls").client_accuracy
     only_shape = ServerData(None, None, federation.input_shape, federation.n_classes)
     assert (
-        played(federation, "rawls", server_data=only_shape).result.client_accuracy
+        run_strategy(federation, "rawls", server_data=only_shape).result.client_accuracy
         == result.client_accuracy
     )
 
 
-def test_who_cannot_be_evaluated_is_in_no_metric(federation: Any) -> None:
+def test_a_client_that_is_not_evaluated_is_in_no_metric(federation: Any) -> None:
     tamper = in_training(lambda _: None, rounds=(3,), kind="evaluate")
-    result = played(federation, "rawls", InProcessGrid(federation, tamper=tamper)).result
+    result = run_strategy(federation, "rawls", InProcessGrid(federation, tamper=tamper)).result
     assert set(result.client_accuracy) == {"client-1", "client-3"}
     assert result.notes[-1] == "Not evaluated after the last round, and in no metric: client-2."
     assert result.history.by_client("not_evaluated", 3) == {"client-2": "did not reply in time"}
@@ -553,31 +622,29 @@ def test_who_cannot_be_evaluated_is_in_no_metric(federation: Any) -> None:
     )
     bad = in_training(with_metrics(**{"test-accuracy": 3.0}), rounds=(3,), kind="evaluate")
     with pytest.raises(ReportError, match=r"test accuracy is 3\.0; it must be from 0 to 1"):
-        played(federation, "rawls", InProcessGrid(federation, tamper=bad))
+        run_strategy(federation, "rawls", InProcessGrid(federation, tamper=bad))
 
 
 def test_nothing_of_a_round_stays_in_memory(federation: Any, tmp_path: Path) -> None:
-    strategy = made(federation, "rawls", out=tmp_path / "run")
+    strategy = make_strategy(federation, "rawls", out=tmp_path / "run")
     grid = InProcessGrid(federation)
     strategy.prepare(grid)
     for _ in range(3):
-        strategy._play(grid)
-    assert strategy.keeper.history.records == []
-    assert strategy.current is None
-    assert strategy.meeting.said == []
-    assert len(strategy.post._sent) <= 3
+        strategy.play_round()
+    assert strategy.log._memory.records == []
+    assert strategy.registry.excluded == {}
 
 
-def test_a_model_for_all_is_in_memory_once(federation: Any) -> None:
+def test_a_model_for_all_clients_is_in_memory_once(federation: Any) -> None:
     grid = InProcessGrid(federation)
-    played(federation, "fedavg", grid, rounds=1)
+    run_strategy(federation, "fedavg", grid, rounds=1)
     for kind in ("train", "evaluate"):
         assert len({id(content["arrays"]["model"].data) for _, content, _ in grid.sent(kind)}) == 1
 
 
-def test_settings_say_nothing_that_clients_did_not_tell(federation: Any, tmp_path: Path) -> None:
-    played(federation, "rawls", out=tmp_path / "rawls")
-    played(federation, "fedavg", out=tmp_path / "fedavg")
+def test_the_settings_file_contains_only_what_clients_sent(federation: Any, tmp_path: Path) -> None:
+    run_strategy(federation, "rawls", out=tmp_path / "rawls")
+    run_strategy(federation, "fedavg", out=tmp_path / "fedavg")
     clients = {
         name: json.loads((tmp_path / name / "settings.json").read_text())["federation"]["clients"]
         for name in ("rawls", "fedavg")

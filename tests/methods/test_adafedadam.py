@@ -5,63 +5,50 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import method_helpers
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, first_round
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import SettingsError
 from udjfl.methods.adafedadam import AdaFedAdam
 from udjfl.methods.base import Reports, Setup
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
-
 
 def two_clients(norms: Any = (2.0, 6.0), **changes: Any) -> Reports:
-    """At lr 1/2 both took one plain step: eta' = 1/2 and 3/6, so U = (2, 0) and (0, 6), and both certainties are 1."""
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=torch.float64),
+    """Return the reports of one plain step at lr 1/2.
+
+    eta' = 1/2 and 3/6, so U = (2, 0) and (0, 6), and both certainties are 1.
+    """
+    fields = {
+        "deltas": [[1.0, 0.0], [0.0, 3.0]],
         "losses": [1.0, 1.0],
-        "sizes": [1, 3],
-        "lr": 0.5,
-        **changes,
+        "extras": {"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
     }
-    return Reports(
-        **values,
-        extras={}
-        if norms is None
-        else {"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
-    )
-
-
-def first_round(rule: AdaFedAdam, reports: Reports) -> tuple[dict, torch.Tensor, dict]:
-    return rule.aggregate(rule.init(Setup.of(reports)), reports)
-
-
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=0
-    )
+    return method_helpers.two_clients(**{**fields, **changes})
 
 
 def test_two_rounds_by_hand():
     rule = AdaFedAdam()
-    # omega = 1/4, 3/4 and C = 1: g = (1/2, 9/2). After bias correction m = g and v = g^2, so the step is 1e-3 g/(|g| + 1e-8).
-    state, step, notes = first_round(rule, two_clients())
-    close(notes["weight"], [0.25, 0.75])
+    # omega = 1/4, 3/4 and C = 1: g = (1/2, 9/2). After bias correction m = g and v = g^2, so the
+    # step is 1e-3 g/(|g| + 1e-8).
+    state, step, diagnostics = first_round(rule, two_clients())
+    close(diagnostics["weight"], [0.25, 0.75])
     close(step, [1e-3 * 0.5 / (0.5 + 1e-8), 1e-3 * 4.5 / (4.5 + 1e-8)])
 
-    # b's loss halved: I = 1, 1/2, omega ~ 1 : 3/2 = 2/5, 3/5. b went e times as far: C_b = 2, U_b is still (0, 6).
-    # C = 2/5 + 6/5 = 8/5, g = (4/5, 18/5), b1 = 0.9^1.6, P1 = 0.9^2.6, and so for 0.999.
+    # b's loss halved: I = 1, 1/2, omega ~ 1 : 3/2 = 2/5, 3/5. b went e times as far: C_b = 2, U_b
+    # is still (0, 6). C = 2/5 + 6/5 = 8/5, g = (4/5, 18/5), b1 = 0.9^1.6, P1 = 0.9^2.6, and so for
+    # 0.999.
     reports = two_clients(
         losses=[1.0, 0.5], deltas=torch.tensor([[1.0, 0.0], [0.0, 3 * math.e]], dtype=torch.float64)
     )
-    state, step, notes = rule.aggregate(state, reports)
-    close(notes["weight"], [0.4, 0.6])
-    close(notes["relative_loss"], [1.0, 0.5])
-    close(notes["certainty"], [1.0, 2.0])
-    close(notes["certainty_used"], 1.6)
+    state, step, diagnostics = rule.aggregate(state, reports)
+    close(diagnostics["weight"], [0.4, 0.6])
+    close(diagnostics["relative_loss"], [1.0, 0.5])
+    close(diagnostics["certainty"], [1.0, 2.0])
+    close(diagnostics["certainty_used"], 1.6)
     b1, b2 = 0.9**1.6, 0.999**1.6
     expected = []
     for g1, g2 in ((0.5, 0.8), (4.5, 3.6)):
@@ -72,7 +59,7 @@ def test_two_rounds_by_hand():
 
 
 def test_after_one_plain_step_it_is_adam_on_the_weighted_gradient():
-    """T9, with torch's Adam as the judge."""
+    """Against torch's Adam."""
     rule, lr = AdaFedAdam(alpha=0.0, server_lr=0.05, beta1=0.8, beta2=0.95), 0.3
     theta = torch.nn.Parameter(torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64))
     judge = torch.optim.Adam([theta], lr=0.05, betas=(0.8, 0.95), eps=1e-8)
@@ -91,11 +78,11 @@ def test_after_one_plain_step_it_is_adam_on_the_weighted_gradient():
             lr=lr,
             extras={"gradient_norms": gradients.norm(dim=1)},
         )
-        state, step, notes = rule.aggregate(state, reports)
+        state, step, diagnostics = rule.aggregate(state, reports)
         ours = ours - step
         theta.grad = (sizes / 8) @ (theta.detach() - centres)
         judge.step()
-        close(notes["certainty"], [1.0, 1.0, 1.0])
+        close(diagnostics["certainty"], [1.0, 1.0, 1.0])
         close(ours, theta.detach(), rtol=1e-9)
 
 
@@ -122,8 +109,10 @@ def test_a_common_factor_of_the_losses_changes_nothing():
 
 
 def test_huge_alpha_does_not_overflow():
-    notes = first_round(AdaFedAdam(weights="code", alpha=1e6), two_clients(losses=[1e3, 1.0]))[2]
-    assert notes["weight"].tolist() == [1.0, 0.0]
+    diagnostics = first_round(
+        AdaFedAdam(weights="code", alpha=1e6), two_clients(losses=[1e3, 1.0])
+    )[2]
+    assert diagnostics["weight"].tolist() == [1.0, 0.0]
 
 
 def test_the_authors_warm_up_leaves_the_learning_rate_alone_for_six_steps():
@@ -145,16 +134,16 @@ def test_the_authors_warm_up_leaves_the_learning_rate_alone_for_six_steps():
 def test_a_client_that_did_not_move_adds_nothing():
     # b: U = 0, C = 1. g = 1/4 (2, 0).
     reports = two_clients(deltas=torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64))
-    state, step, notes = first_round(AdaFedAdam(beta1=0.5), reports)
+    state, step, diagnostics = first_round(AdaFedAdam(beta1=0.5), reports)
     close(state["mean"], [0.25, 0.0])  # (1 - 0.5) g
-    assert notes["certainty"].tolist() == pytest.approx([1.0, 1.0])
+    assert diagnostics["certainty"].tolist() == pytest.approx([1.0, 1.0])
     assert step[1] == 0
 
 
 def test_a_client_without_gradient_adds_nothing():
-    state, step, notes = first_round(AdaFedAdam(beta1=0.5), two_clients(norms=(2.0, 0.0)))
+    state, step, diagnostics = first_round(AdaFedAdam(beta1=0.5), two_clients(norms=(2.0, 0.0)))
     close(state["mean"], [0.25, 0.0])
-    assert notes["certainty"].tolist() == pytest.approx([1.0, 1.0])
+    assert diagnostics["certainty"].tolist() == pytest.approx([1.0, 1.0])
     assert step[1] == 0
 
 
@@ -169,28 +158,28 @@ def test_a_round_without_any_direction_changes_nothing(changes):
 
 def test_certainty_is_kept_above_zero():
     # eta' = lr e^-5: C would be -4, and the averages would run backwards.
-    state, step, notes = first_round(
+    state, step, diagnostics = first_round(
         AdaFedAdam(), two_clients(norms=(2 * math.exp(5), 6 * math.exp(5)))
     )
-    close(notes["certainty"], [-4.0, -4.0])
-    close(notes["certainty_used"], 0.1)
+    close(diagnostics["certainty"], [-4.0, -4.0])
+    close(diagnostics["certainty_used"], 0.1)
     close(state["decays"], [0.9**0.1, 0.999**0.1])
     close(step, [1e-4, 1e-4], rtol=1e-7)
 
 
 def test_losses_of_zero():
     rule = AdaFedAdam()
-    state, _, notes = first_round(rule, two_clients(losses=[0.0, 0.0]))
-    close(notes["weight"], [0.25, 0.75])
-    _, step, notes = rule.aggregate(state, two_clients(losses=[0.0, 1.0]))
+    state, _, diagnostics = first_round(rule, two_clients(losses=[0.0, 0.0]))
+    close(diagnostics["weight"], [0.25, 0.75])
+    _, step, diagnostics = rule.aggregate(state, two_clients(losses=[0.0, 1.0]))
     assert torch.isfinite(step).all()
-    assert notes["weight"][1] > 0.999
+    assert diagnostics["weight"][1] > 0.999
 
 
 # --- state ---
 
 
-def test_who_comes_late_counts_as_if_it_had_not_improved():
+def test_a_late_client_counts_as_if_it_had_not_improved():
     rule = AdaFedAdam(alpha=1.0)
     state = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2)))
     for t, loss in enumerate([1.0, 0.5], start=1):
@@ -204,29 +193,36 @@ def test_who_comes_late_counts_as_if_it_had_not_improved():
         )
         state, _, _ = rule.aggregate(state, alone)
     # a's loss fell to 1/100 of its first; b's is its first: 1/100 : 1 at equal sizes.
-    _, _, notes = rule.aggregate(state, two_clients(losses=[0.01, 0.01], sizes=[1, 1], round=3))
-    close(notes["relative_loss"], [0.01, 1.0])
-    close(notes["weight"], [0.01 / 1.01, 1 / 1.01])
+    _, _, diagnostics = rule.aggregate(
+        state, two_clients(losses=[0.01, 0.01], sizes=[1, 1], round=3)
+    )
+    close(diagnostics["relative_loss"], [0.01, 1.0])
+    close(diagnostics["weight"], [0.01 / 1.01, 1 / 1.01])
 
 
 def test_a_first_loss_near_zero_counts_as_a_thousandth_of_the_largest():
-    # b starts at 1e-9. With a loss of 0.004 later it would count 4 million times; beside a's 4 it is 1e-3 * 4 that counts.
+    # b starts at 1e-9. With a loss of 0.004 later it would count 4 million times; beside a's 4 it
+    # is 1e-3 * 4 that counts.
     rule = AdaFedAdam()
-    state, _, notes = first_round(rule, two_clients(losses=[4.0, 1e-9], sizes=[1, 1]))
+    state, _, diagnostics = first_round(rule, two_clients(losses=[4.0, 1e-9], sizes=[1, 1]))
     assert state["first_losses"].tolist() == [4.0, 1e-9]
-    _, _, notes = rule.aggregate(state, two_clients(losses=[4.0, 0.004], sizes=[1, 1], round=2))
-    close(notes["relative_loss"], [1.0, 1.0])
+    _, _, diagnostics = rule.aggregate(
+        state, two_clients(losses=[4.0, 0.004], sizes=[1, 1], round=2)
+    )
+    close(diagnostics["relative_loss"], [1.0, 1.0])
 
 
-def test_first_losses_are_kept_by_place():
+def test_first_losses_are_kept_by_client_index():
     rule = AdaFedAdam()
     state = rule.init(Setup(["a", "b", "c", "d"], torch.ones(4), torch.zeros(2)))
     state, _, _ = rule.aggregate(state, two_clients(losses=[2.0, 3.0], client_indices=[1, 3]))
     assert state["first_losses"].tolist() == [0.0, 2.0, 0.0, 3.0]
-    # The client at place 3 is back with a third of its loss; the one at place 0 is new, so I = 1.
-    state, _, notes = rule.aggregate(state, two_clients(losses=[5.0, 1.0], client_indices=[0, 3]))
+    # Client 3 is back with a third of its loss; client 0 is new, so I = 1.
+    state, _, diagnostics = rule.aggregate(
+        state, two_clients(losses=[5.0, 1.0], client_indices=[0, 3])
+    )
     assert state["first_losses"].tolist() == [5.0, 2.0, 0.0, 3.0]
-    close(notes["weight"], [0.5, 0.5])  # 1*1 : 3*1/3
+    close(diagnostics["weight"], [0.5, 0.5])  # 1*1 : 3*1/3
 
 
 @EXAMPLES
@@ -251,19 +247,15 @@ def test_rounds_stay_finite_and_the_unit_of_the_updates_cancels(data, weights):
                 lr=0.01 * c,
                 extras={"gradient_norms": torch.tensor(norms, dtype=torch.float64)},
             )
-            states[c], step, notes = rule.aggregate(state, reports)
+            states[c], step, diagnostics = rule.aggregate(state, reports)
             steps.append(step)
             assert torch.isfinite(step).all()
             assert all(
-                torch.isfinite(value).all() for value in (*states[c].values(), *notes.values())
+                torch.isfinite(value).all()
+                for value in (*states[c].values(), *diagnostics.values())
             )
-            assert float(notes["weight"].sum()) == pytest.approx(1)
+            assert float(diagnostics["weight"].sum()) == pytest.approx(1)
         torch.testing.assert_close(steps[1], steps[0], rtol=1e-6, atol=1e-12)
-
-
-def test_gradient_norms_are_needed():
-    with pytest.raises(ReportError, match="gradient_norms was left out"):
-        first_round(AdaFedAdam(), two_clients(norms=None))
 
 
 @pytest.mark.parametrize(
@@ -278,6 +270,6 @@ def test_gradient_norms_are_needed():
         {"alpha": math.nan},
     ],
 )
-def test_bad_parameters_are_named(params):
+def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"adafedadam: {next(iter(params))}"):
         AdaFedAdam(**params)

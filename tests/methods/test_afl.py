@@ -1,14 +1,17 @@
-"""AFL: hand-worked rounds, limits of the weights, partial participation, parameters, and where it converges."""
+"""AFL: rounds by hand, limits of the weights, partial participation, and where it converges."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import method_helpers
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
@@ -16,17 +19,8 @@ from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.afl import AFL
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-def two_clients(**changes: Any) -> Reports:
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
-        "losses": [1.0, 2.0],
-        "sizes": [3, 1],
-    }
-    return Reports(**{**values, **changes})
+two_clients = partial(method_helpers.two_clients, sizes=[3, 1])
+close = partial(close, rtol=0, atol=1e-12)
 
 
 def federation(n: int, sizes: Any = None) -> Setup:
@@ -38,21 +32,16 @@ def federation(n: int, sizes: Any = None) -> Setup:
     return Setup([f"c{i}" for i in range(n)], sizes, torch.zeros(2), (2,))
 
 
-def close(actual: torch.Tensor, expected: Any, atol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
-    )
-
-
 def test_two_rounds_by_hand():
-    # lambda starts at 3/4, 1/4. Plus 0.1 F: 0.85, 0.45, which sum to 1.3: 0.15 off each, 0.70, 0.30. Used at once.
+    # lambda starts at 3/4, 1/4. Plus 0.1 F: 0.85, 0.45, which sum to 1.3: 0.15 off each, 0.70,
+    # 0.30. Used at once.
     rule = AFL(lr_lambda=0.1)
     state = rule.init(Setup.of(two_clients()))
     close(state["lambda"], (0.75, 0.25))
-    state, step, notes = rule.aggregate(state, two_clients())
+    state, step, diagnostics = rule.aggregate(state, two_clients())
     close(state["lambda"], (0.7, 0.3))
     close(step, (0.7, 0.6))
-    close(notes["weight"], (0.7, 0.3))
+    close(diagnostics["weight"], (0.7, 0.3))
     # Round 2 with losses 0 and 4: 0.7, 0.7, so 0.2 off each.
     state, step, _ = rule.aggregate(state, two_clients(losses=[0.0, 4.0]))
     close(state["lambda"], (0.5, 0.5))
@@ -61,18 +50,17 @@ def test_two_rounds_by_hand():
 
 def test_the_other_order_uses_the_weights_from_before():
     rule = AFL(lr_lambda=0.1, order="step_first", start="uniform")
-    state, step, notes = rule.aggregate(rule.init(Setup.of(two_clients())), two_clients())
+    state, step, diagnostics = rule.aggregate(rule.init(Setup.of(two_clients())), two_clients())
     close(step, (0.5, 1.0))
-    close(notes["weight"], (0.5, 0.5))
+    close(diagnostics["weight"], (0.5, 0.5))
     # 0.5 + 0.1 and 0.5 + 0.2 sum to 1.3: 0.15 off each. This is what round 2 uses.
-    close(notes["lambda"], (0.45, 0.55))
+    close(diagnostics["lambda"], (0.45, 0.55))
     close(rule.aggregate(state, two_clients())[1], (0.45, 1.1))
 
 
 @pytest.mark.parametrize("start", ["size", "uniform"])
 @pytest.mark.parametrize("order", ["update_first", "step_first"])
 def test_without_a_rate_it_is_fedavg(start, order):
-    """T2."""
     rule = AFL(lr_lambda=0, start=start, order=order)
     state = rule.init(Setup.of(two_clients()))
     for _ in range(3):
@@ -87,7 +75,8 @@ def test_equal_losses_leave_the_weights_alone():
 
 
 def test_a_lasting_largest_loss_gets_all_the_weight():
-    # T5: the gap 0.1 (2 - 1) per round overtakes 3/4 - 1/4 and then 1 within 15 rounds. Then the step is b's own.
+    # The gap 0.1 (2 - 1) per round overtakes 3/4 - 1/4 and then 1 within 15 rounds. Then the step
+    # is b's own.
     rule = AFL(lr_lambda=0.1)
     state = rule.init(Setup.of(two_clients()))
     for _ in range(20):
@@ -112,14 +101,15 @@ def test_weights_stay_on_the_simplex_whatever_the_losses(losses):
 
 
 def test_weights_belong_to_clients_not_to_rows():
-    # Clients 3 and 1 of four report, a in place 3. From 1/4 each, plus 0.1 F = 0.1 and 0.2: sums to 1.3, 0.075 off each.
+    # Clients 3 and 1 of four report, a is client 3. From 1/4 each, plus 0.1 F = 0.1 and 0.2: sums
+    # to 1.3, 0.075 off each.
     rule = AFL(lr_lambda=0.1)
     reports = two_clients(client_indices=[3, 1])
-    state, step, notes = rule.aggregate(rule.init(federation(4)), reports)
+    state, step, diagnostics = rule.aggregate(rule.init(federation(4)), reports)
     close(state["lambda"], (0.175, 0.375, 0.175, 0.275))
     # The step divides by what the two have, 0.65.
-    close(notes["weight"], (0.275 / 0.65, 0.375 / 0.65))
-    close(notes["lambda"], (0.275, 0.375))
+    close(diagnostics["weight"], (0.275 / 0.65, 0.375 / 0.65))
+    close(diagnostics["lambda"], (0.275, 0.375))
     close(step, (0.275 / 0.65, 0.75 / 0.65))
 
 
@@ -135,8 +125,8 @@ def test_absent_clients_give_way_alike_and_keep_their_order():
 def test_reporting_clients_without_any_weight_count_as_at_the_start(start, share):
     rule = AFL(lr_lambda=0.0, start=start)
     state = {"lambda": torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64)}
-    after, step, notes = rule.aggregate(state, two_clients())
-    close(notes["weight"], share)
+    after, step, diagnostics = rule.aggregate(state, two_clients())
+    close(diagnostics["weight"], share)
     close(step, (share[0], 2 * share[1]))
     close(after["lambda"], (0.0, 0.0, 1.0))
 
@@ -144,9 +134,9 @@ def test_reporting_clients_without_any_weight_count_as_at_the_start(start, share
 def test_the_state_keeps_its_shape_and_survives_a_file():
     rule = AFL()
     state = rule.init(federation(5))
-    for places in ([0, 1], [4, 2], [3, 0]):
+    for indices in ([0, 1], [4, 2], [3, 0]):
         before = state["lambda"].clone()
-        after, _, _ = rule.aggregate(state, two_clients(client_indices=places))
+        after, _, _ = rule.aggregate(state, two_clients(client_indices=indices))
         assert torch.equal(state["lambda"], before)
         state = load(save(after))
         assert list(state) == ["lambda"]
@@ -202,12 +192,13 @@ def test_properties(rows, rate, shift, order):
     assert torch.isfinite(step).all()
     assert after["lambda"].min() >= 0
     assert after["lambda"].sum().item() == pytest.approx(1, abs=1e-12)
-    places = torch.arange(len(rows))
+    indices = torch.arange(len(rows))
     reverse = Reports(
-        ids[::-1], deltas.flip(0), losses.flip(0), sizes.flip(0), client_indices=places.flip(0)
+        ids[::-1], deltas.flip(0), losses.flip(0), sizes.flip(0), client_indices=indices.flip(0)
     )
     assert torch.equal(rule.aggregate(state, reverse)[1], step)
-    # A constant added to every loss is taken off again by the projection; the step is linear in the deltas.
+    # A constant added to every loss is taken off again by the projection; the step is linear in the
+    # deltas.
     close(
         rule.aggregate(state, Reports(ids, deltas, losses + shift, sizes))[0]["lambda"],
         after["lambda"],

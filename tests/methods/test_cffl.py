@@ -1,40 +1,37 @@
-"""CFFL: reputations, uploads and downloads by hand, the authors' code's hazards, absence and loss of reputation."""
+"""CFFL: reputations, uploads and downloads by hand, hazards of the authors' code, absences."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
+from method_helpers import EXAMPLES, close, make_reports
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import SettingsError
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.cffl import CFFL
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+close = partial(close, rtol=1e-7, atol=1e-7)
+
 START = [10.0, 20.0, 30.0]
 F64 = torch.float64
-# With memory 0 and accuracies 0.8 and 0.4 the shares are 2/3 and 1/3; alpha = 3 ln 2 makes sinh(2 ln 2) : sinh(ln 2) =
-# (4 - 1/4) : (2 - 1/2) = 5 : 2, so that c = 5/7 and 2/7.
+# With memory 0 and accuracies 0.8 and 0.4 the shares are 2/3 and 1/3; alpha = 3 ln 2 makes sinh(2
+# ln 2) : sinh(ln 2) = (4 - 1/4) : (2 - 1/2) = 5 : 2, so that c = 5/7 and 2/7.
 HAND: dict[str, Any] = {"alpha": 3 * math.log(2), "memory": 0.0, "clip": 1.5, "download": "topk"}
 
 
 def reports_of(deltas: Any, accuracies: Any, **changes: Any) -> Reports:
-    deltas = torch.tensor(deltas, dtype=F64)
-    values: dict[str, Any] = {
-        "ids": [f"c{i}" for i in range(len(deltas))],
+    fields = {
         "sizes": [5] * len(deltas),
-        **changes,
+        "model": torch.zeros(len(deltas[0]), dtype=F64),
+        "extras": {"validation_accuracies": torch.tensor(accuracies, dtype=F64)},
     }
-    return Reports(
-        deltas=deltas,
-        extras={"validation_accuracies": torch.tensor(accuracies, dtype=F64)},
-        **values,
-    )
+    return make_reports(deltas, **{**fields, **changes})
 
 
 def two_clients(**changes: Any) -> Reports:
@@ -54,31 +51,29 @@ def start(rule: CFFL, n: int = 2, sizes: Any = None, model: Any = START) -> dict
     )
 
 
-def close(actual: torch.Tensor, expected: Any, **tolerance: float) -> None:
-    torch.testing.assert_close(actual, torch.as_tensor(expected, dtype=actual.dtype), **tolerance)
-
-
 # --- by hand ---
 
 
 def test_a_round():
-    # A = (1, 1.5, 0) + (0, -1, 0.5) = (1, 0.5, 0.5). q = 3 and floor(2/5 * 3) = 1: the second client gets A's largest, the 1.
-    # As all of its update is uploaded and taken back, each ends at its start + its download.
+    # A = (1, 1.5, 0) + (0, -1, 0.5) = (1, 0.5, 0.5). q = 3 and floor(2/5 * 3) = 1: the second
+    # client gets A's largest, the 1. As all of its update is uploaded and taken back, each ends at
+    # its start + its download.
     rule = CFFL(**HAND)
-    state, step, notes = rule.aggregate(start(rule), two_clients())
+    state, step, diagnostics = rule.aggregate(start(rule), two_clients())
     close(step, (-1.0, -0.5, -0.5))
     close(state["models"], [[11.0, 20.5, 30.5], [11.0, 20.0, 30.0]])
     close(state["reputation"], (5 / 7, 2 / 7))
     assert state["reputable"].tolist() == [1, 1]
-    close(notes["downloaded"], (1.0, 1 / 3))
-    close(notes["reputation"], (5 / 7, 2 / 7))
-    close(notes["weight"], (0.5, 0.5))
-    close(notes["threshold"], 1 / 6)
+    close(diagnostics["downloaded"], (1.0, 1 / 3))
+    close(diagnostics["reputation"], (5 / 7, 2 / 7))
+    close(diagnostics["weight"], (0.5, 0.5))
+    close(diagnostics["threshold"], 1 / 6)
 
 
 def test_only_the_largest_part_is_uploaded():
-    # A third of three: (0, 1.5, 0) and (0, -1, 0); A = (0, 0.5, 0). What was not uploaded stays in the client's model:
-    # (10, 20, 30) + (1, 1.5, 0) + A - (0, 1.5, 0) and (10, 20, 30) + (0, -1, 0.5) + A - (0, -1, 0).
+    # A third of three: (0, 1.5, 0) and (0, -1, 0); A = (0, 0.5, 0). What was not uploaded stays in
+    # the client's model: (10, 20, 30) + (1, 1.5, 0) + A - (0, 1.5, 0) and (10, 20, 30) + (0, -1,
+    # 0.5) + A - (0, -1, 0).
     rule = CFFL(**HAND, theta=1 / 3)
     state, step, _ = rule.aggregate(start(rule), two_clients())
     close(step, (0.0, -0.5, 0.0))
@@ -98,25 +93,27 @@ def test_at_least_one_number_is_uploaded():
 
 
 def test_mean_weighs_by_examples():
-    # n = 1, 3: A = 1/4 (1, 1.5, 0) + 3/4 (0, -1, 0.5) = (2, -3, 3)/8. Taken back: 1/3 of the first's, all of the second's.
-    # q = floor(1 * 1/3 * 3) = 1, floor(2/5 * 1 * 3) = 1: both get the first of the largest, -3/8.
+    # n = 1, 3: A = 1/4 (1, 1.5, 0) + 3/4 (0, -1, 0.5) = (2, -3, 3)/8. Taken back: 1/3 of the
+    # first's, all of the second's. q = floor(1 * 1/3 * 3) = 1, floor(2/5 * 1 * 3) = 1: both get the
+    # first of the largest, -3/8.
     rule = CFFL(**HAND, aggregation="mean")
-    state, step, notes = rule.aggregate(start(rule, sizes=[1, 3]), two_clients(sizes=[1, 3]))
+    state, step, diagnostics = rule.aggregate(start(rule, sizes=[1, 3]), two_clients(sizes=[1, 3]))
     close(step, (-0.25, 0.375, -0.375))
     close(state["models"], [[10 + 2 / 3, 20 + 1.0 - 0.375, 30.0], [10.0, 20 - 0.375, 30.0]])
-    close(notes["weight"], (0.25, 0.75))
+    close(diagnostics["weight"], (0.25, 0.75))
 
 
 def test_reputation_weighs_by_reputation():
     # A = 5/7 (1, 1.5, 0) + 2/7 (0, -1, 0.5)
     rule = CFFL(**HAND, aggregation="reputation")
-    _, step, notes = rule.aggregate(start(rule), two_clients())
+    _, step, diagnostics = rule.aggregate(start(rule), two_clients())
     close(step, (-5 / 7, -5.5 / 7, -1 / 7))
-    close(notes["weight"], (5 / 7, 2 / 7))
+    close(diagnostics["weight"], (5 / 7, 2 / 7))
 
 
 def test_reputation_remembers():
-    # Round 1: c = (5/7, 2/7) at memory 0. Then memory 1/2 and accuracies 1 : 4: c = 1/2 (5/7 + 1/5, 2/7 + 4/5) = (16, 19)/35.
+    # Round 1: c = (5/7, 2/7) at memory 0. Then memory 1/2 and accuracies 1 : 4: c = 1/2 (5/7 + 1/5,
+    # 2/7 + 4/5) = (16, 19)/35.
     rule = CFFL(**HAND)
     state, _, _ = rule.aggregate(start(rule), two_clients())
     slow = CFFL(**{**HAND, "memory": 0.5})
@@ -135,7 +132,7 @@ def test_models_to_be_scored():
         [[1.0, 3.5, 3.0], [1.0, 1.0, 3.0]],
     )
     with pytest.raises(SettingsError, match="needs the server's model"):
-        CFFL(theta=0.5).models_to_score(state, two_clients())
+        CFFL(theta=0.5).models_to_score(state, two_clients(model=None))
 
 
 def test_clients_receive_and_serve_their_own_models():
@@ -158,9 +155,9 @@ def test_equal_clients_download_everything(download):
     rule = CFFL(download=download, clip=1.5)
     state = start(rule, 3)
     deltas = [[1.0, 0.0, 0.5], [0.0, -1.0, 0.0], [0.25, 0.25, 0.25]]
-    state, step, notes = rule.aggregate(state, reports_of(deltas, [0.7] * 3))
+    state, step, diagnostics = rule.aggregate(state, reports_of(deltas, [0.7] * 3))
     close(state["reputation"], [1 / 3] * 3)
-    assert notes["downloaded"].tolist() == [1, 1, 1]
+    assert diagnostics["downloaded"].tolist() == [1, 1, 1]
     close(state["models"], (torch.tensor(START, dtype=F64) - step).repeat(3, 1))
 
 
@@ -211,7 +208,7 @@ def test_properties(accuracies, alpha, theta, aggregation, download, data):
         ids=[f"c{i}" for i in order],
         client_indices=order,
     )
-    after, step, notes = rule.aggregate(state, reports)
+    after, step, diagnostics = rule.aggregate(state, reports)
     again, step_again, _ = rule.aggregate(state, shuffled)
     assert torch.equal(step, step_again)
     for name, value in after.items():
@@ -219,13 +216,13 @@ def test_properties(accuracies, alpha, theta, aggregation, download, data):
         assert torch.isfinite(value).all()
         assert (value.shape, value.dtype) == (state[name].shape, state[name].dtype)
     assert all(
-        torch.isfinite(value).all() and value.shape in ((), (n,)) for value in notes.values()
+        torch.isfinite(value).all() and value.shape in ((), (n,)) for value in diagnostics.values()
     )
     assert after["reputation"].sum().item() == pytest.approx(1)
     assert (after["reputation"][after["reputable"] == 0] == 0).all()
     assert step.abs().max() <= n * 0.01 + 1e-12
     best = int(after["reputation"].argmax())
-    assert notes["downloaded"][best] == math.floor(sizes[best] / max(sizes) * 4 + 1e-9) / 4
+    assert diagnostics["downloaded"][best] == math.floor(sizes[best] / max(sizes) * 4 + 1e-9) / 4
 
 
 def test_no_update_no_step():
@@ -249,12 +246,13 @@ def test_a_small_update_passes_in_proportion_and_a_large_one_is_clipped():
 
 
 @pytest.mark.parametrize("download", ["topk", "random"])
-def test_who_has_earned_nothing_downloads_nothing(download):
-    # 63 : 12, as sinh(3 ln 2) : sinh(ln 2): floor(12/63 * 3) = 0. The own upload is taken back all the same.
+def test_a_client_that_earned_nothing_downloads_nothing(download):
+    # 63 : 12, as sinh(3 ln 2) : sinh(ln 2): floor(12/63 * 3) = 0. The own upload is taken back all
+    # the same.
     rule = CFFL(**{**HAND, "alpha": 4 * math.log(2), "download": download}, coef=0.3)
-    state, _, notes = rule.aggregate(start(rule), two_clients(accuracies=[0.6, 0.2]))
+    state, _, diagnostics = rule.aggregate(start(rule), two_clients(accuracies=[0.6, 0.2]))
     close(state["reputation"], (63 / 75, 12 / 75))
-    assert notes["downloaded"].tolist() == [1, 0]
+    assert diagnostics["downloaded"].tolist() == [1, 0]
     close(state["models"][1], START)
 
 
@@ -267,17 +265,17 @@ def test_no_accuracy_at_all_is_equal_reputation():
 def test_lost_reputation_is_lost_for_good():
     # 12/75 = 0.16 is below 1/3 of 1/2.
     rule = CFFL(**{**HAND, "alpha": 4 * math.log(2)})
-    first, step, notes = rule.aggregate(start(rule), two_clients(accuracies=[0.6, 0.2]))
+    first, step, diagnostics = rule.aggregate(start(rule), two_clients(accuracies=[0.6, 0.2]))
     assert first["reputable"].tolist() == [1, 0]
     assert first["reputation"].tolist() == [1, 0]
-    close(notes["threshold"], 1 / 3)  # of one that is left
+    close(diagnostics["threshold"], 1 / 3)  # of one that is left
     close(step, (-1.0, -1.5, 0.0))  # the first client's alone
     close(first["models"][1], (10.0, 19.0, 30.5))  # its own training, clipped
-    assert notes["weight"].tolist() == [1, 0]
-    second, step, notes = rule.aggregate(first, two_clients(accuracies=[0.0, 1.0], round=2))
+    assert diagnostics["weight"].tolist() == [1, 0]
+    second, step, diagnostics = rule.aggregate(first, two_clients(accuracies=[0.0, 1.0], round=2))
     assert second["reputable"].tolist() == [1, 0]
     assert second["reputation"].tolist() == [1, 0]
-    assert notes["downloaded"].tolist() == [1, 0]
+    assert diagnostics["downloaded"].tolist() == [1, 0]
     close(second["models"][1], (10.0, 18.0, 31.0))
 
 
@@ -290,11 +288,11 @@ def test_a_round_of_clients_without_reputation_moves_no_server():
     }
     reports = reports_of([[0.0, 1.0, -0.5]], [0.9], ids=["c1"], client_indices=[1])
     for aggregation in ("sum", "mean", "reputation"):
-        after, step, notes = CFFL(clip=1.0, aggregation=aggregation).aggregate(state, reports)
+        after, step, diagnostics = CFFL(clip=1.0, aggregation=aggregation).aggregate(state, reports)
         assert not step.any()
         assert after["reputation"].tolist() == [1, 0]
         close(after["models"], [START, [10.0, 19.0, 30.5]])
-        assert notes["weight"].tolist() == [0]
+        assert diagnostics["weight"].tolist() == [0]
 
 
 def test_the_last_client_cannot_lose_its_reputation():
@@ -314,7 +312,8 @@ def test_equal_clients_meet_any_threshold(n, present):
 
 @pytest.mark.parametrize(("alpha", "left"), [(2.0, 5), (5.0, 1)])
 def test_a_steep_alpha_leaves_one_client_in_the_end(alpha, left):
-    # x coth(x) at x = alpha / 5 is 1.05 and 1.31; times memory, 0.84 shrinks differences and 1.05 lets them grow.
+    # x coth(x) at x = alpha / 5 is 1.05 and 1.31; times memory, 0.84 shrinks differences and 1.05
+    # lets them grow.
     rule = CFFL(alpha=alpha)
     state = start(rule, 5)
     for t in range(1, 201):
@@ -334,7 +333,8 @@ def test_ties_do_not_make_a_download_larger():
 
 
 def test_the_random_order_depends_on_the_round_alone():
-    # Of 200 coordinates the second client gets 80, the same ones whatever else was drawn before, others in another round.
+    # Of 200 coordinates the second client gets 80, the same ones whatever else was drawn before,
+    # others in another round.
     rule = CFFL(**{**HAND, "download": "random"})
 
     def downloaded(round: int) -> torch.Tensor:
@@ -367,18 +367,20 @@ def test_absent_clients_keep_what_they_have():
         assert name == "reputable" or not torch.equal(after[name][[1, 3]], state[name][[1, 3]]), (
             name
         )
-    # c1 and c3 go on from their own models: both downloads are less than all three numbers, the own uploads are taken back.
+    # c1 and c3 go on from their own models: both downloads are less than all three numbers, the own
+    # uploads are taken back.
     own = {**state, "models": torch.arange(12, dtype=F64).reshape(4, 3)}
     moved = rule.aggregate(own, reports)[0]["models"] - own["models"]
     close(moved, after["models"] - state["models"])
-    # Two of four share half of the reputation: alpha is halved with it, sinh(ln 2) : sinh(ln 2 / 2).
+    # Two of four share half of the reputation: alpha is halved with it, sinh(ln 2) : sinh(ln 2 /
+    # 2).
     ratio = 0.75 / math.sinh(math.log(2) / 2)
     close(after["reputation"][[1, 3]], (0.5 * ratio / (1 + ratio), 0.5 / (1 + ratio)))
 
 
 def test_a_client_loses_its_reputation_by_reports_not_by_absence():
     rule = CFFL(**{**HAND, "alpha": 10.0})
-    state = start(rule, 3)  # nobody has any reputation yet
+    state = start(rule, 3)  # no client has any reputation yet
     state, _, _ = rule.aggregate(
         state, two_clients(ids=["c0", "c2"], client_indices=[0, 2], accuracies=[0.9, 0.1])
     )
@@ -386,8 +388,9 @@ def test_a_client_loses_its_reputation_by_reports_not_by_absence():
     close(state["reputation"], (0.5, 0.0, 0.0))  # the one who reported, of two who are left
 
 
-def test_who_comes_late_is_not_expelled_for_it():
-    # With c = 0 the newcomer would have 0.2/3 beside the others' 0.8/3 + 0.2/3: below a third of the mean.
+def test_a_late_client_is_not_dropped_for_it():
+    # With c = 0 the newcomer would have 0.2/3 beside the others' 0.8/3 + 0.2/3: below a third of
+    # the mean.
     rule = CFFL()
     state, _, _ = rule.aggregate(start(rule, 3), reports_of([[0.0] * 3] * 2, [0.9, 0.9]))
     assert state["reported"].tolist() == [1, 1, 0]
@@ -406,7 +409,7 @@ def test_clients_that_are_alike_stay_reputable_whenever_they_come(attendance, al
     rule = CFFL(alpha=alpha, memory=memory)
     state = start(rule, 5)
     for t, present in enumerate(map(sorted, attendance), start=1):
-        ids = [f"c{place}" for place in present]
+        ids = [f"c{index}" for index in present]
         reports = reports_of(
             [[0.0] * 3] * len(present),
             [0.9] * len(present),
@@ -421,7 +424,8 @@ def test_clients_that_are_alike_stay_reputable_whenever_they_come(attendance, al
 
 
 def test_absent_clients_get_their_share_of_what_is_left():
-    # Four with 1/4 each; of c0, c1 and c3, c3 is dropped. Three are left, with 1/3 each: c2 too, which was away.
+    # Four with 1/4 each; of c0, c1 and c3, c3 is dropped. Three are left, with 1/3 each: c2 too,
+    # which was away.
     rule = CFFL(**{**HAND, "alpha": 10.0})
     state, _, _ = rule.aggregate(start(rule, 4), reports_of([[0.0] * 3] * 4, [0.5] * 4))
     reports = reports_of(
@@ -432,7 +436,7 @@ def test_absent_clients_get_their_share_of_what_is_left():
     close(state["reputation"], [1 / 3, 1 / 3, 1 / 3, 0])
 
 
-def test_without_validation_data_it_says_what_reputations_are_measured_on():
+def test_a_note_tells_what_reputations_are_measured_on_without_validation_data():
     setup = Setup(["c0"], torch.ones(1), torch.zeros(3), has_validation=False)
     _, note = CFFL().notes(setup)
     assert "all clients' training data taken together" in note
@@ -456,21 +460,9 @@ def test_without_validation_data_it_says_what_reputations_are_measured_on():
         ("download", "all"),
     ],
 )
-def test_nonsense_is_refused(name, value):
+def test_bad_parameters_are_refused_by_name(name, value):
     with pytest.raises(SettingsError, match=name):
         CFFL(**{name: value})
-
-
-def test_accuracies_are_needed():
-    with pytest.raises(ReportError, match="validation_accuracies was left out"):
-        CFFL().aggregate(start(CFFL()), Reports(["a", "b"], torch.zeros(2, 3), sizes=[1, 1]))
-
-
-def test_state_is_saved_as_it_is():
-    rule = CFFL()
-    state, _, _ = rule.aggregate(start(rule), two_clients())
-    loaded = load(save(state))
-    assert all(torch.equal(loaded[name], state[name]) for name in state)
 
 
 def test_single_precision_models_stay_so():

@@ -1,4 +1,4 @@
-"""Turning conflicting updates: by hand, against a slow version on the vectors themselves, and at its edges."""
+"""Turning conflicting updates: by hand, against a slow version, and at its edges."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES
 
-from udjfl.methods._conflicts import LARGEST_TARGET, LONGEST, alignments, cosines, turned
-
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+from udjfl.methods._conflicts import LARGEST_TARGET, LONGEST, alignments, cosines, turn
 
 
 def table(rows: Any) -> torch.Tensor:
@@ -20,7 +19,7 @@ def table(rows: Any) -> torch.Tensor:
 
 
 def turned_vectors(g: torch.Tensor, order: list[int], **options: Any) -> torch.Tensor:
-    return turned(g @ g.T, torch.tensor(order), **options) @ g
+    return turn(g @ g.T, torch.tensor(order), **options) @ g
 
 
 def alignments_with(step: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
@@ -52,15 +51,16 @@ def random_updates(seed: int, m: int = 5, d: int = 7) -> torch.Tensor:
 def test_projection_by_hand():
     # g_1 = (2, 0), g_2 = (-1, 1): dot -2, |g_1|^2 = 4, |g_2|^2 = 2.
     # h_1 = (2, 0) + 2/2 (-1, 1) = (1, 1);  h_2 = (-1, 1) + 2/4 (2, 0) = (0, 1).
-    coefficients = turned(table([[4.0, -2.0], [-2.0, 2.0]]), torch.tensor([0, 1]))
+    coefficients = turn(table([[4.0, -2.0], [-2.0, 2.0]]), torch.tensor([0, 1]))
     assert coefficients.tolist() == [[1.0, 1.0], [0.5, 1.0]]
 
 
 def test_a_target_above_zero_by_hand():
-    # g_1 = (1, 0), g_2 = (0, 2), aim 0.6 = 3/5 for the first: h_1 = (1, a) with 2a / (2 sqrt(1+a^2)) = 3/5, so a = 3/4,
-    # which is 3/8 of g_2. The second aims at -0.5 and is at 0: it stays.
+    # g_1 = (1, 0), g_2 = (0, 2), aim 0.6 = 3/5 for the first: h_1 = (1, a) with 2a / (2
+    # sqrt(1+a^2)) = 3/5, so a = 3/4, which is 3/8 of g_2. The second aims at -0.5 and is at 0: it
+    # stays.
     targets = table([[0.0, 0.6], [-0.5, 0.0]])
-    coefficients = turned(table([[1.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1]), targets)
+    coefficients = turn(table([[1.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 1]), targets)
     torch.testing.assert_close(coefficients, table([[1.0, 0.375], [0.0, 1.0]]))
 
 
@@ -70,7 +70,7 @@ def test_the_gram_matrix_gives_what_the_vectors_give(seed):
     targets = (
         torch.rand(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) - 0.5
     ) * 0.8
-    targets.fill_diagonal_(0.98)  # nobody meets itself
+    targets.fill_diagonal_(0.98)  # no update meets itself
     kept = [False, True, False, False, True]
     expected = slowly(g, order, targets, kept)
     assert not torch.allclose(expected, g)
@@ -81,7 +81,7 @@ def test_the_gram_matrix_gives_what_the_vectors_give(seed):
     torch.testing.assert_close(turned_vectors(g, order), projected)
 
 
-def test_the_order_of_meetings_counts():
+def test_the_order_of_turning_counts():
     g = random_updates(1)
     assert not torch.allclose(
         turned_vectors(g, [0, 1, 2, 3, 4]), turned_vectors(g, [4, 3, 2, 1, 0])
@@ -90,7 +90,7 @@ def test_the_order_of_meetings_counts():
 
 @EXAMPLES
 @given(seed=st.integers(0, 1000), aim=st.floats(-0.9, 0.9))
-def test_whoever_was_met_last_is_met_at_the_target(seed, aim):
+def test_the_last_one_met_is_at_the_target(seed, aim):
     g = random_updates(seed, m=3)
     targets = torch.full((3, 3), aim, dtype=torch.float64)
     turned_now = turned_vectors(g, [0, 1, 2], targets=targets)
@@ -115,7 +115,8 @@ def test_opposite_updates_cancel_whatever_the_target():
 
 
 def test_what_rounding_leaves_of_opposite_updates_is_not_stretched():
-    # The first two cancel but for one part in 1e7; with a target of 0.99 each of the others would lengthen that sevenfold.
+    # The first two cancel but for one part in 1e7; with a target of 0.99 each of the others would
+    # lengthen that sevenfold.
     v = random_updates(2, m=1, d=40)[0]
     others = random_updates(3, m=12, d=40)
     g = torch.cat([torch.stack([v, -v + 1e-7 * others[0]]), others])
@@ -125,7 +126,7 @@ def test_what_rounding_leaves_of_opposite_updates_is_not_stretched():
     assert h[0].norm() < 1e-6 * v.norm()
 
 
-def test_a_zero_update_meets_nobody():
+def test_a_zero_update_is_skipped():
     g = table([[0.0, 0.0], [1.0, 0.0], [-1.0, 1.0]])
     targets = torch.full((3, 3), 0.5, dtype=torch.float64)
     assert turned_vectors(g, [0, 1, 2], targets=targets)[0].tolist() == [0.0, 0.0]

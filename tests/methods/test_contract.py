@@ -1,4 +1,4 @@
-"""What every method promises, checked on every method of the registry from one table.
+"""The contract of a method, checked on every method of the registry from one table.
 
 A new method needs one line in CASES; `test_the_table_has_every_method` fails until it has one.
 """
@@ -14,8 +14,9 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES
 from safetensors.torch import load, save
 
 from udjfl.errors import DivergedError, ReportError, SettingsError
@@ -24,9 +25,9 @@ from udjfl.methods.base import EXTRAS
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
-# What a client sends. Positions, lr and momentum are the server's own knowledge, so no method has to declare them.
+# What a client sends. Indices, lr and momentum are the server's own knowledge, so no method has
+# to declare them.
 SENT = ("losses", "sizes", "uncertainties", "steps")
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class Case:
 
     can_turn   a rule that is no bound: it may refuse, or step against its clients
     overshoots its step may lead past what every client asks for
-    own_way    its step is not along the updates, even where all clients send the same: it clips them, votes, or rescales
-               every parameter by itself
+    own_way    its step is not along the updates, even where all clients send the same: it clips
+               them, votes, or rescales every parameter by itself
     """
 
     name: str
@@ -117,7 +118,10 @@ every_case = pytest.mark.parametrize("case", CASES, ids=str)
 def build_reports(
     rule: Method, values: Mapping[str, Any], rows: list[int] | None = None, **changes: Any
 ) -> Reports:
-    """Reports of the given rows in that order, with whatever else the method declares; `None` leaves a field out."""
+    """Return reports of the given rows in that order, with all that the method declares.
+
+    None leaves a field out.
+    """
     values = {**values, **changes}
     rows = list(range(len(values["ids"]))) if rows is None else rows
     shape = (len(values["ids"]), len(values["deltas"][0]))
@@ -178,7 +182,8 @@ def client_values(draw: st.DrawFn) -> dict[str, Any]:
 
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     return {
-        # From 8 on, so that counting as people do ('client-9' before 'client-10') is not the order of the alphabet.
+        # From 8 on, so that counting as people do ('client-9' before 'client-10') is not the order
+        # of the alphabet.
         "ids": [f"client-{i + 8}" for i in range(n)],
         "deltas": column(st.lists(number, min_size=d, max_size=d)),
         "losses": column(st.floats(1e-6, 50)),
@@ -198,7 +203,7 @@ def run(case: Case, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Ten
 
 
 def refuses(case: Case, reports: Reports) -> bool:
-    """Whether a rule that is no bound met a zero denominator. Any other rule that refuses fails its test, by raising."""
+    """Return True if a rule that is no bound met a zero denominator; raise if another refuses."""
     try:
         run(case, reports)
     except SettingsError:
@@ -228,7 +233,8 @@ def test_the_table_has_every_step_rule_of_every_theory():
     assert wanted <= points
 
 
-# The next tests go through the table inside each example: drawing an example costs far more than running it.
+# The next tests go through the table inside each example: drawing an example costs far more than
+# running it.
 
 
 @EXAMPLES
@@ -266,7 +272,7 @@ def test_the_step_is_finite_and_in_the_dtype_of_the_model(values, dtype):
 @EXAMPLES
 @given(values=client_values())
 def test_no_update_no_step(values):
-    """T12, first half."""
+    """Updates of zero leave the model where it is."""
     still = [[0.0] * len(row) for row in values["deltas"]]
     for case in CASES:
         step, _ = run(case, build_reports(case.build(), values, deltas=still))
@@ -276,7 +282,7 @@ def test_no_update_no_step(values):
 @EXAMPLES
 @given(values=client_values())
 def test_identical_clients_step_along_fedavg(values):
-    """T12, second half: all clients alike, so FedAvg's step is the delta they share."""
+    """All clients alike, so FedAvg's step is the delta they share."""
     delta = torch.tensor([1.0, *values["deltas"][0][1:]], dtype=torch.float64)
     alike = {name: [values[name][0]] * len(values["ids"]) for name in SENT}
     for case in CASES:
@@ -294,23 +300,23 @@ def test_identical_clients_step_along_fedavg(values):
 
 @EXAMPLES
 @given(values=client_values())
-def test_what_is_not_declared_may_be_left_out(values):
+def test_undeclared_fields_may_be_left_out(values):
     for case in CASES:
         rule = case.build()
         reports = build_reports(rule, values)
         if refuses(case, reports):
             continue
         # Left out, a column is NaN (steps: 1); a method that read it would step elsewhere.
-        undeclared = {name: None for name in SENT if name not in rule.asked}
+        undeclared = {name: None for name in SENT if name not in rule.needs}
         step, _ = run(case, reports)
         step_without, _ = run(case, build_reports(rule, values, **undeclared))
         assert torch.equal(step, step_without), case
 
 
 @every_case
-def test_what_is_declared_cannot_be_left_out_unnoticed(case):
+def test_declared_fields_cannot_be_left_out(case):
     rule = case.build()
-    for name in sorted(rule.asked.intersection(("losses", "sizes", "uncertainties"))):
+    for name in sorted(rule.needs.intersection(("losses", "sizes", "uncertainties", "steps"))):
         with pytest.raises(ReportError, match=f"{name} was left out"):
             run(case, build_reports(rule, random_values(3, 2), **{name: None}))
     whole = build_reports(rule, random_values(3, 2))
@@ -380,14 +386,13 @@ ATTENDANCE = (
 
 
 @every_case
-def test_clients_may_come_and_go(case):
+def test_clients_may_be_absent(case):
     rule = case.build()
     everyone = build_reports(rule, random_values(6, 4), round=1)
     state = start = rule.init(Setup.of(everyone))
     for t, rows in enumerate(ATTENDANCE, start=1):
-        rows = (
-            list(range(6)) if case.name == "effl" else rows
-        )  # which is defined for everybody only
+        if case.name == "effl":  # which is defined for all clients only
+            rows = list(range(6))
         reports = build_reports(
             rule, random_values(6, 4, seed=t), rows=rows, client_indices=rows, round=t
         )
@@ -449,7 +454,8 @@ def test_an_absurd_parameter_is_refused_or_does_no_harm(name, parameter):
 
 @every_case
 def test_one_client_alone_is_followed(case):
-    # The step lies on the line of the only update and, but for the rules that are no bound, never leads past the client.
+    # The step lies on the line of the only update and, but for the rules that are no bound, never
+    # leads past the client.
     reports = build_reports(case.build(), random_values(1, 3))
     step, _ = run(case, reports)
     delta = reports.deltas[0]
@@ -471,7 +477,8 @@ def test_single_precision_is_double_precision_rounded(case):
     rule = case.build()
     double, _ = run(case, build_reports(rule, values))
     single, _ = run(case, build_reports(rule, values, dtype=torch.float32))
-    # The updates are float32 numbers in both, and sums are in float64: only the last rounding differs.
+    # The updates are float32 numbers in both, and sums are in float64: only the last rounding
+    # differs.
     assert torch.equal(single, double.to(torch.float32))
 
 

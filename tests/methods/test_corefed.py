@@ -1,41 +1,22 @@
-"""CoreFed: hand-worked steps, the gradient of its objective, its kinship with PropFair, the clamp, and parameters."""
+"""CoreFed: by hand, the gradient of its objective, the clamp, and parameters."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
+import method_helpers
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, step_of
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import FedAvg, Reports
 from udjfl.methods.corefed import CoreFed
-from udjfl.methods.propfair import PropFair
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-def two_clients(**changes: Any) -> Reports:
-    """At M = 3 utilities of 2 and 1."""
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
-        "losses": [1.0, 2.0],
-        "sizes": [3, 1],
-    }
-    return Reports(**{**values, **changes})
-
-
-def step_of(rule: CoreFed, reports: Reports) -> torch.Tensor:
-    return rule.aggregate({}, reports)[1]
-
-
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
-    )
+# At M = 3 the utilities are 2 and 1.
+two_clients = partial(method_helpers.two_clients, sizes=[3, 1])
 
 
 BY_HAND = [
@@ -54,16 +35,15 @@ BY_HAND = [
 
 @pytest.mark.parametrize(("params", "expected", "scale"), BY_HAND)
 def test_by_hand(params, expected, scale):
-    state, step, notes = CoreFed(**params).aggregate({}, two_clients())
+    state, step, diagnostics = CoreFed(**params).aggregate({}, two_clients())
     assert state == {}
     close(step, expected)
-    close(notes["step_scale"], scale)
-    close(notes["weight"], step / torch.tensor([1.0, 2.0], dtype=torch.float64) / scale)
+    close(diagnostics["step_scale"], scale)
+    close(diagnostics["weight"], step / torch.tensor([1.0, 2.0], dtype=torch.float64) / scale)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "size"])
 def test_a_utility_of_one_for_all_is_fedavg_and_so_is_any_other_when_normalised(weights):
-    """T1."""
     average = FedAvg(weights=weights).aggregate({}, two_clients())[1]
     close(
         step_of(CoreFed(M=3, step="paper", weights=weights), two_clients(losses=[2.0, 2.0])),
@@ -74,7 +54,7 @@ def test_a_utility_of_one_for_all_is_fedavg_and_so_is_any_other_when_normalised(
 
 @pytest.mark.parametrize("weights", ["uniform", "size"])
 def test_one_full_step_each_is_a_gradient_step_on_the_objective(weights):
-    """T8: sum_k p_k log(M - F_k) of two quadratics, by automatic differentiation."""
+    """Sum_k p_k log(M - F_k) of two quadratics, by automatic differentiation."""
     w = torch.tensor([0.3, -0.2], dtype=torch.float64, requires_grad=True)
     centres = torch.tensor([[1.0, 0.0], [-0.5, 1.0]], dtype=torch.float64)
     losses = (w - centres).square().sum(dim=1) / 2
@@ -83,26 +63,6 @@ def test_one_full_step_each_is_a_gradient_step_on_the_objective(weights):
     lr = 0.1
     reports = two_clients(deltas=lr * (w.detach() - centres), losses=losses.detach())
     close(step_of(CoreFed(step="paper", weights=weights), reports), -lr * ascent)
-
-
-def test_a_propfair_round_of_one_full_step_is_a_corefed_round():
-    # The division by M - loss happens at the client there, at the server here.
-    losses, gradients, lr = (
-        [0.4, 2.1],
-        torch.tensor([[1.0, -1.0], [0.5, 2.0]], dtype=torch.float64),
-        0.1,
-    )
-    batch = torch.tensor(losses, dtype=torch.float64)[:, None].requires_grad_()
-    value = PropFair(M=3).objective(batch, torch.ones_like(batch), None, None)
-    (slopes,) = torch.autograd.grad(value.sum(), batch)
-    propfair = PropFair(M=3).aggregate({}, two_clients(deltas=lr * slopes * gradients))[1]
-    close(
-        step_of(
-            CoreFed(M=3, step="paper", weights="size"),
-            two_clients(deltas=lr * gradients, losses=losses),
-        ),
-        propfair,
-    )
 
 
 def test_both_steps_have_the_same_direction():
@@ -115,16 +75,17 @@ def test_both_steps_have_the_same_direction():
 @pytest.mark.parametrize("loss", [2.8, 2.9, 3.0, 50.0, 1e30])
 @pytest.mark.parametrize("step", ["paper", "normalised"])
 def test_a_loss_near_or_above_M_neither_turns_nor_blows_up_the_step(step, loss):
-    # Utilities 2 and, at the least, epsilon 0.2: 1/2 : 5 = 1 : 10, and the published step is half of 1/2 and of 5.
-    _, result, notes = CoreFed(step=step).aggregate({}, two_clients(losses=[1.0, loss]))
+    # Utilities 2 and, at the least, epsilon 0.2: 1/2 : 5 = 1 : 10, and the published step is half
+    # of 1/2 and of 5.
+    _, result, diagnostics = CoreFed(step=step).aggregate({}, two_clients(losses=[1.0, loss]))
     close(result, (1 / 11, 20 / 11) if step == "normalised" else (1 / 4, 5.0))
-    assert notes["clamped"].tolist() == [0, float(loss > 2.8)]
-    close(notes["utility"], (2.0, 3 - loss))
+    assert diagnostics["clamped"].tolist() == [0, float(loss > 2.8)]
+    close(diagnostics["utility"], (2.0, 3 - loss))
 
 
 def test_a_utility_of_just_epsilon_is_not_clamped():
-    notes = CoreFed(M=2, epsilon=0.25).aggregate({}, two_clients(losses=[1.75, 1.8]))[2]
-    assert notes["clamped"].tolist() == [0, 1]
+    diagnostics = CoreFed(M=2, epsilon=0.25).aggregate({}, two_clients(losses=[1.75, 1.8]))[2]
+    assert diagnostics["clamped"].tolist() == [0, 1]
 
 
 def test_the_larger_loss_weighs_more_and_at_most_M_over_epsilon_times():
@@ -171,13 +132,14 @@ def test_properties(rows, M, step):
     losses = torch.tensor([row[2] for row in rows], dtype=torch.float64)
     ids = [f"c{i}" for i in range(len(rows))]
     rule = CoreFed(M=M, step=step)
-    _, result, notes = rule.aggregate({}, Reports(ids, deltas, losses))
+    _, result, diagnostics = rule.aggregate({}, Reports(ids, deltas, losses))
     assert result.shape == (2,)
     assert torch.isfinite(result).all()
-    assert notes["weight"].sum().item() == pytest.approx(1)
-    assert (notes["step_scale"] - 1).abs() < 1e-12 or step == "paper"
+    assert diagnostics["weight"].sum().item() == pytest.approx(1)
+    assert (diagnostics["step_scale"] - 1).abs() < 1e-12 or step == "paper"
     assert torch.equal(step_of(rule, Reports(ids[::-1], deltas.flip(0), losses.flip(0))), result)
     torch.testing.assert_close(step_of(rule, Reports(ids, 3 * deltas, losses)), 3 * result)
-    # Losses, M and epsilon in another unit: the average stays, the published step is divided by the unit.
+    # Losses, M and epsilon in another unit: the average stays, the published step is divided by the
+    # unit.
     other = step_of(CoreFed(M=2 * M, epsilon=0.4, step=step), Reports(ids, deltas, 2 * losses))
     torch.testing.assert_close(other, result / (2 if step == "paper" else 1))

@@ -1,4 +1,4 @@
-"""E2FL: the vote by hand and against a slow one, groups, exactness of the new scores, and what is refused."""
+"""E2FL: the vote by hand and against a slow one, groups, exact new scores, and refusals."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, first_round, make_reports
 from safetensors.torch import load, save
 from torch import nn
 
@@ -17,25 +18,19 @@ from udjfl.methods.e2fl import E2FL, ranking
 from udjfl.models import mlp, to_vector, trainable
 from udjfl.models.masked import MaskedLinear
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 LEVELS = [-0.5, 0.0, 0.25, 1.0]
 
 
 def reports_of(scores: Any, model: Any, **changes: Any) -> Reports:
-    """Reports of clients who end with these scores, starting from the model."""
+    """Return reports of clients that end with these scores, starting from the model."""
     model, scores = (torch.as_tensor(v, dtype=torch.float64) for v in (model, scores))
-    values: dict[str, Any] = {
-        "ids": [f"c{i}" for i in range(len(scores))],
-        "sizes": [1] * len(scores),
-        **changes,
-    }
-    return Reports(deltas=model - scores, model=model, **values)
+    return make_reports(model - scores, model=model, **{"sizes": [1] * len(scores), **changes})
 
 
 def elected(
     rule: E2FL, reports: Reports, layers: Any = (), n_clients: int | None = None
 ) -> torch.Tensor:
-    """The new scores, when the model that was received is also the initial one."""
+    """Return the new scores, when the received model is also the initial one."""
     assert reports.model is not None
     n = len(reports) if n_clients is None else n_clients
     state = rule.init(Setup([f"c{i}" for i in range(n)], torch.ones(n), reports.model, layers))
@@ -43,13 +38,13 @@ def elected(
 
 
 def slow_vote(rankings: list[list[int]], received: list[int]) -> list[int]:
-    """Places by the sum of places, ties in the received order: one edge at a time."""
+    """Rank by the sum of ranks, ties in the received order: one edge at a time."""
     edges = range(len(received))
     order = sorted(edges, key=lambda e: (sum(r[e] for r in rankings), received[e]))
     return [order.index(e) for e in edges]
 
 
-def places(scores: list[float]) -> list[int]:
+def ranks(scores: list[float]) -> list[int]:
     order = sorted(range(len(scores)), key=lambda e: (scores[e], e))
     return [order.index(e) for e in range(len(scores))]
 
@@ -58,35 +53,37 @@ def places(scores: list[float]) -> list[int]:
 
 
 def test_a_vote_of_two():
-    # Places (3, 0, 1, 2) and (1, 0, 3, 2): sums 4, 0, 4, 4. Received places 0, 1, 2, 3 decide the tie: 1, 0, 2, 3.
+    # Ranks (3, 0, 1, 2) and (1, 0, 3, 2): sums 4, 0, 4, 4. Received ranks 0, 1, 2, 3 decide the
+    # tie: 1, 0, 2, 3.
     reports = reports_of([[9.0, -9.0, 0.0, 1.0], [2.0, 1.0, 7.0, 3.0]], LEVELS)
     assert elected(E2FL(groups=1), reports).tolist() == [0.0, -0.5, 0.25, 1.0]
     rule = E2FL(groups=1, keep=0.5)
-    state, _, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    assert notes["weight"].tolist() == [0.5, 0.5]
-    assert notes["group"].tolist() == [0, 0]
+    state, _, diagnostics = first_round(rule, reports)
+    assert diagnostics["weight"].tolist() == [0.5, 0.5]
+    assert diagnostics["group"].tolist() == [0, 0]
     # Kept are edges 2 and 3; the first client keeps 0 and 3, the second 2 and 3.
-    assert notes["mask_overlap"].tolist() == [0.5, 1.0]
+    assert diagnostics["mask_overlap"].tolist() == [0.5, 1.0]
     assert torch.equal(state["levels"], torch.tensor(LEVELS, dtype=torch.float64))
 
 
 def test_groups_count_alike_whatever_their_size():
-    # Two edges. Two clients want (0, 1), one wants (1, 0), received is (1, 0). As one group the two win; as two groups it is
-    # a tie, and the received order stands.
+    # Two edges. Two clients want (0, 1), one wants (1, 0), received is (1, 0). As one group the two
+    # win; as two groups it is a tie, and the received order stands.
     scores, received = [[0.0, 1.0], [0.0, 1.0], [1.0, 0.0]], [0.5, 0.25]
     assert elected(E2FL(groups=1), reports_of(scores, received)).tolist() == [0.25, 0.5]
     rule = E2FL(groups=("a", "a", "b"))
     assert elected(rule, reports_of(scores, received)).tolist() == [0.5, 0.25]
-    _, _, notes = rule.aggregate(
+    _, _, diagnostics = rule.aggregate(
         rule.init(Setup.of(reports_of(scores, received))), reports_of(scores, received)
     )
-    assert notes["weight"].tolist() == [0.25, 0.25, 0.5]
-    assert notes["group"].tolist() == [0, 0, 1]
+    assert diagnostics["weight"].tolist() == [0.25, 0.25, 0.5]
+    assert diagnostics["group"].tolist() == [0, 0, 1]
 
 
 def test_the_vote_is_taken_in_groups_first():
-    # Group a: places (0,1,2), (0,1,2), (2,0,1): sums 2, 2, 5 -> (0,1,2) by the received order. Group b: (1,2,0).
-    # Sums over groups: 1, 3, 2 -> (0, 2, 1). Weights 1/6 and 1/2 on the places themselves would give 7/6, 10/6, 5/6.
+    # Group a: ranks (0,1,2), (0,1,2), (2,0,1): sums 2, 2, 5 -> (0,1,2) by the received order. Group
+    # b: (1,2,0). Sums over groups: 1, 3, 2 -> (0, 2, 1). Weights 1/6 and 1/2 on the ranks
+    # themselves would give 7/6, 10/6, 5/6.
     scores = [[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 0.0, 1.0], [1.0, 2.0, 0.0]]
     assert elected(
         E2FL(groups=("a", "a", "a", "b")), reports_of(scores, [0.0, 1.0, 2.0])
@@ -95,7 +92,7 @@ def test_the_vote_is_taken_in_groups_first():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [0, 1, 40, 70_000])  # a long one is sorted in another way
-def test_places_are_those_of_a_stable_sort(size, dtype):
+def test_ranks_are_those_of_a_stable_sort(size, dtype):
     values = (
         torch.randn(size, generator=torch.Generator().manual_seed(0)).mul(50).round() / 50
     )  # with ties
@@ -106,7 +103,8 @@ def test_places_are_those_of_a_stable_sort(size, dtype):
 
 
 def test_layers_vote_apart():
-    # In one piece the second layer's scores, all larger, could not mix with the first's; they keep their own levels.
+    # In one piece the second layer's scores, all larger, could not mix with the first's; they keep
+    # their own levels.
     reports = reports_of([[3.0, 1.0, 9.0, 8.0]], [-1.0, 1.0, 5.0, 6.0])
     assert elected(E2FL(), reports, layers=(2, 2)).tolist() == [1.0, -1.0, 6.0, 5.0]
     reports = reports_of([[30.0, 10.0, 9.0, 8.0]], [-1.0, 1.0, 5.0, 6.0])
@@ -115,7 +113,8 @@ def test_layers_vote_apart():
 
 
 def test_scores_come_from_the_initial_ones_in_every_round():
-    # Round 2 receives other numbers than round 1 left; the levels handed out are still the initial ones.
+    # Round 2 receives other numbers than round 1 left; the levels handed out are still the initial
+    # ones.
     rule = E2FL(groups=1)
     state = rule.init(Setup(["c0"], torch.ones(1), torch.tensor(LEVELS)))
     model = torch.tensor([7.0, 5.0, 6.0, 4.0])
@@ -133,7 +132,7 @@ def scores_of(n: int, size: int = 9, seed: int = 0) -> torch.Tensor:
 @EXAMPLES
 @given(data=st.data(), n=st.integers(1, 6), labelled=st.booleans())
 def test_properties(data, n, labelled):
-    """Against the slow vote; finite; the order of clients and increasing functions of scores change nothing."""
+    """As the slow vote; the order of clients and increasing functions of scores do not count."""
     row = st.lists(st.integers(-4, 4), min_size=5, max_size=5)
     scores, model = data.draw(st.lists(row, min_size=n, max_size=n)), data.draw(row)
     labels = (
@@ -147,15 +146,15 @@ def test_properties(data, n, labelled):
 
     expected: list[int] = []
     for part in (slice(0, 2), slice(2, 5)):
-        received = places(model[part])
+        received = ranks(model[part])
         rankings = [
             slow_vote(
-                [places(s[part]) for s, label in zip(scores, labels, strict=True) if label == g],
+                [ranks(s[part]) for s, label in zip(scores, labels, strict=True) if label == g],
                 received,
             )
             for g in sorted(set(labels))
         ]
-        expected += [sorted(model[part])[place] for place in slow_vote(rankings, received)]
+        expected += [sorted(model[part])[rank] for rank in slow_vote(rankings, received)]
     assert new.tolist() == expected
 
     shuffled = reports_of(
@@ -167,7 +166,7 @@ def test_properties(data, n, labelled):
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, ("a", "b", "b", "a")])
-def test_clients_who_agree_are_followed_and_no_update_is_no_step(groups):
+def test_clients_that_agree_are_followed_and_no_update_is_no_step(groups):
     model = scores_of(1)[0]
     wanted = scores_of(1, seed=1)[0]
     new = elected(E2FL(groups=groups), reports_of(wanted.repeat(4, 1), model))
@@ -206,16 +205,16 @@ def test_similar_rankings_are_found():
     scores = [up, [1, 0, *up[2:]], down, [*up[:6], 7, 6], [*down[:6], 0, 1]]
     reports = reports_of(scores, [v / 8 for v in up])
     rule = E2FL(groups=2)
-    _, _, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    assert notes["group"].tolist() == [0, 0, 1, 0, 1]
+    _, _, diagnostics = first_round(rule, reports)
+    assert diagnostics["group"].tolist() == [0, 0, 1, 0, 1]
     assert torch.equal(
         elected(rule, reports), elected(E2FL(groups=("x", "x", "y", "x", "y")), reports)
     )
 
 
-def test_a_layer_counts_by_the_share_of_places_not_by_its_size_squared():
-    # Swapping the only two is a whole turn, two swaps among six are little: clients 0 and 1 belong together. Counted in
-    # places they would not: 0 is at 1 + 1 from 2, and at 1 + 1 + 1 + 1 from 1.
+def test_a_layer_counts_by_scaled_ranks_not_by_its_size_squared():
+    # Swapping the only two is a whole turn, two swaps among six are little: clients 0 and 1 belong
+    # together. Counted in ranks they would not: 0 is at 1 + 1 from 2, and at 1 + 1 + 1 + 1 from 1.
     small, large = (
         [[0, 1], [0, 1], [1, 0]],
         [[0, 1, 2, 3, 4, 5], [1, 0, 2, 3, 5, 4], [0, 1, 2, 3, 4, 5]],
@@ -232,14 +231,14 @@ def test_a_layer_counts_by_the_share_of_places_not_by_its_size_squared():
 def test_more_groups_than_clients_are_as_many_as_clients(n):
     reports = reports_of(scores_of(n), scores_of(1, seed=1)[0])
     rule = E2FL(groups=5)
-    _, _, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    assert notes["group"].tolist() == list(range(n))
+    _, _, diagnostics = first_round(rule, reports)
+    assert diagnostics["group"].tolist() == list(range(n))
 
 
 # --- partial participation ---
 
 
-def test_labels_go_by_place_not_by_row():
+def test_labels_go_by_client_index_not_by_row():
     scores, model = scores_of(3), scores_of(1, seed=1)[0]
     rule = E2FL(groups=("a", "b", "b", "x", "a"))
     some = reports_of(scores, model, ids=["c1", "c2", "c4"], client_indices=[1, 2, 4])
@@ -255,7 +254,8 @@ def test_labels_go_by_place_not_by_row():
 
 
 def test_new_scores_are_exact_round_after_round():
-    # The server subtracts the step in float32; what is left must be the initial scores in another order, to the bit.
+    # The server subtracts the step in float32; what is left must be the initial scores in another
+    # order, to the bit.
     rule = E2FL()
     module = rule.adapt(mlp((28, 28), 10), torch.Generator().manual_seed(0))
     assert isinstance(module[1], MaskedLinear)
@@ -266,7 +266,7 @@ def test_new_scores_are_exact_round_after_round():
     for t in range(1, 4):
         received = model
         deltas = 0.02 * torch.randn(3, len(model), generator=noise)
-        state, step, notes = rule.aggregate(
+        state, step, diagnostics = rule.aggregate(
             state, Reports(["a", "b", "c"], deltas, model=model, round=t)
         )
         model = model - step
@@ -276,7 +276,7 @@ def test_new_scores_are_exact_round_after_round():
             for part, levels in zip(model.split(layers), initial, strict=True)
         )
         assert not torch.equal(model, received)
-        assert ((notes["mask_overlap"] > 0.5) & (notes["mask_overlap"] < 1)).all()
+        assert ((diagnostics["mask_overlap"] > 0.5) & (diagnostics["mask_overlap"] < 1)).all()
     _, step, _ = rule.aggregate(state, Reports(["a"], torch.zeros(1, len(model)), model=model))
     assert not step.any()
 
@@ -306,7 +306,7 @@ def test_keep_reaches_the_network():
     ("name", "value"),
     [("keep", 0.0), ("keep", 1.0), ("groups", 0), ("groups", "many"), ("groups", ())],
 )
-def test_nonsense_is_refused(name, value):
+def test_bad_parameters_are_refused_by_name(name, value):
     with pytest.raises(SettingsError, match=name):
         E2FL(**{name: value})
 

@@ -1,21 +1,24 @@
-"""EFFL: each stage by hand, with and without a sensitive attribute; its ties to FedMGDA+; limits that cannot be met."""
+"""EFFL: each stage by hand, with and without a sensitive attribute; FedMGDA+; unmet limits."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, diagnostics_of, make_reports
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.effl import EFFL
 from udjfl.methods.fedmgda import FedMGDA
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+close = partial(close, rtol=0, atol=1e-6)
+
 FAR = {"eps_vl": 1e9, "eps_b": 1e9, "eps_vb": 1e9}
 AXES = [[1.0, 0.0], [0.0, 2.0]]
 
@@ -28,31 +31,19 @@ def reports_of(
     lr: float = 0.5,
     **changes: Any,
 ) -> Reports:
-    """What one full step sends: deltas are lr times the gradients."""
-    rows = torch.as_tensor(gradients, dtype=torch.float64)
+    """Return the reports of one full step: deltas are lr times the gradients."""
+    gradients = torch.as_tensor(gradients, dtype=torch.float64)
     given_extras = {"group_gaps": gaps, "group_gap_gradients": gap_gradients}
     extras = {
         k: torch.as_tensor(v, dtype=torch.float64) for k, v in given_extras.items() if v is not None
     }
-    ids = [f"client-{i}" for i in range(len(rows))]
-    return Reports(
-        **{"ids": ids, "deltas": lr * rows, "losses": losses, "lr": lr, "extras": extras, **changes}
-    )
+    fields = {"deltas": lr * gradients, "losses": losses, "lr": lr, "extras": extras, **changes}
+    return make_reports(**fields)
 
 
 def direction_of(rule: EFFL, reports: Reports) -> torch.Tensor:
-    """d, from the step server_lr * lr * d."""
+    """Return d, from the step server_lr * lr * d."""
     return rule.aggregate({}, reports)[1] / (rule.server_lr * reports.lr)
-
-
-def notes_of(rule: EFFL, reports: Reports) -> dict[str, torch.Tensor]:
-    return rule.aggregate({}, reports)[2]
-
-
-def close(actual: torch.Tensor, expected: Any, atol: float = 1e-6) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
-    )
 
 
 # --- by hand; gradients g_a = (1, 0), g_b = (0, 2) ---
@@ -63,58 +54,62 @@ def test_stage_three_by_hand():
     reports = reports_of(AXES, [1.0, 1.1])
     close(direction_of(EFFL(), reports), (0.8, 0.4))
     close(EFFL(server_lr=3.0).aggregate({}, reports)[1], (0.8 * 1.5, 0.4 * 1.5))
-    notes = notes_of(EFFL(), reports)
-    close(notes["weight"], (0.8, 0.2))
-    close(notes["direction_length"], math.sqrt(0.8))
-    close(notes["loss_spread_excess"], 0.05 - 0.2)
-    assert notes["stage"] == 3
+    diagnostics = diagnostics_of(EFFL(), reports)
+    close(diagnostics["weight"], (0.8, 0.2))
+    close(diagnostics["direction_length"], math.sqrt(0.8))
+    close(diagnostics["loss_spread_excess"], 0.05 - 0.2)
+    assert diagnostics["stage"] == 3
 
 
 def test_stage_two_by_hand():
-    # Losses 1 and 3, 1 from their mean. Ties go to the first: client a, below the mean, whose spread mean - l_a has the
-    # gradient (g_b - g_a) / 2 = (-1/2, 1). The largest loss is b's, g_b = (0, 2). Between them |(-l/2, 2 - l)|^2 is least at
-    # l = 8/5 > 1: the first alone.
+    # Losses 1 and 3, 1 from their mean. Ties go to the first: client a, below the mean, whose
+    # spread mean - l_a has the gradient (g_b - g_a) / 2 = (-1/2, 1). The largest loss is b's, g_b =
+    # (0, 2). Between them |(-l/2, 2 - l)|^2 is least at l = 8/5 > 1: the first alone.
     reports = reports_of(AXES, [1.0, 3.0])
     close(direction_of(EFFL(), reports), (-0.5, 1.0))
-    notes = notes_of(EFFL(), reports)
-    close(notes["weight"], (-0.5, 0.5))
-    close(notes["loss_spread_excess"], 0.8)
-    assert notes["stage"] == 2
-    # Were g_b short, (0, 1/2): the spread's (-1/2, 1/4), and between them |(-l/2, 1/2 - l/4)|^2 is least at l = 2/5.
+    diagnostics = diagnostics_of(EFFL(), reports)
+    close(diagnostics["weight"], (-0.5, 0.5))
+    close(diagnostics["loss_spread_excess"], 0.8)
+    assert diagnostics["stage"] == 2
+    # Were g_b short, (0, 1/2): the spread's (-1/2, 1/4), and between them |(-l/2, 1/2 - l/4)|^2 is
+    # least at l = 2/5.
     close(direction_of(EFFL(), reports_of([[1.0, 0.0], [0.0, 0.5]], [1.0, 3.0])), (-0.2, 0.4))
 
 
 def test_a_limit_nearly_reached_takes_part_in_stage_three():
-    # Spread 0.95 of a limit of 1. Its gradient (-1/2, 1), with g_a and g_b: the line from g_a to it, (1 - 3l/2, l), is nearest
-    # to 0 at l = 6/13: (4/13, 6/13), and g_b is beyond that line: <g_b, d> = 12/13 > |d|^2 = 4/13.
+    # Spread 0.95 of a limit of 1. Its gradient (-1/2, 1), with g_a and g_b: the line from g_a to
+    # it, (1 - 3l/2, l), is nearest to 0 at l = 6/13: (4/13, 6/13), and g_b is beyond that line:
+    # <g_b, d> = 12/13 > |d|^2 = 4/13.
     near = reports_of(AXES, [1.0, 2.9])
     close(direction_of(EFFL(eps_vl=1.0), near), (4 / 13, 6 / 13))
-    assert notes_of(EFFL(eps_vl=1.0), near)["stage"] == 3
+    assert diagnostics_of(EFFL(eps_vl=1.0), near)["stage"] == 3
     # 0.85 of the limit is not near.
     close(direction_of(EFFL(eps_vl=1.0), reports_of(AXES, [1.0, 2.7])), (0.8, 0.4))
 
 
 def test_stage_one_by_hand():
-    # Client b's gap is over its limit; the gradient of its gap, (1, 1) / 2, is the shortest vector of the hull with g_a and
-    # g_b: <g_a, d> = 1/2 = |d|^2, <g_b, d> = 1.
+    # Client b's gap is over its limit; the gradient of its gap, (1, 1) / 2, is the shortest vector
+    # of the hull with g_a and g_b: <g_a, d> = 1/2 = |d|^2, <g_b, d> = 1.
     reports = reports_of(AXES, [1.0, 3.0], [0.1, 0.5], [[9.0, 9.0], [0.5, 0.5]])
     close(direction_of(EFFL(), reports), (0.5, 0.5))
-    notes = notes_of(EFFL(), reports)
-    assert notes["stage"] == 1  # before the spread of the losses
-    close(notes["weight"], (0.0, 0.0), atol=1e-4)
-    close(notes["bias_excess"], 0.4)
-    close(notes["bias_spread_excess"], 0.1)
+    diagnostics = diagnostics_of(EFFL(), reports)
+    assert diagnostics["stage"] == 1  # before the spread of the losses
+    close(diagnostics["weight"], (0.0, 0.0), atol=1e-4)
+    close(diagnostics["bias_excess"], 0.4)
+    close(diagnostics["bias_spread_excess"], 0.1)
 
 
 def test_stage_two_for_gaps_that_differ_by_hand():
-    # Gaps 0 and 0.08, all below eps_b = 0.1 (and not near), 0.04 from their mean, over eps_vb = 0.02. The spread's gradient,
-    # first client below the mean: (q_b - q_a) / 2 = (1, 0). Largest loss: b, g_b = (0, 2). Between: 4/5 (1, 0) + 1/5 (0, 2).
+    # Gaps 0 and 0.08, all below eps_b = 0.1 (and not near), 0.04 from their mean, over eps_vb =
+    # 0.02. The spread's gradient, first client below the mean: (q_b - q_a) / 2 = (1, 0). Largest
+    # loss: b, g_b = (0, 2). Between: 4/5 (1, 0) + 1/5 (0, 2).
     reports = reports_of(AXES, [1.0, 1.1], [0.0, 0.08], [[-2.0, 0.0], [0.0, 0.0]])
     rule = EFFL(eps_vb=0.02)
     close(direction_of(rule, reports), (0.8, 0.4))
-    assert notes_of(rule, reports)["stage"] == 2
-    close(notes_of(rule, reports)["weight"], (0.0, 0.2))
-    # With eps_b = 0.085 the gap of b is near its limit. Its gradient (1/5, 1/5) is shorter than anything else: d.
+    assert diagnostics_of(rule, reports)["stage"] == 2
+    close(diagnostics_of(rule, reports)["weight"], (0.0, 0.2))
+    # With eps_b = 0.085 the gap of b is near its limit. Its gradient (1/5, 1/5) is shorter than
+    # anything else: d.
     reports = reports_of(AXES, [1.0, 1.1], [0.0, 0.08], [[-1.8, 0.2], [0.2, 0.2]])
     close(direction_of(EFFL(eps_vb=0.02, eps_b=0.085), reports), (0.2, 0.2))
 
@@ -133,25 +128,25 @@ def test_limits_far_away_leave_descent_for_all(data, n, lr):
     reports = reports_of(torch.stack([angles.cos(), angles.sin()], dim=1) / lr, losses, lr=lr)
     step = EFFL(**FAR).aggregate({}, reports)[1]
     close(step, FedMGDA(epsilon=1.0).aggregate({}, reports)[1], atol=1e-5)
-    assert notes_of(EFFL(**FAR), reports)["stage"] == 3
+    assert diagnostics_of(EFFL(**FAR), reports)["stage"] == 3
 
 
 @EXAMPLES
 @given(data=st.data(), n=st.integers(1, 6), d=st.integers(1, 4), grouped=st.booleans())
 def test_properties(data, n, d, grouped):
-    """Finite; and downhill for the losses in stages 1 and 3, for the largest loss in stage 2, and for what is over a limit."""
+    """Finite; downhill for all losses in stages 1 and 3, for the largest in 2, and for limits."""
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     table = st.lists(st.lists(number, min_size=d, max_size=d), min_size=n, max_size=n)
     column = st.lists(st.floats(0, 2), min_size=n, max_size=n)
     g, losses = torch.tensor(data.draw(table), dtype=torch.float64), data.draw(column)
     gaps, q = (data.draw(column), data.draw(table)) if grouped else (None, None)
-    state, step, notes = EFFL().aggregate({}, reports_of(g, losses, gaps, q))
+    state, step, diagnostics = EFFL().aggregate({}, reports_of(g, losses, gaps, q))
     assert step.shape == (d,)
-    assert all(torch.isfinite(value).all() for value in (step, *notes.values()))
-    assert notes["weight"].shape == (n,)
-    assert notes.keys() >= ({"bias_excess", "bias_spread_excess"} if grouped else set())
+    assert all(torch.isfinite(value).all() for value in (step, *diagnostics.values()))
+    assert diagnostics["weight"].shape == (n,)
+    assert diagnostics.keys() >= ({"bias_excess", "bias_spread_excess"} if grouped else set())
     stage = int(state["stage"])
-    assert stage == int(notes["stage"])
+    assert stage == int(diagnostics["stage"])
     assert (stage == 1) == (grouped and max(gaps) > 0.1)
     tolerance = 1e-5 * 10
     slopes = g @ step
@@ -179,10 +174,11 @@ def test_clients_alike_step_as_one():
 
 
 def test_a_limit_that_no_step_can_change_does_not_stop_the_others():
-    # One gradient, losses 1 apart: their spread has no gradient. What is left of stage 2 is the largest loss.
+    # One gradient, losses 1 apart: their spread has no gradient. What is left of stage 2 is the
+    # largest loss.
     reports = reports_of([[3.0, 4.0], [3.0, 4.0]], [1.0, 3.0])
     close(direction_of(EFFL(), reports), (3.0, 4.0))
-    assert notes_of(EFFL(), reports)["stage"] == 2
+    assert diagnostics_of(EFFL(), reports)["stage"] == 2
 
 
 def test_limits_that_cannot_be_met_end_in_rest():
@@ -191,7 +187,7 @@ def test_limits_that_cannot_be_met_end_in_rest():
         [[1.0, 0.0], [-1.0, 0.0]], [1.0, 9.0], [5.0, 5.0], [[1.0, 0.0], [1.0, 0.0]]
     )
     assert direction_of(EFFL(), reports).norm() < 1e-5
-    close(notes_of(EFFL(), reports)["bias_excess"], 4.9)
+    close(diagnostics_of(EFFL(), reports)["bias_excess"], 4.9)
 
 
 def test_a_client_at_its_minimum_is_at_rest():
@@ -202,16 +198,16 @@ def test_a_client_at_its_minimum_is_at_rest():
 @pytest.mark.parametrize("losses", [[1.0, 1.0], [1.0, 9.0], [0.0, 0.0]])
 @pytest.mark.parametrize("gaps", [None, [0.0, 0.0], [0.0, 5.0], [0.01, 0.09]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nobody_moves(losses, gaps, dtype):
+def test_zero_updates_give_no_step(losses, gaps, dtype):
     gap_gradients = None if gaps is None else [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]
-    reports = reports_of(
-        torch.zeros(2, 3), losses, gaps, gap_gradients, deltas=torch.zeros(2, 3, dtype=dtype)
-    )
-    assert torch.equal(EFFL(eps_vb=0.01).aggregate({}, reports)[1], torch.zeros(3, dtype=dtype))
+    reports = reports_of(torch.zeros(2, 3), losses, gaps, gap_gradients, dtype=dtype)
+    step = EFFL(eps_vb=0.01).aggregate({}, reports)[1]
+    assert step.dtype == dtype
+    assert step.tolist() == [0, 0, 0]
 
 
 def test_the_spread_of_losses_is_brought_within_its_limit_and_all_then_fall():
-    """Losses |theta - c|^2 / 2: at 0 and at 4 along the first axis; the start is far off to one side."""
+    """Losses |theta - c|^2 / 2 with c at 0 and at 4; the start is far to one side."""
     centres = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     model = torch.tensor([0.0, 3.0], dtype=torch.float64)
     rule, state, stages = EFFL(eps_vl=0.5), EFFL().init(Setup(["a", "b"], torch.ones(2), model)), []
@@ -237,13 +233,13 @@ def setup(**changes: Any) -> Setup:
 def test_partial_participation_is_refused(changes):
     with pytest.raises(
         SettingsError,
-        match=r"effl: .*every one has to answer; set participation to 1 and drop_out to 0",
+        match=r"effl: .*every one has to report; set participation to 1 and drop_out to 0",
     ):
         EFFL().init(setup(**changes))
 
 
 def test_a_round_without_some_client_is_refused():
-    # Its report was excluded: nobody knew before round 1 that it would be.
+    # Its report was excluded, which could not be known before round 1.
     state = EFFL().init(setup())
     state, _, _ = EFFL().aggregate(state, reports_of(AXES, [1.0, 3.0]))
     with pytest.raises(SettingsError, match=r"effl: .*in round 2 only 1 of 2 .*on_bad_report"):
@@ -268,12 +264,12 @@ def test_clients_take_one_full_step():
     assert same is state
 
 
-def test_it_says_that_there_are_no_groups():
+def test_a_note_tells_that_there_are_no_groups():
     assert any("without a sensitive attribute" in note for note in EFFL().notes(setup()))
     assert not any("sensitive" in note for note in EFFL().notes(setup(has_groups=True)))
 
 
-def test_what_is_needed_cannot_be_left_out():
+def test_needed_fields_cannot_be_left_out():
     with pytest.raises(ReportError, match="losses was left out"):
         EFFL().aggregate({}, reports_of(AXES, None))
     for name, extras in (("group_gap_gradients", ([1.0, 2.0], None)), ("group_gaps", (None, AXES))):
@@ -285,6 +281,6 @@ def test_what_is_needed_cannot_be_left_out():
     ("name", "value"),
     [("eps_vl", 0.0), ("eps_b", -1.0), ("eps_vb", 0.0), ("server_lr", 0.0), ("eps_vl", math.inf)],
 )
-def test_bad_parameters_are_refused(name, value):
+def test_bad_parameters_are_refused_by_name(name, value):
     with pytest.raises(SettingsError, match=rf"effl: .*{name}"):
         EFFL(**{name: value})

@@ -21,17 +21,17 @@ def three_clients(**changes):
 
 def test_weights_by_size():
     # 1/8 (1, 0) + 3/8 (0, 2) + 4/8 (-4, 4) = (1/8 - 2, 6/8 + 2).
-    state, step, notes = FedAvg().aggregate({}, three_clients())
+    state, step, diagnostics = FedAvg().aggregate({}, three_clients())
     assert state == {}
     assert step.tolist() == [-1.875, 2.75]
-    assert notes["weight"].tolist() == [0.125, 0.375, 0.5]
+    assert diagnostics["weight"].tolist() == [0.125, 0.375, 0.5]
 
 
 def test_uniform_weights():
     # ((1 + 0 - 4) / 3, (0 + 2 + 4) / 3)
-    _, step, notes = FedAvg(weights="uniform").aggregate({}, three_clients())
+    _, step, diagnostics = FedAvg(weights="uniform").aggregate({}, three_clients())
     assert step.tolist() == pytest.approx([-1.0, 2.0])
-    assert notes["weight"].tolist() == pytest.approx([1 / 3] * 3)
+    assert diagnostics["weight"].tolist() == pytest.approx([1 / 3] * 3)
 
 
 def test_equal_sizes_are_uniform():

@@ -1,22 +1,22 @@
-"""FedEBA+: weights, angle, both alignments by hand, identities with TERM and FedAvg, and hazards."""
+"""FedEBA+: weights, angle and both alignments by hand, its limits, and hazards."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import method_helpers
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods.base import Plan, Reports, Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedeba import FedEBA, angle
-from udjfl.methods.term import TERM
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 LN2 = math.log(2)
 
 
@@ -27,14 +27,13 @@ def tensor(values: Any) -> torch.Tensor:
 def two_clients(**changes: Any) -> Reports:
     """At tau = 1 the losses ln 2 and ln 6 weigh 2 : 6 = 1/4, 3/4."""
     values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": tensor([[4.0, 0.0], [0.0, 8.0]]),
+        "deltas": [[4.0, 0.0], [0.0, 8.0]],
         "losses": [LN2, math.log(6)],
         "sizes": [3, 1],
         "extras": {"first_deltas": tensor([[1.0, 0.0], [1.0, 2.0]])},
         **changes,
     }
-    return Reports(**values)
+    return method_helpers.two_clients(**values)
 
 
 def probe(**changes: Any) -> Reports:
@@ -64,9 +63,9 @@ def test_weights_by_hand():
 
 def test_models_aligned_by_hand():
     # sum p delta = (1, 6); mean first delta = (1, 1). 3/4 of the one and 1/4 of the other.
-    _, step, notes = FedEBA(tau=1.0, alpha=0.25).aggregate(state_of(0), two_clients())
+    _, step, diagnostics = FedEBA(tau=1.0, alpha=0.25).aggregate(state_of(0), two_clients())
     assert step.tolist() == pytest.approx([1.0, 4.75])
-    assert float(notes["aligns_gradients"]) == 0
+    assert float(diagnostics["aligns_gradients"]) == 0
 
 
 def test_gradients_aligned_by_hand():
@@ -75,12 +74,12 @@ def test_gradients_aligned_by_hand():
     state, plan = rule.plan(rule.init(Setup.of(probe())), probe())
     assert plan.pull.tolist() == pytest.approx([7.0, -1.0])  # 1/4 (4, -4) + 3/4 (8, 0)
     assert plan.pull_share == 0.25
-    _, step, notes = rule.aggregate(state, two_clients())
+    _, step, diagnostics = rule.aggregate(state, two_clients())
     assert step.tolist() == pytest.approx(
         [1.0, 6.0]
     )  # the alignment was in the training: a plain weighted average
-    assert float(notes["aligns_gradients"]) == 1
-    assert float(notes["angle"]) == pytest.approx(
+    assert float(diagnostics["aligns_gradients"]) == 1
+    assert float(diagnostics["angle"]) == pytest.approx(
         math.degrees(math.atan(math.log(3) / math.log(12)))
     )
 
@@ -143,7 +142,7 @@ def test_huge_losses_do_not_overflow_the_angle():
     assert angle(tensor([1e300, 0.0])) == pytest.approx(45)
 
 
-def test_it_says_when_the_angle_can_never_be_reached():
+def test_a_note_tells_that_the_angle_cannot_be_reached():
     setup = Setup(["a", "b"], torch.ones(2), torch.zeros(1))
     (note,) = FedEBA(theta=45.0).notes(setup)
     assert "never aligns gradients" in note
@@ -159,28 +158,8 @@ def test_it_says_when_the_angle_can_never_be_reached():
 # --- identities ---
 
 
-@EXAMPLES
-@given(
-    losses=st.lists(st.floats(0, 50), min_size=3, max_size=3),
-    tau=st.sampled_from([0.01, 0.1, 1.0, 10.0]),
-    prior=st.sampled_from(["uniform", "size"]),
-)
-def test_without_alignment_it_is_term(losses, tau, prior):
-    """T3."""
-    deltas = tensor([[1.0, 2.0], [-3.0, 0.5], [0.0, 4.0]])
-    reports = Reports(
-        ids="abc", deltas=deltas, losses=losses, sizes=[1, 5, 2], extras={"first_deltas": deltas}
-    )
-    term = TERM(t=1 / tau, weights=prior)
-    expected = term.aggregate(term.init(Setup.of(reports)), reports)[1]
-    torch.testing.assert_close(
-        step_of(FedEBA(alpha=0.0, tau=tau, prior=prior), reports), expected, rtol=1e-9, atol=1e-12
-    )
-
-
 @pytest.mark.parametrize("prior", ["uniform", "size"])
 def test_at_great_temperature_it_is_fedavg(prior):
-    """T2."""
     expected = FedAvg(weights=prior).aggregate({}, two_clients())[1]
     torch.testing.assert_close(
         step_of(FedEBA(alpha=0.0, tau=1e12, prior=prior), two_clients()), expected
@@ -215,12 +194,12 @@ def test_all_losses_zero_weigh_by_the_prior():
 def test_steps_are_finite_and_linear_in_the_updates_and_larger_losses_weigh_more(
     losses, tau, alpha, aligns, dtype
 ):
-    rule, reports = FedEBA(tau=tau, alpha=alpha), two_clients(losses=losses)
-    reports = two_clients(losses=losses, deltas=reports.deltas.to(dtype))
+    rule, reports = FedEBA(tau=tau, alpha=alpha), two_clients(losses=losses, dtype=dtype)
     step = step_of(rule, reports, aligns)
     assert step.dtype == dtype
     assert torch.isfinite(step).all()
     doubled = {
+        "dtype": dtype,
         "deltas": 2 * reports.deltas,
         "extras": {"first_deltas": 2 * reports.extras["first_deltas"]},
     }
@@ -245,14 +224,14 @@ def test_weights_of_the_step_are_over_those_that_report():
     assert rule.aggregate(state, alone)[1].tolist() == [4.0, 0.0]
 
 
-def test_what_it_needs():
+def test_needed_fields_and_probes_cannot_be_left_out():
     with pytest.raises(ReportError, match="first_deltas was left out"):
         step_of(FedEBA(), two_clients(extras={}))
     with pytest.raises(ReportError, match="sizes was left out"):
         step_of(FedEBA(prior="size"), two_clients(sizes=None))
     with pytest.raises(ReportError, match="gradients was left out"):
         FedEBA().plan(state_of(0), probe(extras={}))
-    with pytest.raises(SettingsError, match="losses and gradients before they train"):
+    with pytest.raises(SettingsError, match="gradients and losses before they train"):
         FedEBA().plan(state_of(0), None)
 
 
@@ -268,6 +247,6 @@ def test_what_it_needs():
         {"prior": "sizes"},
     ],
 )
-def test_bad_parameters_are_named(params):
+def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"fedeba: {next(iter(params))}"):
         FedEBA(**params)

@@ -1,4 +1,4 @@
-"""FedFair³: utility by hand, whom it asks, the cap on participation, and FedAvg's step."""
+"""FedFair³: utility by hand, which clients it asks, the cap on participation, FedAvg's step."""
 
 from __future__ import annotations
 
@@ -8,30 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, two_clients
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import SettingsError
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfair3 import FedFair3
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
-
 
 def clients(squared_losses: Any, **changes: Any) -> Reports:
-    n = len(changes.get("client_indices", [0, 1]))
-    values = {
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64)[:n],
-        "sizes": [1, 3][:n],
-        **changes,
-    }
-    extras = (
-        {}
-        if squared_losses is None
-        else {"squared_losses": torch.tensor(squared_losses, dtype=torch.float64)}
-    )
-    return Reports(ids=[f"client-{i}" for i in range(n)], extras=extras, **values)
+    extras = {"squared_losses": torch.tensor(squared_losses, dtype=torch.float64)}
+    return two_clients(extras=extras, **changes)
 
 
 def setup_of(n: int, **changes: Any) -> Setup:
@@ -48,26 +37,27 @@ def state_of(counts: list[int], utilities: list[float]) -> dict[str, torch.Tenso
 def frequencies(
     rule: FedFair3, state: dict[str, torch.Tensor], count: int = 1, draws: int = 2000
 ) -> np.ndarray:
-    """How often each client is asked, as a share of all draws."""
+    """Return how often each client is asked, as a share of all draws."""
     generator, n = np.random.default_rng(0), len(state["counts"])
-    asked = [place for _ in range(draws) for place in rule.select(state, n, count, generator)]
+    asked = [index for _ in range(draws) for index in rule.select(state, n, count, generator)]
     return np.bincount(asked, minlength=n) / draws
 
 
 def test_a_round_by_hand():
     # Step: 1/4 (1, 0) + 3/4 (0, 2). Utility n sqrt(mean loss^2): 1 * 2 and 3 * 1/2.
     rule = FedFair3()
-    state, step, notes = rule.aggregate(rule.init(setup_of(2)), clients([4.0, 0.25]))
+    state, step, diagnostics = rule.aggregate(rule.init(setup_of(2)), clients([4.0, 0.25]))
     assert step.tolist() == [0.25, 1.5]
-    assert notes["weight"].tolist() == [0.25, 0.75]
-    assert notes["utility"].tolist() == [2.0, 1.5]
-    assert notes["participations"].tolist() == [1, 1]
+    assert diagnostics["weight"].tolist() == [0.25, 0.75]
+    assert diagnostics["utility"].tolist() == [2.0, 1.5]
+    assert diagnostics["participations"].tolist() == [1, 1]
     assert state["counts"].tolist() == [1, 1]
     assert state["utilities"].tolist() == [2.0, 1.5]
 
 
 def test_speed_and_features_by_hand():
-    # T = 2. Slower, t = 4: (2/4)^2 = 1/4. As preferred: 1, whatever its features. Faster, t = 1: lambda = 7.
+    # T = 2. Slower, t = 4: (2/4)^2 = 1/4. As preferred: 1, whatever its features. Faster, t = 1:
+    # lambda = 7.
     rule = FedFair3(round_times=(4.0, 2.0, 1.0), preferred_time=2.0, resources=(5.0, 6.0, 7.0))
     assert rule.system_factors(torch.arange(3)).tolist() == [0.25, 1.0, 7.0]
     assert FedFair3(round_times=(4.0, 2.0, 1.0)).system_factors(torch.arange(3)).tolist() == [
@@ -77,9 +67,11 @@ def test_speed_and_features_by_hand():
     ]  # T: median
     halved = FedFair3(round_times=(4.0, 2.0, 1.0), penalty=1.0)
     assert halved.system_factors(torch.arange(3)).tolist() == [0.5, 1.0, 1.0]
-    # By place: the reports are of the clients at 2 and 0. Utility 7 * 1 * 1 and 1/4 * 3 * 1.
-    _, _, notes = rule.aggregate(rule.init(setup_of(3)), clients([1.0, 1.0], client_indices=[2, 0]))
-    assert notes["utility"].tolist() == [7.0, 0.75]
+    # By index: the reports are of clients 2 and 0. Utility 7 * 1 * 1 and 1/4 * 3 * 1.
+    _, _, diagnostics = rule.aggregate(
+        rule.init(setup_of(3)), clients([1.0, 1.0], client_indices=[2, 0])
+    )
+    assert diagnostics["utility"].tolist() == [7.0, 0.75]
 
 
 @EXAMPLES
@@ -91,7 +83,7 @@ def test_its_step_is_fedavgs(losses, size):
     )
 
 
-def test_state_is_kept_by_place():
+def test_state_is_kept_by_client_index():
     before = state_of([1, 0, 4, 2], [9.0, 0.0, 8.0, 7.0])
     after, _, _ = FedFair3().aggregate(before, clients([1.0, 1.0], client_indices=[1, 3]))
     assert after["counts"].tolist() == [1, 1, 4, 3]
@@ -99,7 +91,7 @@ def test_state_is_kept_by_place():
     assert after["counts"].dtype == torch.int64
 
 
-# --- whom it asks ---
+# --- which clients it asks ---
 
 
 def test_probability_is_proportional_to_utility():
@@ -154,7 +146,7 @@ def test_participation_never_differs_by_more_than_the_cap(n, data, cap, seed):
     for _ in range(12):
         asked = list(rule.select(state, n, count, generator))
         assert len(set(asked)) == count
-        assert all(type(place) is int and 0 <= place < n for place in asked)
+        assert all(type(index) is int and 0 <= index < n for index in asked)
         reports = Reports(
             ids=[f"c{p}" for p in asked],
             deltas=torch.ones(count, 2),
@@ -171,9 +163,9 @@ def test_the_cap_is_reached():
     rule, generator = FedFair3(cap=3), np.random.default_rng(0)
     state, gaps = state_of([1, 1, 1], [1e9, 1.0, 1.0]), []
     for _ in range(30):
-        places = rule.select(state, 3, 1, generator)
+        chosen = rule.select(state, 3, 1, generator)
         counts = state["counts"].clone()
-        counts[list(places)] += 1
+        counts[list(chosen)] += 1
         state = {**state, "counts": counts}
         gaps.append(int(counts.max() - counts.min()))
     assert max(gaps) == 3
@@ -188,7 +180,7 @@ def test_the_draw_depends_on_the_generator_alone():
     assert len({tuple(d) for d in draws}) > 1
 
 
-def test_it_says_when_there_is_nothing_to_select():
+def test_a_note_tells_that_there_is_nothing_to_select():
     (note,) = FedFair3().notes(setup_of(3))
     assert "FedAvg" in note
     assert FedFair3().notes(setup_of(3, participation=0.5)) == []
@@ -210,7 +202,7 @@ def test_lists_have_a_number_for_each_client(name):
 
 
 @pytest.mark.parametrize("params", [{"resources": (1.0, 2.0)}, {"preferred_time": 1.0}])
-def test_what_needs_round_times_asks_for_them(params):
+def test_parameters_that_need_round_times_are_refused_without(params):
     with pytest.raises(SettingsError, match=rf"{next(iter(params))}.*give round_times"):
         FedFair3(**params)
 
@@ -227,11 +219,6 @@ def test_what_needs_round_times_asks_for_them(params):
         {"preferred_time": 0},
     ],
 )
-def test_bad_parameters_are_named(params):
+def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"fedfair3: {next(iter(params))}"):
         FedFair3(**params)
-
-
-def test_squared_losses_are_needed():
-    with pytest.raises(ReportError, match="squared_losses was left out"):
-        FedFair3().aggregate(state_of([0, 0], [0.0, 0.0]), clients(None))

@@ -7,39 +7,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, first_round, make_reports, step_of
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import SettingsError
 from udjfl.methods.base import Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfv import FedFV
 from udjfl.methods.reports import Reports
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 INTERNAL = FedFV(alpha=0.0, tau=0)
 
 
 def reports_of(deltas: Any, losses: Any = None, **changes: Any) -> Reports:
-    deltas = torch.as_tensor(deltas, dtype=torch.float64)
     losses = list(range(1, len(deltas) + 1)) if losses is None else losses
-    return Reports(
-        **{
-            "ids": [f"c{i}" for i in range(len(deltas))],
-            "deltas": deltas,
-            "losses": losses,
-            **changes,
-        }
-    )
+    return make_reports(deltas, losses=losses, **changes)
 
 
 def run(rule: FedFV, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    _, step, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    return step, notes
-
-
-def step_of(rule: FedFV, reports: Reports) -> torch.Tensor:
-    return run(rule, reports)[0]
+    return first_round(rule, reports)[1:]
 
 
 def average(reports: Reports) -> torch.Tensor:
@@ -62,17 +49,18 @@ def any_reports(draw: st.DrawFn) -> Reports:
 
 
 def test_internal_conflicts_by_hand():
-    # g_a = (2, 0), g_b = (-1, 1), dot -2.  h_a = g_a + 2/2 g_b = (1, 1);  h_b = g_b + 2/4 g_a = (0, 1).
-    # G = (1/2, 1), |G| = sqrt(5)/2; the mean of the g is (1/2, 1/2), its length sqrt(2)/2. Step = G sqrt(2/5).
-    step, notes = run(INTERNAL, reports_of([[2.0, 0.0], [-1.0, 1.0]]))
+    # g_a = (2, 0), g_b = (-1, 1), dot -2.  h_a = g_a + 2/2 g_b = (1, 1);  h_b = g_b + 2/4 g_a = (0,
+    # 1). G = (1/2, 1), |G| = sqrt(5)/2; the mean of the g is (1/2, 1/2), its length sqrt(2)/2. Step
+    # = G sqrt(2/5).
+    step, diagnostics = run(INTERNAL, reports_of([[2.0, 0.0], [-1.0, 1.0]]))
     assert step.tolist() == pytest.approx([0.5 * 0.4**0.5, 0.4**0.5])
     # G = (1 + 1/2)/2 g_a + (1 + 1)/2 g_b: weights 3 : 4.
-    assert notes["weight"].tolist() == pytest.approx([3 / 7, 4 / 7])
-    assert notes["conflicts"].tolist() == [1, 1]
-    assert notes["kept"].tolist() == [0, 0]
-    assert notes["rescale"].item() == pytest.approx(0.4**0.5)
+    assert diagnostics["weight"].tolist() == pytest.approx([3 / 7, 4 / 7])
+    assert diagnostics["conflicts"].tolist() == [1, 1]
+    assert diagnostics["kept"].tolist() == [0, 0]
+    assert diagnostics["rescale"].item() == pytest.approx(0.4**0.5)
     # cos of (2, 0) and of (-1, 1) with (1, 2).
-    assert notes["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5])
+    assert diagnostics["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5])
 
 
 @pytest.mark.parametrize(
@@ -81,36 +69,39 @@ def test_internal_conflicts_by_hand():
 def test_the_client_with_the_highest_loss_keeps_its_update(losses, expected):
     # alpha 1/2: order[ceil(1/2):] is the last one. If b keeps: h = (1, 1) and (-1, 1), G = (0, 1).
     # If a keeps: h = (2, 0) and (0, 1), G = (1, 1/2). Both rescaled to sqrt(2)/2.
-    step, notes = run(FedFV(alpha=0.5, tau=0), reports_of([[2.0, 0.0], [-1.0, 1.0]], losses))
+    step, diagnostics = run(FedFV(alpha=0.5, tau=0), reports_of([[2.0, 0.0], [-1.0, 1.0]], losses))
     direction = torch.tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(step, direction / direction.norm() * 0.5**0.5)
-    assert notes["kept"].tolist() == [float(loss == 2.0) for loss in losses]
+    assert diagnostics["kept"].tolist() == [float(loss == 2.0) for loss in losses]
 
 
 def test_external_conflicts_of_the_current_round_by_hand():
-    # alpha 1: all keep, G = the mean of (4, 0), (-1, 1), (-1, 0) = (2/3, 1/3). Against it: b (-1/3) and c (-2/3).
-    # c = (-2, 1), dot -1, |c|^2 = 5: G = (2/3, 1/3) + 1/5 (-2, 1) = (4, 8)/15. Length back to sqrt(5)/3: (1, 2)/3.
-    step, notes = run(FedFV(alpha=1.0, tau=1), reports_of([[4.0, 0.0], [-1.0, 1.0], [-1.0, 0.0]]))
+    # alpha 1: all keep, G = the mean of (4, 0), (-1, 1), (-1, 0) = (2/3, 1/3). Against it: b (-1/3)
+    # and c (-2/3). c = (-2, 1), dot -1, |c|^2 = 5: G = (2/3, 1/3) + 1/5 (-2, 1) = (4, 8)/15. Length
+    # back to sqrt(5)/3: (1, 2)/3.
+    step, diagnostics = run(
+        FedFV(alpha=1.0, tau=1), reports_of([[4.0, 0.0], [-1.0, 1.0], [-1.0, 0.0]])
+    )
     assert step.tolist() == pytest.approx([1 / 3, 2 / 3])
-    assert notes["weight"].tolist() == pytest.approx(
+    assert diagnostics["weight"].tolist() == pytest.approx(
         [5 / 21, 8 / 21, 8 / 21]
     )  # 1/3, 1/3 + 1/5, 1/3 + 1/5
 
 
 def test_external_conflicts_with_absent_clients_by_hand():
-    # tau 2. Round 1: b sends (-1, 1). Round 2: a sends (2, 0), G = (2, 0), dot with b's -2, |.|^2 = 2: G = (1, 1).
-    # Length 2 again: (1, 1) sqrt(2).
+    # tau 2. Round 1: b sends (-1, 1). Round 2: a sends (2, 0), G = (2, 0), dot with b's -2, |.|^2 =
+    # 2: G = (1, 1). Length 2 again: (1, 1) sqrt(2).
     rule = FedFV(alpha=0.0, tau=2)
     state = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2, dtype=torch.float64)))
     state, _, _ = rule.aggregate(
         state, reports_of([[-1.0, 1.0]], ids=["b"], client_indices=[1], round=1)
     )
-    kept, step, notes = rule.aggregate(
+    kept, step, diagnostics = rule.aggregate(
         state, reports_of([[2.0, 0.0]], ids=["a"], client_indices=[0], round=2)
     )
     assert step.tolist() == pytest.approx([2**0.5, 2**0.5])
-    assert notes["weight"].tolist() == [1.0]
-    # By place, not by row; whoever was absent is left alone.
+    assert diagnostics["weight"].tolist() == [1.0]
+    # By client index, not by row; an absent client is left alone.
     assert kept["last_updates"].tolist() == [[2.0, 0.0], [-1.0, 1.0], [0.0, 0.0]]
     assert kept["last_rounds"].tolist() == [2, 1, 0]
     # In round 3 what b sent is two rounds old, and tau 2 looks back to round 2 only.
@@ -122,8 +113,10 @@ def test_external_conflicts_with_absent_clients_by_hand():
 
 def test_older_rounds_come_first():
     # tau 3, round 3: G = (1, 0); c of round 1 is (-1, 1), of round 2 (-1, -2).
-    # r = 2: dot -1, /2: G = (1/2, 1/2).  r = 1: dot -3/2, |c|^2 = 5: G = (1/2, 1/2) + 3/10 (-1, -2) = (1/5, -1/10).
-    # (The other way round: (4/5, -2/5), dot -6/5: (1/5, 1/5).)  r = 0: 1/5 > 0. Length 1: (2, -1) / sqrt(5).
+    # r = 2: dot -1, /2: G = (1/2, 1/2).  r = 1: dot -3/2, |c|^2 = 5: G = (1/2, 1/2) + 3/10 (-1, -2)
+    # = (1/5, -1/10). (The other way round: (4/5, -2/5), dot -6/5: (1/5, 1/5).)  r = 0: 1/5 > 0.
+    #                                                                            Length 1: (2, -1) /
+    # sqrt(5).
     rule = FedFV(alpha=0.0, tau=3)
     state = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2, dtype=torch.float64)))
     for t, (place, delta) in enumerate(
@@ -162,12 +155,12 @@ def test_all_keep_their_updates_and_nothing_external_is_the_plain_average():
 @EXAMPLES
 @given(reports=any_reports(), alpha=st.sampled_from([0.0, 0.1, 0.5, 1.0]), tau=st.integers(0, 2))
 def test_the_step_is_as_long_as_the_average(reports, alpha, tau):
-    step, notes = run(FedFV(alpha=alpha, tau=tau), reports)
+    step, diagnostics = run(FedFV(alpha=alpha, tau=tau), reports)
     assert torch.isfinite(step).all()
-    assert all(torch.isfinite(value).all() for value in notes.values())
-    assert notes["weight"].sum().item() == pytest.approx(1)
-    assert notes["weight"].min() >= 0
-    if notes["rescale"] > 0:
+    assert all(torch.isfinite(value).all() for value in diagnostics.values())
+    assert diagnostics["weight"].sum().item() == pytest.approx(1)
+    assert diagnostics["weight"].min() >= 0
+    if diagnostics["rescale"] > 0:
         assert step.norm().item() == pytest.approx(
             average(reports).norm().item(), rel=1e-9, abs=1e-12
         )
@@ -216,31 +209,32 @@ def test_sizes_do_not_count():
 def test_opposite_clients_leave_the_model_where_it_is(rule, b):
     # Nothing is left of either update, so there is no direction, and 0/0 would be NaN.
     v = torch.from_numpy(np.random.default_rng(1).normal(size=5))
-    step, notes = run(rule, reports_of(torch.stack([v, b * v]), round=2))
+    step, diagnostics = run(rule, reports_of(torch.stack([v, b * v]), round=2))
     assert not step.any()
-    assert notes["rescale"] == 0
-    assert notes["alignment"].tolist() == [0, 0]
+    assert diagnostics["rescale"] == 0
+    assert diagnostics["alignment"].tolist() == [0, 0]
 
 
-def test_a_client_that_did_not_move_conflicts_with_nobody():
+def test_a_zero_update_conflicts_with_none():
     # a and b as by hand; G is over three, (1/3, 2/3), and so is the mean, (1/3, 1/3).
-    step, notes = run(INTERNAL, reports_of([[2.0, 0.0], [-1.0, 1.0], [0.0, 0.0]]))
+    step, diagnostics = run(INTERNAL, reports_of([[2.0, 0.0], [-1.0, 1.0], [0.0, 0.0]]))
     assert step.tolist() == pytest.approx([0.4**0.5 / 3, 2 * 0.4**0.5 / 3])
-    assert notes["conflicts"].tolist() == [1, 1, 0]
+    assert diagnostics["conflicts"].tolist() == [1, 1, 0]
 
 
-def test_nobody_moved():
-    step, notes = run(FedFV(tau=2), reports_of(torch.zeros(3, 2), round=2))
+def test_zero_updates_give_no_step():
+    step, diagnostics = run(FedFV(tau=2), reports_of(torch.zeros(3, 2), round=2))
     assert step.tolist() == [0.0, 0.0]
-    assert notes["weight"].tolist() == pytest.approx([1 / 3] * 3)
+    assert diagnostics["weight"].tolist() == pytest.approx([1 / 3] * 3)
 
 
 @pytest.mark.parametrize(
     ("alpha", "m", "count"),
-    # order[ceil((m-1)(1-alpha)):]; ceil(9*.9) = 9, ceil(4*.5) = 2, ceil(10*.3) = 3 although 10*(1-.7) is above 3 in floats.
+    # order[ceil((m-1)(1-alpha)):]; ceil(9*.9) = 9, ceil(4*.5) = 2, ceil(10*.3) = 3 although
+    # 10*(1-.7) is above 3 in floats.
     [(0.0, 10, 0), (0.1, 10, 1), (0.5, 5, 3), (0.7, 11, 8), (1.0, 4, 4), (0.1, 1, 1)],
 )
-def test_how_many_keep_their_update(alpha, m, count):
+def test_the_share_alpha_keeps_its_update(alpha, m, count):
     losses = np.random.default_rng(0).permutation(m) + 1.0
     kept = run(
         FedFV(alpha=alpha), reports_of(np.random.default_rng(0).normal(size=(m, 3)), losses)
@@ -293,8 +287,3 @@ def test_memory_has_the_dtype_of_the_model_and_the_old_state_is_left_alone():
 def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"fedfv: .*{next(iter(params))}"):
         FedFV(**params)
-
-
-def test_losses_are_needed():
-    with pytest.raises(ReportError, match="losses was left out"):
-        run(FedFV(), Reports(ids=["a"], deltas=[[1.0]]))

@@ -1,21 +1,24 @@
-"""FedMGDA+: hand-worked cases, identities (T6), clients without a direction, bounds on weights, and where it comes to rest."""
+"""FedMGDA+: by hand, mean direction, clients without a direction, bounds, and where it rests."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, diagnostics_of, make_reports, step_of
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods.base import Reports
 from udjfl.methods.fedmgda import FedMGDA
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+close = partial(close, rtol=0, atol=1e-6)
+
 number = st.floats(-3, 3, width=32, allow_subnormal=False)
 tables = st.tuples(st.integers(1, 7), st.integers(1, 5)).flatmap(
     lambda shape: st.lists(
@@ -25,29 +28,7 @@ tables = st.tuples(st.integers(1, 7), st.integers(1, 5)).flatmap(
 
 
 def reports_of(deltas: Any, **changes: Any) -> Reports:
-    rows = torch.as_tensor(np.array(deltas, dtype=float))
-    return Reports(
-        **{
-            "ids": [f"client-{i}" for i in range(len(rows))],
-            "deltas": rows,
-            "sizes": [1 + i for i in range(len(rows))],
-            **changes,
-        }
-    )
-
-
-def step_of(rule: FedMGDA, reports: Reports) -> torch.Tensor:
-    return rule.aggregate({}, reports)[1]
-
-
-def notes_of(rule: FedMGDA, reports: Reports) -> dict[str, torch.Tensor]:
-    return rule.aggregate({}, reports)[2]
-
-
-def close(actual: torch.Tensor, expected: Any, atol: float = 1e-6) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=0, atol=atol
-    )
+    return make_reports(deltas, **{"sizes": [1 + i for i in range(len(deltas))], **changes})
 
 
 # u = (1, 0) and (3/5, 4/5), <u_a, u_b> = 3/5, whatever the lengths 2 and 10.
@@ -60,34 +41,36 @@ SKEW = [[2.0, 0.0], [6.0, 8.0]]
         # |l u_a + (1-l) u_b|^2 is symmetric in the two: l = 1/2, d = (8/10, 4/10).
         ({"epsilon": 1.0}, (1 / 2, 1 / 2), (0.8, 0.4)),
         ({"epsilon": 1.0, "server_lr": 0.5}, (1 / 2, 1 / 2), (0.4, 0.2)),
-        # l0 = 1/3, 2/3: as near to 1/2 as epsilon lets them. 13/30 (1, 0) + 17/30 (3/5, 4/5) = (130+102, 136)/300.
+        # l0 = 1/3, 2/3: as near to 1/2 as epsilon lets them. 13/30 (1, 0) + 17/30 (3/5, 4/5) =
+        # (130+102, 136)/300.
         ({"epsilon": 0.1, "l0": "size"}, (13 / 30, 17 / 30), (232 / 300, 136 / 300)),
         ({"epsilon": 0.0, "l0": "size"}, (1 / 3, 2 / 3), (1 / 3 + 2 / 5, 8 / 15)),
     ],
 )
 def test_by_hand(params, weights, step):
     reports = reports_of(SKEW)
-    close(notes_of(FedMGDA(**params), reports)["weight"], weights)
+    close(diagnostics_of(FedMGDA(**params), reports)["weight"], weights)
     close(step_of(FedMGDA(**params), reports), step)
 
 
 def test_three_clients_by_hand():
-    # u = (1, 0), (1, 0), (0, 1): free weights 1/4, 1/4, 1/2; within 1/12 of 1/3 the third has at most 5/12.
+    # u = (1, 0), (1, 0), (0, 1): free weights 1/4, 1/4, 1/2; within 1/12 of 1/3 the third has at
+    # most 5/12.
     deltas = [[1.0, 0.0], [5.0, 0.0], [0.0, 3.0]]
     close(step_of(FedMGDA(epsilon=1.0), reports_of(deltas)), (1 / 2, 1 / 2))
     close(step_of(FedMGDA(epsilon=1 / 12), reports_of(deltas)), (7 / 12, 5 / 12))
 
 
 def test_diagnostics_by_hand():
-    notes = notes_of(FedMGDA(epsilon=1.0, server_lr=7.0), reports_of(SKEW))
-    close(notes["update_length"], (2.0, 10.0))
-    close(notes["common_length"], math.sqrt(0.8))
+    diagnostics = diagnostics_of(FedMGDA(epsilon=1.0, server_lr=7.0), reports_of(SKEW))
+    close(diagnostics["update_length"], (2.0, 10.0))
+    close(diagnostics["common_length"], math.sqrt(0.8))
 
 
 @EXAMPLES
 @given(tables)
 def test_epsilon_zero_is_the_mean_direction(deltas):
-    """T6: and FedAvg, if all updates are as long as server_lr."""
+    """That is FedAvg, if all updates are as long as server_lr."""
     reports = reports_of(deltas)
     units = [row / row.norm() for row in reports.deltas if row.norm() > 0]
     expected = (
@@ -101,20 +84,24 @@ def test_epsilon_zero_is_the_mean_direction(deltas):
 @EXAMPLES
 @given(tables, st.sampled_from([0.05, 0.5, 1.0]), st.sampled_from(["uniform", "size"]))
 def test_properties(deltas, epsilon, l0):
-    """T6 and more: weights within their bounds, never longer than server_lr, downhill for all where weights are free."""
+    """Weights keep their bounds; steps are at most server_lr, and downhill for free weights."""
     reports = reports_of(deltas)
     rule = FedMGDA(epsilon=epsilon, l0=l0)
-    _, step, notes = rule.aggregate({}, reports)
+    _, step, diagnostics = rule.aggregate({}, reports)
     assert torch.isfinite(step).all()
     assert step.norm() <= 1 + 1e-9
     lengths = reports.deltas.norm(dim=1)
     moving = lengths > 0
-    assert torch.equal(notes["weight"] > 0, (notes["weight"] > 0) & moving)
+    assert torch.equal(diagnostics["weight"] > 0, (diagnostics["weight"] > 0) & moving)
     if not moving.any():
         assert not step.any()
         return
-    start = reports.sizes[moving] if l0 == "size" else torch.ones(int(moving.sum()))
-    weight = notes["weight"][moving]
+    start = (
+        reports.sizes[moving]
+        if l0 == "size"
+        else torch.ones(int(moving.sum()), dtype=torch.float64)
+    )
+    weight = diagnostics["weight"][moving]
     assert ((weight - start / start.sum()).abs() <= epsilon + 1e-9).all()
     assert weight.sum().item() == pytest.approx(1)
     if epsilon == 1:
@@ -140,8 +127,8 @@ def test_opposite_clients_stay_where_they_are():
 
 
 def test_clients_alike_give_a_singular_matrix_and_step_their_way():
-    notes = notes_of(FedMGDA(), reports_of([[3.0, 4.0]] * 5))
-    close(notes["weight"], [0.2] * 5)
+    diagnostics = diagnostics_of(FedMGDA(), reports_of([[3.0, 4.0]] * 5))
+    close(diagnostics["weight"], [0.2] * 5)
     close(step_of(FedMGDA(), reports_of([[3.0, 4.0]] * 5)), (0.6, 0.8))
 
 
@@ -157,20 +144,20 @@ def test_a_client_without_direction_is_left_out():
     for params in ({}, {"epsilon": 0.1, "l0": "size"}):
         rule = FedMGDA(**params)
         close(
-            notes_of(rule, with_still)["weight"][[0, 2]],
-            notes_of(rule, reports_of(SKEW))["weight"],
+            diagnostics_of(rule, with_still)["weight"][[0, 2]],
+            diagnostics_of(rule, reports_of(SKEW))["weight"],
             atol=1e-12,
         )
-        assert notes_of(rule, with_still)["weight"][1] == 0
+        assert diagnostics_of(rule, with_still)["weight"][1] == 0
         close(step_of(rule, with_still), step_of(rule, reports_of(SKEW)), atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nobody_moves(dtype):
+def test_zero_updates_give_no_step(dtype):
     reports = Reports(ids=["a", "b"], deltas=torch.zeros(2, 3, dtype=dtype))
-    _, step, notes = FedMGDA().aggregate({}, reports)
+    _, step, diagnostics = FedMGDA().aggregate({}, reports)
     assert torch.equal(step, torch.zeros(3, dtype=dtype))
-    assert all(torch.isfinite(value).all() for value in notes.values())
+    assert all(torch.isfinite(value).all() for value in diagnostics.values())
 
 
 def test_updates_too_short_to_be_squared_have_no_direction_and_tiny_ones_do():
@@ -185,7 +172,7 @@ def test_the_rate_decays_with_the_rounds():
 
 
 def test_comes_to_rest_at_a_pareto_point():
-    """Two clients with losses |theta - c|^2 / 2: the Pareto points are those between their centres."""
+    """With losses |theta - c|^2 / 2 the Pareto points are those between the centres c."""
     centres = torch.tensor([[0.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
     model = torch.tensor([1.0, 3.0], dtype=torch.float64)
     rule = FedMGDA(epsilon=1.0, decay=0.1)
@@ -202,7 +189,7 @@ def test_sizes_are_needed_only_for_size():
         step_of(FedMGDA(l0="size"), reports_of(deltas, sizes=None))
 
 
-def test_whoever_reports_is_all_there_is():
+def test_only_the_clients_that_report_count():
     some = reports_of(SKEW, client_indices=[3, 8], round=4)
     assert torch.equal(step_of(FedMGDA(), some), step_of(FedMGDA(), reports_of(SKEW)))
 
@@ -218,6 +205,6 @@ def test_whoever_reports_is_all_there_is():
         ("epsilon", math.nan),
     ],
 )
-def test_bad_parameters_are_refused(name, value):
+def test_bad_parameters_are_refused_by_name(name, value):
     with pytest.raises(SettingsError, match=rf"fedmgda: .*{name}"):
         FedMGDA(**{name: value})

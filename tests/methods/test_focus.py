@@ -1,36 +1,31 @@
-"""FOCUS: both steps by hand, its limits (one model, hard assignment, models alike), empty clusters and absence."""
+"""FOCUS: both steps by hand, its limits, empty clusters and absent clients."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load, save
+from method_helpers import EXAMPLES, close, first_round, make_reports
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.focus import Focus
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+close = partial(close, atol=1e-12)
+
 LN3 = math.log(3)
 F64 = torch.float64
 
 
 def reports_of(deltas: Any, losses: Any, **changes: Any) -> Reports:
-    deltas = torch.tensor(deltas, dtype=F64)
-    values: dict[str, Any] = {
-        "ids": [f"c{i}" for i in range(len(deltas))],
-        "sizes": [1] * len(deltas),
-        **changes,
-    }
-    return Reports(
-        deltas=deltas, extras={"losses_of_each": torch.tensor(losses, dtype=F64)}, **values
-    )
+    extras = {"losses_of_each": torch.tensor(losses, dtype=F64)}
+    return make_reports(deltas, **{"sizes": [1] * len(deltas), "extras": extras, **changes})
 
 
 def two_clients(**changes: Any) -> Reports:
@@ -43,23 +38,18 @@ def two_clients(**changes: Any) -> Reports:
     return reports_of(**values)
 
 
-def close(actual: torch.Tensor, expected: Any) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=1e-12, atol=1e-12
-    )
-
-
 def test_a_round():
     # E-step: 1/2 e^0 : 1/2 e^(-ln 3) = 3 : 1 for the first client, 1 : 1 for the second.
-    # M-step, model 1: 3/4 : 1/2 = 3/5 (1, 0) + 2/5 (0, 1); model 2: 1/4 : 1/2 = 1/3 (4, 4) + 2/3 (1, -2).
+    # M-step, model 1: 3/4 : 1/2 = 3/5 (1, 0) + 2/5 (0, 1); model 2: 1/4 : 1/2 = 1/3 (4, 4) + 2/3
+    # (1, -2).
     rule, reports = Focus(), two_clients()
-    state, step, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, step, diagnostics = first_round(rule, reports)
     close(state["log_pi"].exp(), [[3 / 4, 1 / 4], [1 / 2, 1 / 2]])
     close(step, (0.6, 0.4, 2.0, 0.0))
-    close(notes["weight"], (7 / 15, 8 / 15))  # the mean of 3/5, 1/3 and of 2/5, 2/3
-    close(notes["share_of_model_1"], (3 / 4, 1 / 2))
-    close(notes["share_of_model_2"], (1 / 4, 1 / 2))
-    close(notes["expected_loss"], (LN3 / 4, 0.0))
+    close(diagnostics["weight"], (7 / 15, 8 / 15))  # the mean of 3/5, 1/3 and of 2/5, 2/3
+    close(diagnostics["share_of_model_1"], (3 / 4, 1 / 2))
+    close(diagnostics["share_of_model_2"], (1 / 4, 1 / 2))
+    close(diagnostics["expected_loss"], (LN3 / 4, 0.0))
 
 
 def test_the_posterior_builds_up_over_rounds():
@@ -73,19 +63,18 @@ def test_the_posterior_builds_up_over_rounds():
 def test_temperature_softens():
     # At temperature 2 the first client's odds are the root of 3 : 1.
     rule, reports = Focus(temperature=2.0), two_clients()
-    state, _, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, _, _ = first_round(rule, reports)
     close(state["log_pi"].exp()[0, 0] / state["log_pi"].exp()[0, 1], math.sqrt(3))
 
 
 def test_one_model_is_uniform_fedavg():
-    """T1."""
     deltas = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=F64).tolist()
     reports = reports_of(deltas, [[0.3], [9.0], [0.0], [1e4], [2.0]], sizes=[1, 2, 3, 4, 5])
     rule = Focus(models=1)
-    state, step, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, step, diagnostics = first_round(rule, reports)
     expected = FedAvg(weights="uniform").aggregate({}, reports)
     assert torch.equal(step, expected[1])
-    assert torch.equal(notes["weight"], expected[2]["weight"])
+    assert torch.equal(diagnostics["weight"], expected[2]["weight"])
     assert state["log_pi"].tolist() == [[0.0]] * 5
 
 
@@ -94,17 +83,18 @@ def test_a_low_temperature_sends_each_client_to_its_best_model():
     deltas = [[1.0, 9.0], [9.0, 2.0], [9.0, 4.0]]
     reports = reports_of(deltas, [[0.1, 0.2], [0.5, 0.4], [3.0, 0.1]])
     rule = Focus(temperature=1e-5)
-    state, step, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, step, _ = first_round(rule, reports)
     close(step, (1.0, 3.0))
     close(state["log_pi"].exp(), [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
 
 
 def test_models_that_are_alike_stay_alike():
-    # Why the models must be drawn independently: clients train two equal models to equal ones, and report equal losses.
+    # Why the models must be drawn independently: clients train two equal models to equal ones, and
+    # report equal losses.
     rule = Focus(models=3)
     half = torch.randn(4, 2, generator=torch.Generator().manual_seed(1), dtype=F64)
     reports = reports_of(half.repeat(1, 3).tolist(), [[0.7] * 3, [0.1] * 3, [2.0] * 3, [0.0] * 3])
-    state, step, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, step, _ = first_round(rule, reports)
     close(
         step.reshape(3, 2),
         FedAvg().aggregate({}, reports_of(half.tolist(), [[0.0]] * 4))[1].repeat(3, 1),
@@ -116,19 +106,20 @@ def test_models_that_are_alike_stay_alike():
 
 
 @pytest.mark.parametrize("worse", [30.0, 5000.0])  # e^-30 is 1e-13; e^-5000 is 0
-def test_a_model_nobody_wants_stays_as_it_is(worse):
+def test_a_model_without_shares_stays_as_it_is(worse):
     reports = two_clients(losses=[[0.0, worse], [0.5, 0.5 + worse]])
     rule = Focus()
-    _, step, notes = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    _, step, diagnostics = first_round(rule, reports)
     close(step[:2], (0.5, 0.5))
     assert step[2:].tolist() == [0, 0]
-    close(notes["weight"], (0.5, 0.5))
+    close(diagnostics["weight"], (0.5, 0.5))
 
 
 def test_a_share_that_underflows_can_come_back():
-    # e^-5000 is 0 in any float; the logarithm remembers, so the same evidence for the other side restores the balance.
+    # e^-5000 is 0 in any float; the logarithm remembers, so the same evidence for the other side
+    # restores the balance.
     rule, reports = Focus(), two_clients(losses=[[0.0, 5000.0], [0.0, 0.0]])
-    state, _, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    state, _, _ = first_round(rule, reports)
     assert state["log_pi"].exp()[0].tolist() == [1, 0]
     state, _, _ = rule.aggregate(state, two_clients(losses=[[5000.0, 0.0], [0.0, 0.0]]))
     close(state["log_pi"].exp(), [[0.5, 0.5]] * 2)
@@ -156,7 +147,7 @@ def test_properties(data, models, n, temperature):
     rule = Focus(models=models, temperature=temperature)
     reports = reports_of(deltas, losses)
     start = rule.init(Setup.of(reports))
-    state, step, notes = rule.aggregate(start, reports)
+    state, step, diagnostics = rule.aggregate(start, reports)
     shuffled = reports_of(
         [deltas[i] for i in order],
         [losses[i] for i in order],
@@ -167,10 +158,13 @@ def test_properties(data, models, n, temperature):
     assert torch.equal(step, step_again)
     assert torch.equal(state["log_pi"], again["log_pi"])
     assert step.shape == (2 * models,)
-    assert all(torch.isfinite(value).all() for value in (step, state["log_pi"], *notes.values()))
+    assert all(
+        torch.isfinite(value).all() for value in (step, state["log_pi"], *diagnostics.values())
+    )
     close(state["log_pi"].exp().sum(dim=1), [1.0] * n)
-    assert notes["weight"].sum().item() == pytest.approx(1)
-    # No model leaves the box of its clients' updates (0, if nobody wants it); twice the updates are twice the step.
+    assert diagnostics["weight"].sum().item() == pytest.approx(1)
+    # No model leaves the box of its clients' updates (0 without shares); twice the updates are
+    # twice the step.
     assert (step <= reports.deltas.amax(dim=0).clamp_min(0) + 1e-9).all()
     assert (step >= reports.deltas.amin(dim=0).clamp_max(0) - 1e-9).all()
     twice = reports_of((2 * reports.deltas).tolist(), losses)
@@ -204,12 +198,6 @@ def test_clients_are_served_their_mixtures():
     assert any("no global model" in note for note in rule.notes(Setup.of(two_clients())))
 
 
-def test_state_is_saved_as_it_is():
-    rule, reports = Focus(), two_clients()
-    state, _, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
-    assert torch.equal(load(save(state))["log_pi"], state["log_pi"])
-
-
 # --- what is refused ---
 
 
@@ -223,7 +211,7 @@ def test_state_is_saved_as_it_is():
         ("temperature", math.inf),
     ],
 )
-def test_nonsense_is_refused(name, value):
+def test_bad_parameters_are_refused_by_name(name, value):
     with pytest.raises(SettingsError, match=name):
         Focus(**{name: value})
 

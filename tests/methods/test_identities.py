@@ -1,13 +1,15 @@
-"""Where two methods have to agree: each is run on the same reports as the other, or as a slow formula."""
+"""Identities between methods: each is run on the same reports as another, or as a slow formula."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from method_helpers import close
 
 from udjfl.methods.adafed import AdaFed
 from udjfl.methods.adafedadam import AdaFedAdam
@@ -28,6 +30,8 @@ from udjfl.methods.qffl import QFFL
 from udjfl.methods.reports import Reports
 from udjfl.methods.term import TERM
 from udjfl.methods.udj import UDJ
+
+close = partial(close, rtol=1e-10, atol=1e-14)
 
 cases = pytest.mark.parametrize
 SEEDS = cases("seed", range(3))
@@ -54,6 +58,7 @@ def reports_of(seed: int, n: int = 5, d: int = 7, **changes: Any) -> Reports:
         "losses": losses,
         "sizes": torch.from_numpy(rng.integers(1, 50, size=n)),
         "uncertainties": torch.from_numpy(rng.uniform(0.1, 1, size=n)),
+        "steps": torch.ones(n),
         "extras": extras,
     }
     return Reports(**{**values, **changes})
@@ -67,17 +72,11 @@ def step_of(rule: Method, reports: Reports, rounds: int = 1) -> torch.Tensor:
     return step
 
 
-def close(
-    actual: torch.Tensor, expected: torch.Tensor, rtol: float = 1e-10, atol: float = 1e-14
-) -> None:
-    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
-
-
 def units(deltas: torch.Tensor) -> torch.Tensor:
     return deltas / deltas.norm(dim=1, keepdim=True)
 
 
-# --- T1: the plain average ---
+# --- the plain average ---
 
 
 @SEEDS
@@ -113,7 +112,7 @@ def test_without_conflicts_there_is_nothing_to_turn(rule, seed):
     close(step_of(rule, reports), step_of(FedAvg(weights="uniform"), reports))
 
 
-# --- T2, T3: the average by size, and tilting ---
+# --- the average by size, and tilting ---
 
 
 @SEEDS
@@ -145,7 +144,7 @@ def test_entropy_weights_are_a_tilt(prior, tau, seed):
     )
 
 
-# --- T5: the worst client ---
+# --- the worst client ---
 
 
 @SEEDS
@@ -168,7 +167,7 @@ def test_a_power_of_the_loss_follows_the_worst_client_in_direction_but_not_in_le
     assert step.norm() < 1e-3 * worst.norm()
 
 
-# --- T6: FedMGDA+ ---
+# --- FedMGDA+ ---
 
 
 @SEEDS
@@ -188,11 +187,11 @@ def test_free_weights_lead_downhill_for_everyone(seed):
     assert (units(reports.deltas) @ step >= step @ step - 1e-7).all()
 
 
-# --- T7: AdaFed ---
+# --- AdaFed ---
 
 
 def orthogonalised(g: torch.Tensor, phi: torch.Tensor) -> torch.Tensor:
-    """The paper's way to the direction: one update after the other, then the shortest vector in their hull."""
+    """Return AdaFed's direction as published: orthogonalise, then the shortest in the hull."""
     done: list[torch.Tensor] = []
     for g_k, phi_k in zip(g, phi, strict=True):
         r = [g_k @ h / (h @ h) for h in done]
@@ -213,12 +212,12 @@ def test_every_client_goes_down_by_a_power_of_its_loss(gamma, seed):
     close(step, orthogonalised(g, phi), rtol=1e-7)
 
 
-# --- T8: the logarithm of the utility, taken by clients (PropFair) or by the server (CoreFed) ---
+# --- the logarithm of the utility, taken by clients (PropFair) or by the server (CoreFed) ---
 
 
 @SEEDS
 def test_bargaining_on_the_clients_and_on_the_server_are_one_gradient(seed):
-    """After one full step of each client, both are the gradient of -sum_k p_k log(M - F_k), times lr."""
+    """After one full step each, both are lr times the gradient of -sum_k p_k log(M - F_k)."""
     lr, M, rng = 0.1, 5.0, np.random.default_rng(seed)
     goals = torch.from_numpy(rng.uniform(-1, 1, size=(4, 3)))
     w = torch.zeros(3, dtype=torch.float64, requires_grad=True)
@@ -246,7 +245,7 @@ def test_bargaining_on_the_clients_and_on_the_server_are_one_gradient(seed):
     close(step_of(by_server, reports_of(seed, deltas=plain, **common)), lr * expected)
 
 
-# --- T9: AdaFedAdam ---
+# --- AdaFedAdam ---
 
 
 @SEEDS
@@ -269,11 +268,11 @@ def test_after_one_plain_step_of_the_clients_it_is_adam_on_the_weighted_gradient
         close(ours, w.detach(), rtol=1e-9)
 
 
-# --- T10: conflicts ---
+# --- conflicts ---
 
 
 def projected(g: torch.Tensor, order: list[int]) -> torch.Tensor:
-    """The mean of the updates, each projected across every other it conflicts with, in the given order (PCGrad)."""
+    """Return the mean of updates, each projected across those it conflicts with (PCGrad)."""
     turned = []
     for k, h in enumerate(g):
         for j in order:
@@ -294,7 +293,7 @@ def test_three_ways_to_remove_conflicts_are_one(seed):
     close(step_of(FedFV(alpha=0.0, tau=0), reports), expected / expected.norm() * length)
 
 
-# --- T11: FedFa ---
+# --- FedFa ---
 
 
 @SEEDS
@@ -307,7 +306,7 @@ def test_equal_accuracy_and_participation_are_the_plain_average(beta, seed):
     )
 
 
-# --- T12: nothing to do, and nothing to choose ---
+# --- nothing to do, and nothing to choose ---
 
 RULES = [
     FedAvg(),

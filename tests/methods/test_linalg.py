@@ -1,4 +1,4 @@
-"""Blocks of columns: the same numbers as in one piece, and no method makes a copy of the whole table."""
+"""Blocks of columns: the numbers of one piece, and no method copies the whole table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from udjfl.errors import DivergedError
 from udjfl.methods import Setup, _linalg, weighted_sum
-from udjfl.methods.intake import ClientReport, collect
+from udjfl.methods.reports import collect
 
 WEIGHTS = torch.tensor([0.5, -2.0, 0.25], dtype=torch.float64)
 VECTOR = torch.linspace(-1, 1, 10, dtype=torch.float64)
@@ -80,9 +80,9 @@ def test_rows_can_be_chosen(monkeypatch):
             torch.cat(list(_linalg.columns(table(), chosen)), dim=1),
             table().to(torch.float64)[[0, 2]],
         )
-    nobody = torch.zeros(3, dtype=torch.bool)
+    none = torch.zeros(3, dtype=torch.bool)
     assert torch.equal(
-        _linalg.total(_linalg.columns(table(), nobody)), torch.zeros(10, dtype=torch.float64)
+        _linalg.total(_linalg.columns(table(), none)), torch.zeros(10, dtype=torch.float64)
     )
 
 
@@ -98,13 +98,13 @@ def test_rows_that_are_not_finite_are_found(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["gram", "squared_norms", "lengths"])
-def test_what_cannot_be_squared_is_refused(name):
+def test_updates_too_long_to_square_are_refused(name):
     with pytest.raises(DivergedError, match="too long to be squared"):
         getattr(_linalg, name)(torch.full((2, 3), 1e160, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_method_comes_to_the_same_by_blocks(case, monkeypatch):
+def test_every_method_gives_the_same_in_blocks(case, monkeypatch):
     rule = case.build()
     reports = build_reports(rule, random_values(5, 40))
     state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
@@ -126,8 +126,8 @@ def test_every_method_comes_to_the_same_by_blocks(case, monkeypatch):
 # --- memory ---
 
 
-class Made(TorchDispatchMode):
-    """Notes the largest tensor that was made, in numbers and in bytes; views of others are not made."""
+class LargestTensor(TorchDispatchMode):
+    """The largest tensor that is allocated, in numbers and in bytes; views are not counted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,48 +151,49 @@ class Made(TorchDispatchMode):
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_method_copies_the_table_in_float64(case, monkeypatch):
-    """What a process really takes is for the benchmarks to say; here, that nothing larger than the table is ever made."""
+    """Nothing larger than the table is allocated; benchmarks measure what a process takes."""
     monkeypatch.setattr(_linalg, "BLOCK", 100)
     rule = case.build()
     reports = build_reports(rule, random_values(8, 2000), dtype=torch.float32)
     state = rule.init(Setup.of(reports))
-    with Made() as made:
+    with LargestTensor() as largest:
         rule.aggregate(state, reports)
         if "validation_accuracies" in rule.needs:
             rule.models_to_score(state, reports)
     numbers = reports.deltas.numel()
-    assert made.numbers_in_float64 <= numbers / 4
-    assert (
-        made.bytes <= 4 * numbers
-    )  # one table: state kept per client, models to be scored, rankings
+    assert largest.numbers_in_float64 <= numbers / 4
+    # One table: state kept per client, models to be scored, rankings.
+    assert largest.bytes <= 4 * numbers
 
 
-def sent_by(rows: list[torch.Tensor]) -> list[ClientReport]:
-    return [
-        ClientReport(f"c{i}", row, 1.0, 1.0, 0.5, extras={"gradients": row})
-        for i, row in enumerate(rows)
-    ]
-
-
-def test_reports_that_lie_in_one_table_are_collected_without_a_copy():
+def test_collected_columns_are_not_copied():
     deltas = table()
-    made, _ = collect(sent_by(list(deltas)), ["c0", "c1", "c2"], 10, 1, 0.1, 0.0)
-    assert made is not None
-    assert made.deltas.data_ptr() == made.extras["gradients"].data_ptr() == deltas.data_ptr()
-    assert torch.equal(made.deltas, deltas)
+    reports, rows, errors = collect(
+        ["c0", "c1", "c2"],
+        deltas,
+        {"gradients": deltas},
+        all_ids=["c0", "c1", "c2"],
+        round=1,
+        lr=0.1,
+        momentum=0.0,
+    )
+    assert reports is not None
+    assert (rows, errors) == ([0, 1, 2], {})
+    assert reports.deltas.data_ptr() == reports.extras["gradients"].data_ptr() == deltas.data_ptr()
 
 
-def test_reports_that_do_not_are_put_together():
+def test_unusable_rows_are_left_out_of_the_columns():
     deltas = table()
-    elsewhere = [deltas[0], deltas[2], deltas[1].clone()]
-    gap = [deltas[0], torch.full((10,), torch.nan), deltas[2]]
-    every_other = [torch.arange(20.0)[::2]] * 3
-    for rows, kept in (
-        (elsewhere, [0, 1, 2]),
-        (gap, [0, 2]),
-        (every_other, [0, 1, 2]),
-        ([deltas[0]] * 3, [0, 1, 2]),
-    ):
-        made, _ = collect(sent_by(rows), ["c0", "c1", "c2"], 10, 1, 0.1, 0.0, "exclude")
-        assert made is not None
-        assert torch.equal(made.deltas, torch.stack([rows[i] for i in kept]))
+    with_gap = torch.stack([deltas[0], torch.full((10,), torch.nan), deltas[2]])
+    reports, rows, errors = collect(
+        ["c0", "c1", "c2"],
+        with_gap,
+        {},
+        all_ids=["c0", "c1", "c2"],
+        round=1,
+        lr=0.1,
+        momentum=0.0,
+    )
+    assert reports is not None
+    assert (rows, list(errors)) == ([0, 2], ["c1"])
+    assert torch.equal(reports.deltas, deltas[[0, 2]])

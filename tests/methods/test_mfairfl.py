@@ -1,4 +1,4 @@
-"""mFairFL: the clients' objective and its gradient, the prices, the server step by hand, its identities, partial rounds."""
+"""mFairFL: the clients' objective, the penalties, the server step by hand, identities, absences."""
 
 from __future__ import annotations
 
@@ -7,31 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, make_reports
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import SettingsError
 from udjfl.methods.base import Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfv import FedFV
 from udjfl.methods.mfairfl import MFairFL
 from udjfl.methods.reports import Reports
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 CONFLICT = [[2.0, 0.0], [-1.0, 1.0]]
 
 
 def reports_of(deltas: Any, losses: Any = None, **changes: Any) -> Reports:
-    deltas = torch.as_tensor(deltas, dtype=torch.float64)
     losses = list(range(1, len(deltas) + 1)) if losses is None else losses
-    return Reports(
-        **{
-            "ids": [f"c{i}" for i in range(len(deltas))],
-            "deltas": deltas,
-            "losses": losses,
-            **changes,
-        }
-    )
+    return make_reports(deltas, losses=losses, **changes)
 
 
 def run(
@@ -83,7 +75,7 @@ def test_of_three_groups_the_best_and_the_worst_count():
     assert gradient == [[-0.75, 0.25, 0.25, 1.25]]
 
 
-def test_each_client_has_its_own_price_and_its_own_groups():
+def test_each_client_has_its_own_penalty_and_groups():
     # Client 1: gap 2, lam 3, mean 2. Client 2 has one group in its batch: its mean alone.
     value, _ = objective(
         [[1.0, 3.0], [2.0, 8.0]],
@@ -95,8 +87,9 @@ def test_each_client_has_its_own_price_and_its_own_groups():
 
 
 def test_padding_and_examples_without_a_group_have_no_gap_and_no_nan():
-    # Row 1: padding of group 1 has weight 0, so one group is left. Row 2: group -1 is none, so again one is left.
-    # Row 3: nothing but padding. Row 4: equal means, where the gap has a kink: 0 is taken.
+    # Row 1: padding of group 1 has weight 0, so one group is left. Row 2: group -1 is none, so
+    # again one is left. Row 3: nothing but padding. Row 4: equal means, where the gap has a kink: 0
+    # is taken.
     losses = [[1.0, 3.0, 100.0], [1.0, 5.0, 9.0], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]]
     weights = [[0.5, 0.5, 0.0], [1 / 3] * 3, [0.0] * 3, [0.5, 0.5, 0.0]]
     groups = torch.tensor([[0, 0, 1], [0, 0, -1], [0, 1, 0], [0, 1, 1]])
@@ -141,34 +134,32 @@ def test_the_objective_is_the_slow_formula(data, k, b):
 # --- the prices ---
 
 
-def test_prices_start_alike_and_grow_with_the_gap():
+def test_penalties_start_alike_and_grow_with_the_gap():
     # 1 + 0.1 * 2 and 1 + 0.1 * 0.5.
     rule = MFairFL()
     reports = reports_of(CONFLICT, extras={"group_gaps": torch.tensor([2.0, 0.5])})
-    state, _, notes = run(rule, reports)
+    state, _, diagnostics = run(rule, reports)
     assert rule.plan(rule.init(Setup.of(reports)), None)[1].multipliers.tolist() == [1.0, 1.0]
     assert state["lam"].tolist() == pytest.approx([1.2, 1.05])
     assert rule.plan(state, None)[1].multipliers.tolist() == pytest.approx([1.2, 1.05])
-    assert notes["lam"].tolist() == [1.0, 1.0]  # what clients paid in this round
-    assert notes["group_gap"].tolist() == [2.0, 0.5]
+    assert diagnostics["lam"].tolist() == [1.0, 1.0]  # what clients paid in this round
+    assert diagnostics["group_gap"].tolist() == [2.0, 0.5]
 
 
-def test_prices_are_never_negative():
-    state, _, _ = run(
-        MFairFL(lam_start=0.25, lam_rate=1.0),
-        reports_of(CONFLICT, extras={"group_gaps": torch.tensor([-1.0, 1.0])}),
-    )
+def test_penalties_are_never_negative():
+    reports = reports_of(CONFLICT, extras={"group_gaps": torch.tensor([0.5, 1.0])})
+    state, _, _ = run(MFairFL(lam_rate=1.0), reports, lam=[-0.75, 0.25])
     assert state["lam"].tolist() == [0.0, 1.25]
 
 
-def test_without_a_sensitive_attribute_prices_rest_and_it_says_so():
+def test_without_a_sensitive_attribute_penalties_stay_and_a_note_says_so():
     reports = reports_of(CONFLICT)
-    state, step, notes = run(MFairFL(lam_start=3.0), reports)
+    state, step, diagnostics = run(MFairFL(lam_start=3.0), reports)
     assert state["lam"].tolist() == [3.0, 3.0]
-    assert notes["group_gap"].tolist() == [0.0, 0.0]
+    assert diagnostics["group_gap"].tolist() == [0.0, 0.0]
     assert torch.equal(step, run(MFairFL(), reports)[1])
-    (said,) = MFairFL().notes(Setup.of(reports))
-    assert "Without a sensitive attribute only the client-level part" in said
+    (note,) = MFairFL().notes(Setup.of(reports))
+    assert "Without a sensitive attribute only the client-level part" in note
     assert MFairFL().notes(Setup(["a"], torch.ones(1), torch.zeros(1), has_groups=True)) == []
 
 
@@ -177,22 +168,23 @@ def test_without_a_sensitive_attribute_prices_rest_and_it_says_so():
 
 def test_projection_by_hand():
     # As for FedFV: h = (1, 1) and (0, 1), so the step is (1/2, 1). In round 1 every target is 0.
-    _, step, notes = run(MFairFL(), reports_of(CONFLICT))
+    _, step, diagnostics = run(MFairFL(), reports_of(CONFLICT))
     assert step.tolist() == [0.5, 1.0]
-    assert notes["weight"].tolist() == pytest.approx([3 / 7, 4 / 7])
-    assert notes["step_scale"].item() == pytest.approx(7 / 4)
-    assert notes["conflicts"].tolist() == [1, 1]
-    assert notes["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5])
+    assert diagnostics["weight"].tolist() == pytest.approx([3 / 7, 4 / 7])
+    assert diagnostics["step_scale"].item() == pytest.approx(7 / 4)
+    assert diagnostics["conflicts"].tolist() == [1, 1]
+    assert diagnostics["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5])
 
 
 def test_a_target_above_zero_by_hand():
-    # g = (1, 0) and (0, 2), aim 3/5: h_a = (1, 3/4), h_b = (3/2, 2) (cos 1.5/2.5), mean (5/4, 11/8).
+    # g = (1, 0) and (0, 2), aim 3/5: h_a = (1, 3/4), h_b = (3/2, 2) (cos 1.5/2.5), mean (5/4,
+    # 11/8).
     targets = [[0.0, 0.6], [0.6, 0.0]]
-    state, step, notes = run(
+    state, step, diagnostics = run(
         MFairFL(similarity_rate=0.5), reports_of([[1.0, 0.0], [0.0, 2.0]]), targets=targets
     )
     assert step.tolist() == pytest.approx([1.25, 1.375])
-    assert notes["conflicts"].tolist() == [1, 1]
+    assert diagnostics["conflicts"].tolist() == [1, 1]
     # Their cosine is 0: (1 - 1/2) 0.6.
     assert state["targets"][0, 1].item() == state["targets"][1, 0].item() == pytest.approx(0.3)
 
@@ -200,13 +192,14 @@ def test_a_target_above_zero_by_hand():
 def test_a_target_below_zero_tolerates_the_usual_conflict():
     # cos of (2, 0) and (-1, 1) is -0.707: above a target of -0.8 nothing is turned.
     reports = reports_of(CONFLICT)
-    _, step, notes = run(MFairFL(), reports, targets=[[0.0, -0.8], [-0.8, 0.0]])
+    _, step, diagnostics = run(MFairFL(), reports, targets=[[0.0, -0.8], [-0.8, 0.0]])
     assert torch.equal(step, FedAvg(weights="uniform").aggregate({}, reports)[1])
-    assert notes["conflicts"].tolist() == [0, 0]
+    assert diagnostics["conflicts"].tolist() == [0, 0]
 
 
 def test_targets_follow_the_similarities_of_those_that_meet():
-    # Clients 0 and 2 of three meet, at cos -1/sqrt(2); one hundredth of it is taken over. Client 1's pairs are untouched.
+    # Clients 0 and 2 of three meet, at cos -1/sqrt(2); one hundredth of it is taken over. Client
+    # 1's pairs are untouched.
     rule = MFairFL()
     start = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2)))
     start["targets"][1] = 0.25
@@ -242,24 +235,24 @@ def test_targets_are_those_of_the_pair_wherever_it_stands():
 
 def test_a_client_that_did_not_move_has_no_similarity():
     targets = [[0.0, 0.5, 0.5], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
-    state, step, notes = run(
+    state, step, diagnostics = run(
         MFairFL(), reports_of([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]), targets=targets
     )
     assert state["targets"][1].tolist() == [0.5, 0.0, 0.5]
     assert state["targets"][0, 2].item() == pytest.approx(0.495)
-    assert notes["conflicts"].tolist() == [1, 0, 1]
+    assert diagnostics["conflicts"].tolist() == [1, 0, 1]
     assert torch.isfinite(step).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_target_zero_is_the_internal_step_of_fedfv(seed):
-    """T10: the same order, alpha = 0, before FedFV restores the length of the average."""
+    """In the same order, with alpha = 0, before FedFV restores the length of the average."""
     rng = np.random.default_rng(seed)
     reports = reports_of(rng.normal(size=(5, 6)), rng.uniform(0, 3, size=5))
-    _, turned_step, notes = FedFV(alpha=0.0, tau=0).aggregate({}, reports)
+    _, turned_step, diagnostics = FedFV(alpha=0.0, tau=0).aggregate({}, reports)
     rule = MFairFL(similarity_rate=0.0)
     state, step, _ = run(rule, reports)
-    torch.testing.assert_close(step * notes["rescale"], turned_step)
+    torch.testing.assert_close(step * diagnostics["rescale"], turned_step)
     # Nothing is remembered of pairs, so the next round starts the same.
     assert set(state) == {"lam"}
     assert torch.equal(rule.aggregate(state, reports)[1], step)
@@ -286,9 +279,9 @@ def test_opposite_clients_and_clients_at_rest_give_no_step():
     ones = [[1.0, 1.0], [1.0, 1.0]]
     for deltas in ([[1.0, -2.0], [-0.5, 1.0]], [[0.0, 0.0], [0.0, 0.0]]):
         for targets in (ones, [[0.0, 0.0], [0.0, 0.0]]):
-            _, step, notes = run(MFairFL(), reports_of(deltas), targets=targets)
+            _, step, diagnostics = run(MFairFL(), reports_of(deltas), targets=targets)
             assert not step.any()
-            assert all(torch.isfinite(value).all() for value in notes.values())
+            assert all(torch.isfinite(value).all() for value in diagnostics.values())
 
 
 def test_identical_clients_drive_the_target_to_one_and_stay_finite():
@@ -318,12 +311,16 @@ def test_any_two_rounds_are_finite_and_scale_with_the_updates(data, m, d, rate):
     for scale in (1.0, 8.0):
         state = rule.init(Setup.of(reports_of(rounds[0])))
         for deltas in rounds:
-            state, step, notes = rule.aggregate(state, reports_of(scale * np.array(deltas), losses))
+            state, step, diagnostics = rule.aggregate(
+                state, reports_of(scale * np.array(deltas), losses)
+            )
         assert step.shape == (d,)
         assert torch.isfinite(step).all()
-        assert all(torch.isfinite(value).all() for value in (*notes.values(), *state.values()))
-        assert notes["weight"].sum().item() == pytest.approx(1)
-        assert notes["weight"].min() >= 0
+        assert all(
+            torch.isfinite(value).all() for value in (*diagnostics.values(), *state.values())
+        )
+        assert diagnostics["weight"].sum().item() == pytest.approx(1)
+        assert diagnostics["weight"].min() >= 0
         steps.append(step)
     torch.testing.assert_close(steps[1], 8 * steps[0], rtol=1e-9, atol=1e-12)
 
@@ -338,8 +335,3 @@ def test_any_two_rounds_are_finite_and_scale_with_the_updates(data, m, d, rate):
 def test_bad_parameters_are_refused_by_name(params):
     with pytest.raises(SettingsError, match=f"mfairfl: .*{next(iter(params))}"):
         MFairFL(**params)
-
-
-def test_losses_are_needed():
-    with pytest.raises(ReportError, match="losses was left out"):
-        run(MFairFL(), Reports(ids=["a"], deltas=[[1.0]]))

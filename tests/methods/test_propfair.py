@@ -1,4 +1,4 @@
-"""PropFair: the local objective by hand and by finite differences, both of its branches, its gradient, and parameters."""
+"""PropFair: the local objective by hand and by differences, both branches, and parameters."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close
 
 from udjfl.errors import SettingsError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.propfair import PropFair
-
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def value_and_slope(
@@ -27,15 +26,10 @@ def value_and_slope(
     return value.detach(), slope[:, 0]
 
 
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
-    )
-
-
 def test_the_objective_by_hand():
-    # M = 2. Client a: mean of 0.5 and 1.5 is 1, -log(1 - 1/2) = log 2, slope 1/(2 - 1) * 1/2 on either example.
-    # Client b: mean of 0 and 1, and padding that does not count: -log(3/4), slope 1/(3/2) * 1/2, and 0 on the padding.
+    # M = 2. Client a: mean of 0.5 and 1.5 is 1, -log(1 - 1/2) = log 2, slope 1/(2 - 1) * 1/2 on
+    # either example. Client b: mean of 0 and 1, and padding that does not count: -log(3/4), slope
+    # 1/(3/2) * 1/2, and 0 on the padding.
     losses = torch.tensor(
         [[0.5, 1.5, 9.0], [0.0, 1.0, 9.0]], dtype=torch.float64, requires_grad=True
     )
@@ -63,7 +57,7 @@ def test_both_branches_by_hand(huber, values, slopes):
 
 @pytest.mark.parametrize("b", [0.0, 0.3, 1.0, 2.0, 2.79])
 def test_the_gradient_is_the_losss_divided_by_the_utility(b):
-    # T8, against finite differences of the formula.
+    # Against finite differences of the formula.
     _, slope = value_and_slope(PropFair(M=3), [b])
     close(slope, [1 / (3 - b)])
     h = 1e-6
@@ -75,7 +69,8 @@ def test_the_gradient_is_the_losss_divided_by_the_utility(b):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("epsilon", [0.2, 1e-8])
 def test_no_gradient_is_nan(huber, dtype, epsilon):
-    # At M the logarithm is infinite, above it undefined; neither may leak from the branch that is not taken.
+    # At M the logarithm is infinite, above it undefined; neither may leak from the branch that is
+    # not taken.
     losses = [0.0, 2.0 - 1e-7, 2.0, 2.0 + 1e-7, 2.302585, 1e30]
     value, slope = value_and_slope(PropFair(M=2, epsilon=epsilon, huber=huber), losses, dtype)
     assert value.dtype == dtype
@@ -112,13 +107,15 @@ def test_a_step_under_vmap_is_the_same():
 def test_the_server_averages_as_fedavg(weights):
     # 1/4 (4, 0) + 3/4 (0, 2) = (1, 1.5), or half of each, (2, 1). Losses do not enter.
     reports = Reports(["a", "b"], [[4.0, 0.0], [0.0, 2.0]], sizes=[1, 3], client_indices=[5, 2])
-    state, step, notes = PropFair(weights=weights).aggregate({}, reports)
+    state, step, diagnostics = PropFair(weights=weights).aggregate({}, reports)
     assert state == {}
     assert step.tolist() == ([1.0, 1.5] if weights == "size" else [2.0, 1.0])
-    assert torch.equal(notes["weight"], FedAvg(weights=weights).aggregate({}, reports)[2]["weight"])
+    assert torch.equal(
+        diagnostics["weight"], FedAvg(weights=weights).aggregate({}, reports)[2]["weight"]
+    )
 
 
-def test_it_says_that_its_learning_rate_is_another():
+def test_a_note_warns_about_its_learning_rate():
     (note,) = PropFair().notes(Setup(["a"], torch.ones(1), torch.zeros(2)))
     assert "lr" in note
     assert "M - loss" in note

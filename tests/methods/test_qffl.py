@@ -1,66 +1,26 @@
-"""q-FFL: hand-worked cases, its place in UDJ-FL's family, the hazards of powers, parameters, and where it converges."""
+"""q-FFL: by hand, its place in UDJ-FL's family, powers, parameters, and where it converges."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, random_reports, step_of, two_clients
 from scipy.optimize import minimize_scalar
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, FedAvg, Reports
 from udjfl.methods.qffl import QFFL
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
-
-
-def two_clients(**changes: Any) -> Reports:
-    """1/lr = 2. Calibrated: mean steps 4, so L = (1 - 1/2) / (1/2 * 4) = 1/4."""
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
-        "losses": [1.0, 2.0],
-        "sizes": [1, 3],
-        "lr": 0.5,
-        "momentum": 0.5,
-        "steps": [2, 6],
-    }
-    return Reports(**{**values, **changes})
-
-
-def random_reports(n: int = 4, d: int = 3, seed: int = 0, **changes: Any) -> Reports:
-    rng = np.random.default_rng(seed)
-    values = {
-        "ids": [f"client-{i}" for i in range(n)],
-        "deltas": rng.normal(size=(n, d)),
-        "losses": rng.uniform(0.05, 3, size=n),
-        "sizes": rng.integers(1, 50, size=n),
-        "uncertainties": rng.uniform(0.05, 1, size=n),
-        "steps": rng.integers(1, 9, size=n),
-        "momentum": 0.9,
-    }
-    return Reports(**{**values, **changes})
-
-
-def step_of(rule: QFFL | UDJ | FedAvg, reports: Reports) -> torch.Tensor:
-    return rule.aggregate({}, reports)[1]
-
-
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300
-    )
-
-
 # Delta_k = F^q D_k and h_k = q F^(q-1) |D_k|^2 + L F^q, with D_k = L delta_k.
 BY_HAND = [
-    # L = 2: D = (2, 0), (0, 4).  Delta = 1*2 and 2*4;  h = 1*4 + 2*1 = 6 and 1*16 + 2*2 = 20; sum 26.
+    # L = 2: D = (2, 0), (0, 4).  Delta = 1*2 and 2*4;  h = 1*4 + 2*1 = 6 and 1*16 + 2*2 = 20; sum
+    #                             26.
     ({"q": 1, "lipschitz": "paper"}, (2 / 26, 8 / 26)),
-    # L = 1/4: D = (1/4, 0), (0, 1/2).  Delta = 1/4 and 1;  h = 1/16 + 1/4 = 5/16 and 1/4 + 1/2 = 12/16; sum 17/16.
+    # L = 1/4: D = (1/4, 0), (0, 1/2).  Delta = 1/4 and 1;  h = 1/16 + 1/4 = 5/16 and 1/4 + 1/2 =
+    #                                   12/16; sum 17/16.
     ({"q": 1}, (4 / 17, 16 / 17)),
     # L = 1: D = (1, 0), (0, 2).  Delta = 1 and 4*2;  h = 2*1 + 1 = 3 and 2*2*4 + 4 = 20; sum 23.
     ({"q": 2, "lipschitz": 1.0}, (1 / 23, 8 / 23)),
@@ -76,16 +36,15 @@ def test_by_hand(params, expected):
 
 def test_diagnostics_by_hand():
     # Weights 1 : 2. q L |delta|^2 / F = 2*1/1 and 2*4/2. The deltas' factors are 2/26 and 4/26.
-    notes = QFFL(q=1, lipschitz="paper").aggregate({}, two_clients())[2]
-    close(notes["weight"], (1 / 3, 2 / 3))
-    close(notes["curvature"], (2.0, 4.0))
-    close(notes["step_scale"], 6 / 26)
+    diagnostics = QFFL(q=1, lipschitz="paper").aggregate({}, two_clients())[2]
+    close(diagnostics["weight"], (1 / 3, 2 / 3))
+    close(diagnostics["curvature"], (2.0, 4.0))
+    close(diagnostics["step_scale"], 6 / 26)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "size"])
 @pytest.mark.parametrize("lipschitz", ["paper", "calibrated", 1e-3, 1e3])
 def test_q_zero_is_the_average_whatever_the_step_and_the_losses(weights, lipschitz):
-    """T1."""
     rule = QFFL(q=0, lipschitz=lipschitz, weights=weights)
     close(step_of(rule, random_reports()), step_of(FedAvg(weights=weights), random_reports()))
     close(
@@ -97,7 +56,6 @@ def test_q_zero_is_the_average_whatever_the_step_and_the_losses(weights, lipschi
 @pytest.mark.parametrize("q", [0.0, 0.1, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize(("lipschitz", "step"), [("paper", "paper"), ("calibrated", "calibrated")])
 def test_it_is_the_point_of_udj_with_gamma_zero_and_exponent_one_plus_q(q, lipschitz, step):
-    """T4."""
     ours = step_of(QFFL(q=q, lipschitz=lipschitz), random_reports())
     close(ours, step_of(UDJ(beta=1 + q, gamma=0.0, step=step), random_reports()))
     assert QFFL().lipschitz == UDJ(theory="rawls").step
@@ -112,9 +70,10 @@ def test_equal_clients_shorten_the_average_by_the_curvature():
 
 
 def test_large_q_follows_the_largest_loss_with_a_vanishing_step():
-    # T5: in direction only. r_b = q L |delta|^2 / F = 1000*2*4/2 = 4000, and b's weight is 2^1000 times a's.
-    _, step, notes = QFFL(q=1000, lipschitz="paper").aggregate({}, two_clients())
-    close(notes["weight"][1], 1.0)
+    # In direction only. r_b = q L |delta|^2 / F = 1000*2*4/2 = 4000, and b's weight is 2^1000 times
+    # a's.
+    _, step, diagnostics = QFFL(q=1000, lipschitz="paper").aggregate({}, two_clients())
+    close(diagnostics["weight"][1], 1.0)
     close(step[1], 2 / 4001)
     assert step[0] < 1e-290
 
@@ -145,7 +104,8 @@ def test_only_calibrated_reads_steps_and_momentum():
 
 
 def test_calibrated_does_not_collapse_where_the_published_step_does():
-    # 38 steps with momentum 0.9 at lr 0.1 that moved 3 along the same line: the published L is 10, calibrated 0.1/3.8.
+    # 38 steps with momentum 0.9 at lr 0.1 that moved 3 along the same line: the published L is 10,
+    # calibrated 0.1/3.8.
     reports = Reports(ids=["a"], deltas=[[3.0]], losses=[0.5], lr=0.1, momentum=0.9, steps=[38])
     # 3 / (1 + 5*10*9/0.5) = 3/901, and 3 / (1 + 5*9/38/0.5) = 3 / (1 + 90/38).
     assert step_of(QFFL(q=5, lipschitz="paper"), reports).item() == pytest.approx(3 / 901, rel=1e-6)
@@ -203,20 +163,22 @@ def test_properties(rows, q, scale):
     deltas = torch.tensor([row[:2] for row in rows], dtype=torch.float64)
     losses = torch.tensor([row[2] for row in rows], dtype=torch.float64)
     ids = [f"c{i}" for i in range(len(rows))]
-    _, step, notes = QFFL(q=q, lipschitz=2.0).aggregate({}, Reports(ids, deltas, losses))
+    _, step, diagnostics = QFFL(q=q, lipschitz=2.0).aggregate({}, Reports(ids, deltas, losses))
     assert step.shape == (2,)
     assert torch.isfinite(step).all()
     # Between no step and an average.
-    assert 0 < notes["step_scale"] <= 1 + 1e-12
+    assert 0 < diagnostics["step_scale"] <= 1 + 1e-12
     reverse = Reports(ids[::-1], deltas.flip(0), losses.flip(0))
     assert torch.equal(QFFL(q=q, lipschitz=2.0).aggregate({}, reverse)[1], step)
-    # |D|^2 / L has no unit of the model: longer deltas with an L shorter by the square give the same step, scaled.
+    # |D|^2 / L has no unit of the model: longer deltas with an L shorter by the square give the
+    # same step, scaled.
     scaled = step_of(QFFL(q=q, lipschitz=2.0 / scale**2), Reports(ids, scale * deltas, losses))
     torch.testing.assert_close(scaled, scale * step, rtol=1e-9, atol=1e-12)
 
 
 def test_it_minimises_its_objective_and_the_largest_loss_falls_as_q_grows():
-    # F_a = x^2/2 + 1/10 and F_b = (x - 3)^2/2 + 1; clients take one plain step. At q = 0 the minimum is the middle, 3/2.
+    # F_a = x^2/2 + 1/10 and F_b = (x - 3)^2/2 + 1; clients take one plain step. At q = 0 the
+    # minimum is the middle, 3/2.
     def losses(x: float) -> np.ndarray:
         return np.array([x**2 / 2 + 0.1, (x - 3) ** 2 / 2 + 1])
 
@@ -225,7 +187,9 @@ def test_it_minimises_its_objective_and_the_largest_loss_falls_as_q_grows():
         x, lr = 0.0, 0.2
         for _ in range(600):
             deltas = torch.tensor([[lr * x], [lr * (x - 3)]], dtype=torch.float64)
-            x -= step_of(QFFL(q=q), Reports(["a", "b"], deltas, losses(x), lr=lr)).item()
+            x -= step_of(
+                QFFL(q=q), Reports(["a", "b"], deltas, losses(x), lr=lr, steps=[1, 1])
+            ).item()
         best = minimize_scalar(
             lambda x, q=q: (losses(x) ** (q + 1)).sum(), bounds=(0, 3), method="bounded"
         ).x

@@ -1,15 +1,15 @@
-"""Finding methods by name: the registry, short names, text, and what a mistake is told."""
+"""Methods by name: the registry, short names, specifications, classes of others, and mistakes."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+import importlib.metadata
 
 import pytest
 import torch
 
 import udjfl
-from udjfl.errors import SettingsError
+from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import (
     ALIASES,
     METHODS,
@@ -18,9 +18,10 @@ from udjfl.methods import (
     Method,
     Reports,
     Setup,
+    declared_needs,
     method,
     parameters,
-    parse_method,
+    register_method,
     weighted_sum,
 )
 
@@ -36,14 +37,38 @@ def mistakes_of(name, /, **params):
 # --- the table ---
 
 
-@pytest.mark.parametrize(("name", "kind"), METHODS.items())
-def test_every_method_says_what_it_is(name, kind):
-    assert issubclass(kind, Method)
-    assert kind.name == name
-    assert kind.title
-    assert kind.paper
-    assert kind.grade in ("verified", "partial", "recalled")
-    assert isinstance(kind.needs, frozenset)
+@pytest.mark.parametrize(("name", "cls"), METHODS.items())
+def test_every_method_is_described(name, cls):
+    assert issubclass(cls, Method)
+    assert cls.name == name
+    assert cls.title
+    assert cls.paper
+    assert cls.grade in ("verified", "partial", "recalled")
+
+
+@pytest.mark.parametrize("name", sorted({*METHODS, *ALIASES} - {"udj"}))
+def test_declared_needs_are_those_of_some_parameters(name):
+    rule, declared = method(name), declared_needs(METHODS[method(name).name])
+    assert isinstance(rule.needs, frozenset)
+    assert {need for need, condition in declared.items() if not condition} <= rule.needs
+    assert rule.needs <= set(declared)
+    for condition in filter(None, declared.values()):
+        assert condition.partition("=")[0] in rule.params
+
+
+def test_needs_depend_on_the_parameters():
+    assert method("fedavg").needs == {"sizes"}
+    assert method("fedavg", weights="uniform").needs == frozenset()
+    assert method("rawls").needs == {"losses", "steps", "uncertainties"}
+    assert method("rawls", step="paper").needs == {"losses", "uncertainties"}
+    assert method("cffl").needs == {"sizes", "validation_accuracies"}
+    assert method("cffl", theta=0.5).needs == {"sizes", "validation_accuracies", "model"}
+    assert declared_needs(METHODS["qffl"]) == {
+        "losses": "",
+        "sizes": "weights=size",
+        "steps": "lipschitz=calibrated",
+    }
+    assert declared_needs(UDJ) == {"losses": "", "steps": "step=calibrated", "uncertainties": ""}
 
 
 @pytest.mark.parametrize(("short", "target"), ALIASES.items())
@@ -60,55 +85,137 @@ def test_the_four_theories_have_short_names():
         assert isinstance(method(theory), UDJ)
 
 
-def test_fedavg_serves_no_theory():
+def test_fedavg_is_utilitarian():
     assert method("fedavg").theories == ("utilitarian",)
     assert method("fedavg") == FedAvg()
 
 
-def test_the_public_function_is_this_one():
+def test_the_function_is_public():
     assert udjfl.method is method
     assert udjfl.method("udj", theory="rawls", beta=5).params["beta"] == 5.0
 
 
 @pytest.mark.parametrize("name", [*METHODS, *ALIASES])
 def test_methods_are_values(name):
-    made = method(name) if name != "udj" else method(name, theory="rawls")
-    assert made == method(made.name, **made.params)
+    rule = method(name) if name != "udj" else method(name, theory="rawls")
+    assert rule == method(rule.name, **rule.params)
+    assert rule.spec_name == rule.name
     with pytest.raises(dataclasses.FrozenInstanceError):
-        made.step = "paper"
+        rule.step = "paper"
+
+
+def test_equal_methods_have_one_hash_whatever_their_parameters():
+    by_id = [method("rawls", beta=beta) for beta in ({"a": 1, "b": 2}, {"b": 2.0, "a": 1.0})]
+    assert {by_id[0]: "found"}[by_id[1]] == "found"
+    assert len({method("rawls"), method("rawls", beta=5), method("rawls", beta=(1, 2))}) == 2
 
 
 def test_labels_tell_points_apart():
     texts = ["fedavg", "fedavg:weights=uniform", "rawls", "rawls:beta=1", "desert"]
-    labels = {parse_method(text).label for text in texts}
+    labels = {method(text).label for text in texts}
     assert len(labels) == 5
     assert "FedAvg" in labels
     assert any("rawls" in label and "beta=1" in label for label in labels)
 
 
-def test_adding_a_method_is_a_class_and_a_line(monkeypatch):
-    @parameters
-    class Loudest(Method):
-        """Follow the client with the largest update."""
+# --- methods of other packages ---
 
-        name: ClassVar[str] = "loudest"
-        title: ClassVar[str] = "Loudest"
-        paper: ClassVar[str] = "none"
-        grade: ClassVar[str] = "recalled"
-        scale: float = 1.0
+OUTSIDE = "examples.my_method:TrimmedMean"
 
-        def aggregate(self, state, reports):
-            weights = torch.zeros(len(reports))
-            weights[reports.deltas.norm(dim=1).argmax()] = self.scale
-            return state, weighted_sum(weights, reports.deltas), {"weight": weights}
 
-    monkeypatch.setitem(METHODS, "loudest", Loudest)
-    made = parse_method("loudest:scale=0.5")
-    assert made.params == {"scale": 0.5}
-    reports = Reports(ids=["a", "b"], deltas=[[1.0, 0.0], [0.0, 4.0]])
-    _, step, _ = made.aggregate(made.init(Setup.of(reports)), reports)
+@parameters
+class Loudest(Method):
+    """Follow the client with the largest update."""
+
+    name = "loudest"
+    title = "Loudest"
+    paper = "none"
+    grade = "recalled"
+    needs = frozenset({"losses"})
+    scale: float = 1.0
+
+    def aggregate(self, state, reports):
+        weights = torch.zeros(len(reports))
+        weights[reports.deltas.norm(dim=1).argmax()] = self.scale
+        return state, weighted_sum(weights, reports.deltas), {"weight": weights}
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Undo registrations after a test."""
+    before = dict(METHODS)
+    yield METHODS
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def test_a_registered_class_is_built_by_name(registry):
+    assert Loudest().spec_name == f"{__name__}:Loudest"
+    assert register_method(Loudest) is Loudest
+    rule = method("loudest:scale=0.5")
+    assert (rule.params, rule.spec_name) == ({"scale": 0.5}, "loudest")
+    reports = Reports(ids=["a", "b"], deltas=[[1.0, 0.0], [0.0, 4.0]], losses=[1.0, 1.0])
+    _, step, _ = rule.aggregate(rule.init(Setup.of(reports)), reports)
     assert step.tolist() == [0, 2]
     assert any("Did you mean 'scale'" in line for line in mistakes_of("loudest", scal=1))
+    assert "'loudest'" in mistakes_of("loudst")[0]
+
+
+def test_the_base_class_checks_what_a_method_needs():
+    with pytest.raises(ReportError, match="losses was left out"):
+        Loudest().aggregate({}, Reports(ids=["a"], deltas=[[1.0]]))
+
+
+def test_names_are_registered_once(registry):
+    register_method(Loudest)
+    register_method(Loudest)
+    other = type("Other", (Loudest,), {})
+    with pytest.raises(SettingsError, match=r"'loudest' is taken; choose another name"):
+        register_method(other)
+    for name in ("fedavg", "rawls"):
+        with pytest.raises(SettingsError, match=rf"'{name}' is taken"):
+            register_method(type("Other", (Loudest,), {"name": name}))
+
+
+def test_a_class_is_built_from_where_it_stands():
+    rule = method(f"{OUTSIDE}:drop=2")
+    assert (rule.name, rule.params) == ("trimmed-mean", {"drop": 2})
+    assert rule.spec_name == OUTSIDE
+    assert method(rule.spec_name, **rule.params) == rule
+    assert method(OUTSIDE, drop="3").params == {"drop": 3}
+    (line,) = mistakes_of(f"{OUTSIDE}:drp=2")
+    assert line.startswith(f"{OUTSIDE}: drp: no such ")
+
+
+def test_an_entry_point_is_a_name(registry, monkeypatch):
+    point = importlib.metadata.EntryPoint("trimmed", OUTSIDE, "udjfl.methods")
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda **wanted: [point] if wanted["group"] else []
+    )
+    assert method("trimmed:drop=2").params == {"drop": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("examples.my_method:main", "examples.my_method:main is not a subclass of udjfl.Method"),
+        ("examples.my_method:Trimmed", "cannot import 'examples.my_method:Trimmed'"),
+        ("no_such_package:Mean", "cannot import 'no_such_package:Mean'"),
+        ("udjfl.methods.base:Method", "decorate it with udjfl.parameters"),
+    ],
+)
+def test_anything_but_a_method_is_refused(text, message):
+    (line,) = mistakes_of(text)
+    assert message in line
+
+
+def test_an_incomplete_class_is_refused():
+    without_aggregate = parameters(type("Mine", (Method,), {"name": "mine"}))
+    with pytest.raises(SettingsError, match="has no aggregate"):
+        register_method(without_aggregate)
+    nameless = type("Mine", (Method,), {"name": "mine", "aggregate": Loudest.aggregate})
+    with pytest.raises(SettingsError, match="does not set title, paper, grade"):
+        register_method(parameters(nameless))
 
 
 # --- mistakes ---
@@ -130,7 +237,7 @@ def test_unknown_method(typo, meant):
     assert all(name in line for name in [*METHODS, *ALIASES])
 
 
-def test_unknown_method_like_no_other_gets_the_list():
+def test_an_unknown_name_without_a_near_one_lists_all():
     (line,) = mistakes_of("xyzzy")
     assert "Did you mean" not in line
     assert "fedavg" in line
@@ -170,10 +277,10 @@ def test_unknown_step_rule_lists_them():
     assert all(rule in line for rule in ("paper", "authors", "safe", "calibrated", "normalised"))
 
 
-def test_every_mistake_is_told_at_once():
-    told = mistakes_of("udj", theory="rawls", bta=1, gamma="much", step="papr")
-    assert len(told) == 3
-    assert all(any(word in line for line in told) for word in ("bta", "gamma", "step"))
+def test_all_mistakes_are_listed_at_once():
+    lines = mistakes_of("udj", theory="rawls", bta=1, gamma="much", step="papr")
+    assert len(lines) == 3
+    assert all(any(word in line for line in lines) for word in ("bta", "gamma", "step"))
 
 
 @pytest.mark.parametrize("beta", ["many", "1,x", object()])
@@ -201,30 +308,27 @@ def test_ill_typed_beta_is_named(beta):
         ),
     ],
 )
-def test_parse_method(text, expected):
+def test_a_specification_is_read(text, expected):
     name, params = expected
-    assert parse_method(text) == method(name, **params)
+    assert method(text) == method(name, **params)
 
 
-def test_parse_method_with_more_parameters():
-    assert parse_method("rawls:beta=5", {"gamma": "2", "beta": 1}) == method(
-        "rawls", beta=1.0, gamma=2.0
-    )
-    assert parse_method("rawls", None) == method("rawls")
+def test_keywords_win_over_the_specification():
+    assert method("rawls:beta=5", gamma="2", beta=1) == method("rawls", beta=1.0, gamma=2.0)
 
 
 @pytest.mark.parametrize("text", ["rawls:beta", "rawls:5", "rawls:"])
-def test_parse_method_says_what_it_expected(text):
+def test_an_option_without_a_value_is_refused(text):
     with pytest.raises(
         SettingsError, match=r"key=value was expected, as in udj:theory=rawls:beta=5"
     ):
-        parse_method(text)
+        method(text)
 
 
 @pytest.mark.parametrize("text", ["", ":", "rawl:beta=5"])
-def test_parse_method_with_an_unknown_name(text):
-    with pytest.raises(SettingsError, match=r"unknown name|key=value"):
-        parse_method(text)
+def test_a_specification_with_an_unknown_name_is_refused(text):
+    with pytest.raises(SettingsError, match=r"unknown name|package.module:Name"):
+        method(text)
 
 
 def test_a_short_name_keeps_its_meaning():
@@ -236,9 +340,10 @@ def test_a_short_name_keeps_its_meaning():
 
 
 @pytest.mark.parametrize(
-    ("attributes", "said"),
+    ("attributes", "message"),
     [
         ({"needs": frozenset({"accuracy"})}, "needs has 'accuracy'.*Did you mean 'accuracies'"),
+        ({"needs_groups": frozenset({"group_gap"})}, "needs_groups has 'group_gap'"),
         ({"probes": frozenset({"gradient"})}, "probes has 'gradient'"),
         ({"theories": ("rawl",)}, "theories has 'rawl'.*Did you mean 'rawls'"),
         (
@@ -247,7 +352,7 @@ def test_a_short_name_keeps_its_meaning():
         ),
     ],
 )
-def test_a_declaration_that_nobody_would_hear(attributes, said):
-    made = type("Mine", (FedAvg,), {"name": "mine", **attributes})
-    with pytest.raises(SettingsError, match=f"mine: {said}"):
-        parameters(made)
+def test_unknown_names_in_declarations_are_refused(attributes, message):
+    cls = type("Mine", (FedAvg,), {"name": "mine", **attributes})
+    with pytest.raises(SettingsError, match=f"mine: {message}"):
+        parameters(cls)()

@@ -1,4 +1,4 @@
-"""`Reports`, and `intake.collect` which makes one from what single clients sent."""
+"""`Reports`: what is kept, in which order, and what is rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 
 from udjfl.errors import ReportError, SettingsError, UdjflError
 from udjfl.methods import Reports
-from udjfl.methods.intake import ClientReport, collect
 
 NAN, INF = math.nan, math.inf
 
@@ -43,14 +42,14 @@ def test_rows_are_sorted_as_people_count():
         uncertainties=[10, 9, 2],
         steps=[10, 9, 2],
         client_indices=[9, 8, 1],
-        extras={"accuracies": [[10.0, 1.0], [9.0, 1.0], [2.0, 1.0]]},
+        extras={"gradients": [[10.0, 1.0], [9.0, 1.0], [2.0, 1.0]]},
     )
     assert made.ids == ("client-2", "client-9", "client-10")
     for name in ("losses", "sizes", "uncertainties", "steps"):
         assert getattr(made, name).tolist() == [2, 9, 10], name
     assert made.deltas.tolist() == [[2], [9], [10]]
     assert made.client_indices.tolist() == [1, 8, 9]
-    assert made.extras["accuracies"].tolist() == [[2, 1], [9, 1], [10, 1]]
+    assert made.extras["gradients"].tolist() == [[2, 1], [9, 1], [10, 1]]
     assert len(made) == 3
 
 
@@ -96,9 +95,8 @@ def test_whole_numbers_become_deltas():
 
 def test_left_out_fields_are_nan_and_the_rest_has_defaults():
     made = Reports(ids=["b", "a"], deltas=[[1.0], [2.0]])
-    for name in ("losses", "sizes", "uncertainties"):
+    for name in ("losses", "sizes", "uncertainties", "steps"):
         assert torch.isnan(getattr(made, name)).all(), name
-    assert made.steps.tolist() == [1, 1]
     assert made.client_indices.tolist() == [0, 1]
     assert (made.lr, made.momentum, made.round) == (0.1, 0.0, 1)
 
@@ -218,171 +216,3 @@ def test_nan_for_every_client_is_not_the_same_as_left_out(field):
 def test_zero_loss_and_zero_update_are_usable():
     made = reports(losses=[0.0, 0.0], deltas=[[0.0, 0.0], [0.0, 0.0]])
     assert made.losses.tolist() == [0, 0]
-
-
-# --- from single clients ---
-
-
-def sent(name: str, **changes: Any) -> ClientReport:
-    values = {
-        "id": name,
-        "delta": torch.tensor([1.0, 2.0]),
-        "loss": 0.5,
-        "size": 10,
-        "uncertainty": 0.1,
-        "steps": 3,
-    }
-    return ClientReport(**{**values, **changes})
-
-
-def gather(
-    *reports: ClientReport,
-    policy: str = "fail",
-    ids: tuple[str, ...] = ("a", "b", "c"),
-    needs: Any = None,
-):
-    return collect(
-        reports, ids, n_parameters=2, round=4, lr=0.2, momentum=0.9, policy=policy, needs=needs
-    )
-
-
-def test_collect_keeps_every_field():
-    made, excluded = gather(
-        sent("c", delta=torch.tensor([3.0, 4.0]), loss=0.25, size=30, uncertainty=0.2, steps=5),
-        sent("a"),
-    )
-    assert excluded == {}
-    assert made.ids == ("a", "c")
-    assert made.deltas.tolist() == [[1, 2], [3, 4]]
-    assert made.losses.tolist() == [0.5, 0.25]
-    assert made.sizes.tolist() == [10, 30]
-    assert made.uncertainties.tolist() == [0.1, 0.2]
-    assert made.steps.tolist() == [3, 5]
-    assert made.client_indices.tolist() == [0, 2]  # places among all three, though b did not report
-    assert (made.lr, made.momentum, made.round) == (0.2, 0.9, 4)
-
-
-def test_collect_does_not_depend_on_arrival():
-    ids = tuple(f"client-{i}" for i in range(8, 12))
-    arrivals = [sent(name, loss=float(i)) for i, name in enumerate(ids)]
-    made, _ = gather(*arrivals, ids=ids)
-    turned, _ = gather(*reversed(arrivals), ids=ids)
-    assert made.ids == turned.ids == ids
-    assert made.losses.tolist() == turned.losses.tolist() == [0, 1, 2, 3]
-    assert made.client_indices.tolist() == turned.client_indices.tolist() == [0, 1, 2, 3]
-
-
-UNUSABLE = [
-    ("deltas", {"delta": torch.tensor([1.0, NAN])}),
-    ("deltas", {"delta": torch.tensor([-INF, 1.0])}),
-    ("deltas", {"delta": torch.tensor([1.0, 2.0, 3.0])}),
-    ("deltas", {"delta": torch.tensor([1.0])}),
-    ("deltas", {"delta": torch.tensor([[1.0, 2.0]])}),
-    ("deltas", {"delta": torch.tensor(1.0)}),
-    *(("losses", {"loss": value}) for value in (NAN, INF, -0.5)),
-    *(("uncertainties", {"uncertainty": value}) for value in (NAN, INF, 0.0, -1.0)),
-    *(("sizes", {"size": value}) for value in (NAN, 0, -1)),
-    *(("steps", {"steps": value}) for value in (NAN, 0)),
-]
-
-
-@pytest.mark.parametrize(("field", "changes"), UNUSABLE)
-def test_policy_fail_stops_at_an_unusable_report(field, changes):
-    with pytest.raises(ReportError, match=f"client 'b' in round 4: {field}") as caught:
-        gather(sent("a"), sent("b", **changes), sent("c"))
-    assert (caught.value.client, caught.value.field, caught.value.round) == ("b", field, 4)
-
-
-@pytest.mark.parametrize(("field", "changes"), UNUSABLE)
-def test_policy_exclude_goes_on_without_it(field, changes):
-    made, excluded = gather(sent("a"), sent("b", **changes), sent("c", loss=0.75), policy="exclude")
-    assert made.ids == ("a", "c")
-    assert made.losses.tolist() == [0.5, 0.75]
-    assert made.client_indices.tolist() == [0, 2]
-    assert list(excluded) == ["b"]
-    assert excluded["b"].startswith(f"client 'b' in round 4: {field}")
-
-
-def test_nothing_usable_gives_none_and_the_reasons():
-    made, excluded = gather(sent("a", loss=NAN), sent("b", uncertainty=0.0), policy="exclude")
-    assert made is None
-    assert set(excluded) == {"a", "b"}
-    assert "losses" in excluded["a"]
-    assert "uncertainties" in excluded["b"]
-
-
-def test_nothing_sent_gives_none():
-    assert gather() == (None, {})
-
-
-def test_a_stranger_is_refused():
-    with pytest.raises(
-        ReportError, match=r"client 'z' in round 4: .*does not belong to this federation"
-    ):
-        gather(sent("a"), sent("z"))
-    made, excluded = gather(sent("a"), sent("z"), policy="exclude")
-    assert made.ids == ("a",)
-    assert list(excluded) == ["z"]
-
-
-def test_a_second_report_of_one_client_is_refused():
-    with pytest.raises(ReportError, match=r"client 'a' in round 4: .*twice"):
-        gather(sent("a"), sent("b"), sent("a", loss=9.0))
-    made, excluded = gather(sent("a"), sent("b"), sent("a", loss=9.0), policy="exclude")
-    assert made.ids == ("a", "b")
-    assert made.losses.tolist() == [0.5, 0.5]
-    assert "twice" in excluded["a"]
-
-
-def test_extras_are_stacked_in_client_order():
-    made, _ = gather(
-        sent("b", extras={"accuracy": torch.tensor(0.2), "scores": torch.tensor([3.0, 4.0])}),
-        sent("a", extras={"accuracy": torch.tensor(0.1), "scores": torch.tensor([1.0, 2.0])}),
-    )
-    assert made.extras["accuracy"].tolist() == pytest.approx([0.1, 0.2])
-    assert made.extras["scores"].tolist() == [[1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {},
-        {"accuracy": torch.tensor(NAN)},
-        {"accuracy": torch.tensor([0.5, 0.5])},
-    ],
-    ids=["missing", "nan", "shape"],
-)
-def test_an_unusable_extra_is_refused_like_any_other_field(wrong):
-    good = {"accuracy": torch.tensor(0.5)}
-    arrivals = [sent("a", extras=good), sent("b", extras=wrong), sent("c", extras=good)]
-    with pytest.raises(ReportError, match=r"client 'b' in round 4: accuracy"):
-        gather(*arrivals)
-    made, excluded = gather(*arrivals, policy="exclude")
-    assert made.ids == ("a", "c")
-    assert list(excluded) == ["b"]
-
-
-def test_what_nobody_asked_for_harms_nobody():
-    """One client sends something of its own, and the first one a table where a number belongs: only that one is left out."""
-    good = {"accuracies": torch.tensor(0.5)}
-    junk = {**good, "junk": torch.tensor([1.0, NAN])}
-    table = {"accuracies": torch.tensor([0.5, 0.5, 0.5])}
-    arrivals = [sent("a", extras=table), sent("b", extras=good), sent("c", extras=junk)]
-    made, excluded = gather(*arrivals, policy="exclude", needs={"accuracies"})
-    assert made.ids == ("b", "c")
-    assert list(made.extras) == ["accuracies"]
-    assert "has shape [3], not []" in excluded["a"]
-    made, excluded = gather(sent("a"), sent("b"), policy="exclude", needs={"accuracies"})
-    assert made is None
-    assert "accuracies is missing" in excluded["a"]
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("accuracies", 7.0), ("accuracies", -0.1), ("gradient_norms", -3.0), ("squared_losses", -1.0)],
-)
-def test_an_extra_out_of_its_range(name, value):
-    with pytest.raises(
-        ReportError, match=f"client 'a' in round 4: {name} (must be from 0 to 1|cannot be negative)"
-    ):
-        gather(sent("a", extras={name: torch.tensor(value)}))

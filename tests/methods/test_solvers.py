@@ -1,6 +1,7 @@
-"""The simplex projection (T13): on the simplex, idempotent, blind to a common shift, and nearest.
+"""The simplex projection: on the simplex, idempotent, blind to a common shift, and nearest.
 
-The shortest mixture of vectors: by hand, against independent solvers, by its optimality conditions, on singular matrices.
+The shortest mixture of vectors: by hand, against independent solvers, by its optimality conditions,
+on singular matrices.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES
 from scipy.optimize import minimize, nnls
 
 from udjfl.errors import DivergedError, SettingsError
@@ -18,11 +20,11 @@ from udjfl.methods._solvers import min_norm_weights, project_to_simplex
 vectors = st.lists(st.floats(-50, 50), min_size=1, max_size=12).map(
     lambda v: torch.tensor(v, dtype=torch.float64)
 )
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
 
 
 def test_by_hand() -> None:
-    # Of (0.8, 0.6, -1): with k = 2 the shift is (1.4 - 1) / 2 = 0.2 and 0.6 > 0.2; with k = 3 it is -0.2 and -1 < -0.2.
+    # Of (0.8, 0.6, -1): with k = 2 the shift is (1.4 - 1) / 2 = 0.2 and 0.6 > 0.2; with k = 3 it is
+    # -0.2 and -1 < -0.2.
     assert project_to_simplex(torch.tensor([0.8, 0.6, -1.0])).tolist() == pytest.approx(
         [0.6, 0.4, 0.0]
     )
@@ -30,7 +32,8 @@ def test_by_hand() -> None:
 
 def test_the_published_off_by_one_leaves_the_simplex_and_ours_does_not() -> None:
     y = torch.tensor([0.5, 0.4, 0.3])
-    # The mistaken sum stops before the k-th entry: shifts -1/1, (0.5-1)/2, (0.9-1)/3; the last is -1/30, total 1.3.
+    # The mistaken sum stops before the k-th entry: shifts -1/1, (0.5-1)/2, (0.9-1)/3; the last is
+    # -1/30, total 1.3.
     mistaken = (y + 1 / 30).clamp_min(0)
     assert mistaken.sum() == pytest.approx(1.3)
     assert project_to_simplex(y).tolist() == pytest.approx(
@@ -49,7 +52,7 @@ def test_properties(y: torch.Tensor, shift: float) -> None:
 
 
 def slsqp(objective, gradient, lower, upper) -> np.ndarray:
-    """An independent solver of smooth problems over weights that sum to 1, between bounds."""
+    """Solve a smooth problem over weights that sum to 1, between bounds, independently."""
     n = len(lower)
     return minimize(
         objective,
@@ -80,9 +83,10 @@ def gram_of(rows) -> torch.Tensor:
 def duality_gap(
     gram: torch.Tensor, weights: torch.Tensor, lo: torch.Tensor, hi: torch.Tensor
 ) -> float:
-    """How much l' G l can fall at most, relative to the largest entry: its slope from l to the best corner of the bounds.
+    """Return how much l' G l can fall at most, relative to the largest entry.
 
-    The corner: everybody at the lower bound, and the rest handed out where the gradient is smallest.
+    That is its slope from l to the best corner of the bounds: every weight at its lower bound, and
+    the rest given to where the gradient is smallest.
     """
     gradient = 2 * gram @ weights
     corner, left = lo.clone(), 1 - float(lo.sum())
@@ -133,7 +137,7 @@ def test_the_shortest_mixture_against_an_independent_solver(n, d, epsilon) -> No
     epsilon=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
 )
 def test_optimality_conditions(data, n, d, epsilon) -> None:
-    """Feasible, no direction within the bounds is downhill, and a common scale of the vectors does not matter."""
+    """Feasible, no direction within the bounds is downhill, and a common scale cancels."""
     number = st.floats(-3, 3, width=32, allow_subnormal=False)
     rows = data.draw(st.lists(st.lists(number, min_size=d, max_size=d), min_size=n, max_size=n))
     start = torch.tensor(
@@ -158,7 +162,8 @@ def test_optimality_conditions(data, n, d, epsilon) -> None:
         ([[1.0, 0.0], [-1.0, 0.0]], [1 / 2] * 2),
         ([[3.0]], [1.0]),
         ([[0.0]], [1.0]),
-        # Twice (1, 0) and once (0, 1): half the weight on each side, and the two that are alike share theirs.
+        # Twice (1, 0) and once (0, 1): half the weight on each side, and the two that are alike
+        # share theirs.
         ([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [1 / 4, 1 / 4, 1 / 2]),
         ([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]], [1.0, 0.0, 0.0]),
     ],
@@ -216,7 +221,7 @@ def test_bounds_that_leave_no_weights_are_refused(lo, hi) -> None:
         min_norm_weights(torch.eye(3), lo, hi)
 
 
-def test_what_is_not_finite_is_refused() -> None:
+def test_a_gram_matrix_that_is_not_finite_is_refused() -> None:
     with pytest.raises(DivergedError, match="too long to be squared"):
         min_norm_weights(torch.full((2, 2), torch.inf))
 

@@ -1,15 +1,17 @@
-"""TERM: hand-worked cases of both step rules, limits of the tilt, overflow, parameters, and where it converges."""
+"""TERM: both step rules by hand, limits of the tilt, overflow, parameters, where it converges."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from functools import partial
 
+import method_helpers
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from method_helpers import EXAMPLES, close, step_of
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
@@ -17,29 +19,10 @@ from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.term import TERM
 
-EXAMPLES = settings(max_examples=30, deadline=None, derandomize=True)
+# With t = log 3, exp(t F) = 3 and 9.
+two_clients = partial(method_helpers.two_clients, sizes=[2, 1])
+
 LOG3 = math.log(3)
-
-
-def two_clients(**changes: Any) -> Reports:
-    """With t = log 3, exp(t F) = 3 and 9."""
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
-        "losses": [1.0, 2.0],
-        "sizes": [2, 1],
-    }
-    return Reports(**{**values, **changes})
-
-
-def step_of(rule: TERM, reports: Reports) -> torch.Tensor:
-    return rule.aggregate(rule.init(Setup.of(reports)), reports)[1]
-
-
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-15
-    )
 
 
 @pytest.mark.parametrize(
@@ -54,28 +37,30 @@ def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
     ],
 )
 def test_normalised_by_hand(params, expected):
-    state, step, notes = TERM(**params).aggregate({}, two_clients())
+    state, step, diagnostics = TERM(**params).aggregate({}, two_clients())
     assert state == {}
     close(step, expected)
-    close(notes["weight"] * torch.tensor([1.0, 2.0], dtype=torch.float64), expected)
+    close(diagnostics["weight"] * torch.tensor([1.0, 2.0], dtype=torch.float64), expected)
 
 
 def test_official_by_hand():
-    # a = 3^(1-2) = 1/3 and 1, mean 2/3. Round 1: X = 1/3; factors a / (K K X) = 1/4 and 3/4 of (1, 0) and (0, 2).
+    # a = 3^(1-2) = 1/3 and 1, mean 2/3. Round 1: X = 1/3; factors a / (K K X) = 1/4 and 3/4 of (1,
+    # 0) and (0, 2).
     rule = TERM(t=LOG3, step="official", weights="uniform")
-    state, step, notes = rule.aggregate(rule.init(Setup.of(two_clients())), two_clients())
+    state, step, diagnostics = rule.aggregate(rule.init(Setup.of(two_clients())), two_clients())
     close(state["X"], 1 / 3)
     close(step, (1 / 4, 6 / 4))
-    close(notes["weight"], (1 / 4, 3 / 4))
-    close(notes["step_scale"], 1.0)  # 2/K: twice what it settles to
+    close(diagnostics["weight"], (1 / 4, 3 / 4))
+    close(diagnostics["step_scale"], 1.0)  # 2/K: twice what it settles to
     # Round 2, losses 2 and 2: a = 1 and 1, X = 1/6 + 1/2 = 2/3, factors 3/8 each.
-    state, step, notes = rule.aggregate(state, two_clients(losses=[2.0, 2.0]))
-    close(notes["estimate"], 2 / 3)
+    state, step, diagnostics = rule.aggregate(state, two_clients(losses=[2.0, 2.0]))
+    close(diagnostics["estimate"], 2 / 3)
     close(step, (3 / 8, 6 / 8))
 
 
 def test_official_by_size_by_hand():
-    # p a = 2/3*1/3 = 2/9 and 1/3 = 3/9, sum 5/9, X = 5/18; factors (2/9, 3/9) / (2 * 5/18) = 2/5, 3/5.
+    # p a = 2/3*1/3 = 2/9 and 1/3 = 3/9, sum 5/9, X = 5/18; factors (2/9, 3/9) / (2 * 5/18) = 2/5,
+    # 3/5.
     close(step_of(TERM(t=LOG3, step="official"), two_clients()), (2 / 5, 6 / 5))
 
 
@@ -89,7 +74,6 @@ def test_official_settles_to_a_kth_of_the_tilted_average():
 
 @pytest.mark.parametrize("weights", ["size", "uniform"])
 def test_no_tilt_or_equal_losses_is_fedavg(weights):
-    """T2."""
     average = FedAvg(weights=weights).aggregate({}, two_clients())[1]
     close(step_of(TERM(t=0, weights=weights), two_clients()), average)
     for t in (1e-9, -1e-9):
@@ -102,8 +86,8 @@ def test_no_tilt_or_equal_losses_is_fedavg(weights):
     ("t", "expected"),
     [(1e6, (0.0, 2.0)), (-1e6, (1.0, 0.0)), (1e308, (0.0, 2.0)), (-1e308, (1.0, 0.0))],
 )
-def test_an_endless_tilt_sends_one_clients_model(t, expected):
-    # T5: the worst client's for t -> infinity, the best client's for t -> -infinity.
+def test_an_extreme_tilt_follows_one_client(t, expected):
+    # The worst client's for t -> infinity, the best client's for t -> -infinity.
     close(step_of(TERM(t=t), two_clients()), expected)
 
 
@@ -124,12 +108,12 @@ def test_the_tilt_the_paper_chose_is_fedavg_to_half_a_percent():
 
 
 def test_the_running_estimate_is_one_number_for_all():
-    # Whoever reports: places do not matter, and the state keeps its shape through a file.
+    # Indices do not matter, and the state keeps its shape through a file.
     rule = TERM(step="official")
     state = rule.init(Setup.of(two_clients()))
-    for places in ([0, 1], [6, 2]):
+    for indices in ([0, 1], [6, 2]):
         before = state["X"].clone()
-        after, _, _ = rule.aggregate(state, two_clients(client_indices=places))
+        after, _, _ = rule.aggregate(state, two_clients(client_indices=indices))
         assert torch.equal(state["X"], before)
         state = load(save(after))
         assert {name: (value.shape, value.dtype) for name, value in state.items()} == {
@@ -185,7 +169,8 @@ def test_properties(rows, t, shift, step):
 
 
 def test_it_minimises_its_objective_and_tends_to_the_smallest_largest_loss():
-    # F_a = x^2/2 and F_b = (x - 2)^2/2 + 1/2, one plain step each; the largest loss is smallest where they are equal, x = 5/4.
+    # F_a = x^2/2 and F_b = (x - 2)^2/2 + 1/2, one plain step each; the largest loss is smallest
+    # where they are equal, x = 5/4.
     def losses(x: float) -> np.ndarray:
         return np.array([x**2 / 2, (x - 2) ** 2 / 2 + 0.5])
 

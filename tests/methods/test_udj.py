@@ -1,4 +1,4 @@
-"""UDJ-FL: hand-worked cases, identities, step rules against slow formulas, parameters, floor and diagnostics."""
+"""UDJ-FL: by hand, step rules against slow formulas, identities, parameters, floor, diagnostics."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from method_helpers import close, diagnostics_of, random_reports, step_of, two_clients
 
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
@@ -30,77 +31,30 @@ DEFINED = [
 EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-def two_clients(**changes: Any) -> Reports:
-    """Clients a and b whose numbers stay small fractions. Plain SGD would have L = 1/lr = 2; calibrated L is 1/4.
-
-    calibrated: mean steps (2+6)/2 = 4, so L = (1 - momentum) / (lr * 4) = 0.5 / 2 = 1/4.
-    """
-    values: dict[str, Any] = {
-        "ids": ["a", "b"],
-        "deltas": torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=torch.float64),
-        "losses": [1.0, 2.0],
-        "sizes": [1, 3],
-        "uncertainties": [1.0, 3.0],
-        "lr": 0.5,
-        "momentum": 0.5,
-        "steps": [2, 6],
-    }
-    values.update(changes)
-    columns = {
-        k: np.array(values[k], dtype=float)
-        for k in ("losses", "uncertainties")
-        if values[k] is not None
-    }
-    return Reports(**{**values, **columns})
-
-
-def random_reports(n: int = 4, d: int = 3, seed: int = 0, **changes: Any) -> Reports:
-    rng = np.random.default_rng(seed)
-    values = {
-        "ids": [f"client-{i}" for i in range(n)],
-        "deltas": rng.normal(size=(n, d)),
-        "losses": rng.uniform(0.05, 3, size=n),
-        "sizes": rng.integers(1, 50, size=n),
-        "uncertainties": rng.uniform(0.05, 1, size=n),
-        "lr": 0.1,
-    }
-    return Reports(**{**values, **changes})
-
-
-def step_of(rule: UDJ, reports: Reports) -> torch.Tensor:
-    return rule.aggregate({}, reports)[1]
-
-
-def notes_of(rule: UDJ, reports: Reports) -> dict[str, torch.Tensor]:
-    return rule.aggregate({}, reports)[2]
-
-
-def close(actual: torch.Tensor, expected: Any, rtol: float = 1e-12) -> None:
-    torch.testing.assert_close(
-        actual, torch.as_tensor(expected, dtype=actual.dtype), rtol=rtol, atol=1e-300
-    )
-
-
 # --- hand-worked: the paper's rule as printed, e the exponent, w = u^gamma with u = (1/4, 3/4) ---
 #
-#   Delta_i = e w H^(e-1) D_i      h_i = e w (L H^(e-1) + (e-1) H^(e-2) |D_i|^2)      D_i = L delta_i
-#   step = sum Delta_i / sum h_i
+#   Delta_i = e w H^(e-1) D_i      h_i = e w (L H^(e-1) + (e-1) H^(e-2) |D_i|^2)      D_i = L
+# delta_i   step = sum Delta_i / sum h_i
 #
-# With L = 2: D = (2, 0) and (0, 4), |D|^2 = 4 and 16. With L = 1/4: D = (1/4, 0) and (0, 1/2), |D|^2 = 1/16 and 1/4.
+# With L = 2: D = (2, 0) and (0, 4), |D|^2 = 4 and 16. With L = 1/4: D = (1/4, 0) and (0, 1/2),
+# |D|^2 = 1/16 and 1/4.
 
 RAWLS = [
-    # beta 1: e = 2, H = 1, 2.  Delta = 2/4*1*2 = 1 and 6/4*2*4 = 12;  h = 1/2 (2 + 4) = 3 and 3/2 (4 + 16) = 30; sum 33.
+    # beta 1: e = 2, H = 1, 2.  Delta = 2/4*1*2 = 1 and 6/4*2*4 = 12;  h = 1/2 (2 + 4) = 3 and 3/2
+    #                           (4 + 16) = 30; sum 33.
     ("paper", 1.0, (1 / 33, 12 / 33)),
     ("safe", 1.0, (1 / 33, 12 / 33)),
     ("authors", 1.0, (1 / 33, 12 / 33)),
-    # Delta = 1/2*1*1/4 = 1/8 and 3/2*2*1/2 = 3/2;  h = 1/2 (1/4 + 1/16) = 5/32 and 3/2 (1/2 + 1/4) = 36/32; sum 41/32.
+    # Delta = 1/2*1*1/4 = 1/8 and 3/2*2*1/2 = 3/2;  h = 1/2 (1/4 + 1/16) = 5/32 and 3/2 (1/2 + 1/4)
+    #                                               = 36/32; sum 41/32.
     ("calibrated", 1.0, (4 / 41, 48 / 41)),
     # weights 1/2*1 : 3/2*2 = 1 : 6.
     ("normalised", 1.0, (1 / 7, 12 / 7)),
     # beta 5, the paper's: e = 6, H^5 = 1, 32, H^4 = 1, 16.  Delta = 3/2*2 = 3 and 9/2*32*4 = 576;
     # h = 3/2 (2 + 5*4) = 33 and 9/2 (64 + 5*16*16) = 6048; sum 6081.
     ("paper", None, (3 / 6081, 576 / 6081)),
-    # Delta = 3/2*1/4 = 3/8 and 9/2*32*1/2 = 72;  h = 3/2 (1/4 + 5/16) = 27/32 and 9/2 (8 + 5*16/4) = 126; sum 4059/32.
+    # Delta = 3/2*1/4 = 3/8 and 9/2*32*1/2 = 72;  h = 3/2 (1/4 + 5/16) = 27/32 and 9/2 (8 + 5*16/4)
+    #                                             = 126; sum 4059/32.
     ("calibrated", None, (12 / 4059, 2304 / 4059)),
     # weights 1/4*1 : 3/4*32 = 1 : 96.
     ("normalised", None, (1 / 97, 192 / 97)),
@@ -128,25 +82,27 @@ def test_utilitarian_by_hand(step):
 
 
 def test_utilitarian_by_hand_with_beta_above_its_limit():
-    # beta 1: e = 2, w = 4, 4/3.  Delta = 8*1*2 = 16 and 8/3*2*4 = 64/3;  h = 8 (2 + 4) = 48 and 8/3 (4 + 16) = 160/3.
-    # Sum 304/3, so 48/304 and 64/304.
+    # beta 1: e = 2, w = 4, 4/3.  Delta = 8*1*2 = 16 and 8/3*2*4 = 64/3;  h = 8 (2 + 4) = 48 and 8/3
+    # (4 + 16) = 160/3. Sum 304/3, so 48/304 and 64/304.
     close(
         step_of(UDJ(theory="utilitarian", beta=1.0, step="paper"), two_clients()), (3 / 19, 4 / 19)
     )
 
 
-# Desert: beta = (1/u) / sum = (1, 1/3) / (4/3) = 3/4, 1/4; e = -3/4, -1/4; w = 1. Losses 1 and 16 keep it rational:
-# H^(e-1) = 1 and 16^(-5/4) = 1/32;  H^(e-2) = 1 and 16^(-9/4) = 1/512.
+# Desert: beta = (1/u) / sum = (1, 1/3) / (4/3) = 3/4, 1/4; e = -3/4, -1/4; w = 1. Losses 1 and 16
+# keep it rational: H^(e-1) = 1 and 16^(-5/4) = 1/32;  H^(e-2) = 1 and 16^(-9/4) = 1/512.
 DESERT = [
     # |e| and |e-1|: Delta = 3/4*2 = 3/2 and 1/4*1/32*4 = 1/32;
     # h = 3/4 (2 + 7/4*4) = 27/4 and 1/4 (1/16 + 5/4*16/512) = 13/512; sum 3469/512.
     ("safe", (768 / 3469, 16 / 3469)),
-    # Delta = -3/2 and -1/32;  h = -3/4 (2 - 7) = 15/4 and -1/4 (1/16 - 5/128) = -3/512; sum 1917/512. Uphill.
+    # Delta = -3/2 and -1/32;  h = -3/4 (2 - 7) = 15/4 and -1/4 (1/16 - 5/128) = -3/512; sum
+    #                          1917/512. Uphill.
     ("paper", (-768 / 1917, -16 / 1917)),
     # As printed, and the denominator times sign(e-1) = -1.
     ("authors", (768 / 1917, 16 / 1917)),
     # Delta = 3/4*1/4 = 3/16 and 1/4*1/32*1/2 = 1/256;
-    # h = 3/4 (1/4 + 7/4*1/16) = 69/256 and 1/4 (1/128 + 5/4*1/4*1/512) = 69/32768; sum 69*129/32768 = 8901/32768.
+    # h = 3/4 (1/4 + 7/4*1/16) = 69/256 and 1/4 (1/128 + 5/4*1/4*1/512) = 69/32768; sum 69*129/32768
+    # = 8901/32768.
     ("calibrated", (6144 / 8901, 128 / 8901)),
     # weights 3/4 : 1/128 = 96 : 1.
     ("normalised", (96 / 97, 2 / 97)),
@@ -159,9 +115,9 @@ def test_desert_by_hand(step, expected):
 
 
 def test_desert_as_printed_raises_the_loss_and_safe_lowers_it():
-    # One client with H(x) = x^2/2 at x = 2: H = 2, gradient 2; one plain step with lr 1/2 gives delta 1, L = 2, |D|^2 = 4.
-    # beta = 1, e = -1.  Printed: -H^-2 D / (-(L H^-2 - 2 H^-3 |D|^2)) = (-1/2) / (-(1/2 - 1)) = -1: x = 3, H = 4.5.
-    # Safe: (1/2) / (1/2 + 1) = 1/3: x = 5/3, H = 25/18.
+    # One client with H(x) = x^2/2 at x = 2: H = 2, gradient 2; one plain step with lr 1/2 gives
+    # delta 1, L = 2, |D|^2 = 4. beta = 1, e = -1.  Printed: -H^-2 D / (-(L H^-2 - 2 H^-3 |D|^2)) =
+    # (-1/2) / (-(1/2 - 1)) = -1: x = 3, H = 4.5. Safe: (1/2) / (1/2 + 1) = 1/3: x = 5/3, H = 25/18.
     x = 2.0
     reports = Reports(ids=["a"], deltas=[[1.0]], losses=[x**2 / 2], uncertainties=[0.3], lr=0.5)
     after = {
@@ -173,8 +129,9 @@ def test_desert_as_printed_raises_the_loss_and_safe_lowers_it():
 
 
 def test_authors_sign_repairs_a_large_update_and_breaks_a_small_one():
-    # One client, desert, e = -1, lr 1/2: the factor of delta is -1 / -(1 - 2 |D|^2/(L H)) as printed, and minus that.
-    # H = 2, delta 1: 1 - 2*4/4 = -1, so -1 printed and 1. H = 2, delta 1/2: 1 - 2*1/4 = 1/2, so 2 printed and -2.
+    # One client, desert, e = -1, lr 1/2: the factor of delta is -1 / -(1 - 2 |D|^2/(L H)) as
+    # printed, and minus that. H = 2, delta 1: 1 - 2*4/4 = -1, so -1 printed and 1. H = 2, delta
+    # 1/2: 1 - 2*1/4 = 1/2, so 2 printed and -2.
     for delta, factor in ((1.0, 1.0), (0.5, -2.0)):
         reports = Reports(ids=["a"], deltas=[[delta]], losses=[2.0], uncertainties=[0.3], lr=0.5)
         assert step_of(UDJ(theory="desert", step="authors"), reports).item() == pytest.approx(
@@ -193,7 +150,8 @@ def test_authors_rule_refuses_exponent_one(theory):
 
 
 def test_calibrated_takes_the_mean_number_of_steps():
-    # Doubling every client's steps halves L, as doubling lr does; which client took them does not matter.
+    # Doubling every client's steps halves L, as doubling lr does; which client took them does not
+    # matter.
     rule = UDJ(theory="rawls", beta=2.0)
     expected = step_of(rule, two_clients(steps=[4, 12]))
     close(step_of(rule, two_clients(lr=1.0)), expected)
@@ -227,7 +185,7 @@ def test_sizes_do_not_enter():
 def slow_step(
     reports: Reports, p: torch.Tensor, gamma: float, lipschitz: float, rule: str
 ) -> torch.Tensor:
-    """Client by client, with the powers written out and the curvature from `justice`."""
+    """Compute the step client by client, with the powers written out."""
     u = reports.uncertainties / reports.uncertainties.sum()
     numerator, denominator = torch.zeros(reports.deltas.shape[1], dtype=torch.float64), 0.0
     for i in range(len(reports)):
@@ -239,9 +197,9 @@ def slow_step(
             numerator += e * weight * h ** (e - 1) * gradient
             denominator += sign * float(curvature_as_printed(h, squared, lipschitz, e, weight))
         else:
-            bend = 0.0 if rule == "normalised" else squared
+            curved = 0.0 if rule == "normalised" else squared
             numerator += abs(e) * weight * h ** (e - 1) * gradient
-            denominator += float(curvature_bound(h, bend, lipschitz, e, weight))
+            denominator += float(curvature_bound(h, curved, lipschitz, e, weight))
     return numerator / denominator
 
 
@@ -275,11 +233,11 @@ def test_step_rules_are_the_slow_formulas(step, params, exponents):
 def test_bounded_rules_never_step_past_a_weighted_average(theory, step):
     # Every curvature term is at least 0, so the factors of the deltas sum to at most 1.
     for seed in range(5):
-        notes = notes_of(UDJ(theory=theory, step=step), random_reports(seed=seed))
-        assert 0 < notes["step_scale"] <= 1 + 1e-12
+        diagnostics = diagnostics_of(UDJ(theory=theory, step=step), random_reports(seed=seed))
+        assert 0 < diagnostics["step_scale"] <= 1 + 1e-12
 
 
-# --- T4: q-FedAvg ---
+# --- q-FedAvg ---
 
 
 def q_fedavg(deltas: Any, losses: Any, q: Any, lr: Any) -> list[Any]:
@@ -327,7 +285,8 @@ def test_large_q_does_not_overflow(q, losses):
     expected = [
         float(v) for v in q_fedavg(deltas, [Fraction(F) for F in losses], q, Fraction(1, 8))
     ]
-    reports = two_clients(deltas=np.array(deltas, dtype=float), losses=losses, lr=0.125)
+    floats = [float(F) for F in losses]
+    reports = two_clients(deltas=np.array(deltas, dtype=float), losses=floats, lr=0.125)
     close(
         step_of(UDJ(theory="rawls", beta=float(q), gamma=0.0, step="paper"), reports),
         expected,
@@ -337,7 +296,8 @@ def test_large_q_does_not_overflow(q, losses):
 
 @pytest.mark.parametrize("loss", [0.0, 1e-300, 1e-12])
 def test_a_loss_of_almost_nothing_counts_as_1e_minus_10(loss):
-    # With q < 1, F^(q-1) is infinite at F = 0; q-FedAvg's reference code stays away from 0 by the same amount.
+    # With q < 1, F^(q-1) is infinite at F = 0; q-FedAvg's reference code stays away from 0 by the
+    # same amount.
     reports = two_clients(losses=[loss, 2.0])
     expected = q_fedavg([[1.0, 0.0], [0.0, 2.0]], [1e-10, 2.0], 0.1, 0.5)
     close(step_of(UDJ(theory="rawls", beta=0.1, gamma=0.0, step="paper"), reports), expected)
@@ -351,7 +311,7 @@ def test_all_losses_zero_is_finite(theory, step):
     ).all()
 
 
-# --- T4: weighted average, scale of the uncertainties, limits ---
+# --- weighted average, scale of the uncertainties, limits ---
 
 
 @pytest.mark.parametrize("gamma", [-2.5, -1.0, 0.0, 0.3, 1.0, 4.0])
@@ -391,9 +351,9 @@ def test_a_common_scale_of_the_uncertainties_cancels(step, params):
 def test_for_large_beta_the_largest_loss_wins_whatever_its_uncertainty():
     # c_a : c_b = 1/1001 * 2^1000 : 1000/1001 * 1.
     reports = two_clients(losses=[2.0, 1.0], uncertainties=[0.001, 1.0])
-    assert notes_of(UDJ(theory="rawls", beta=1000.0), reports)["weight"].tolist() == pytest.approx(
-        [1, 1000 / 2**1000]
-    )
+    assert diagnostics_of(UDJ(theory="rawls", beta=1000.0), reports)[
+        "weight"
+    ].tolist() == pytest.approx([1, 1000 / 2**1000])
 
 
 def test_utilitarian_is_continuous_at_its_limit():
@@ -443,7 +403,7 @@ def test_beta_per_client(beta):
     # Rawls: exponents 1 + beta = 2 and 3.
     rule = method("rawls", beta=beta)
     close(rule.exponents(two_clients()), (2.0, 3.0))
-    # By name or by place, not by the order in which the clients happen to report.
+    # By name or by index, not by the order in which the clients happen to report.
     swapped = Reports(
         ids=["b", "a"], deltas=[[0.0, 2.0], [1.0, 0.0]], losses=[2.0, 1.0], uncertainties=[3.0, 1.0]
     )
@@ -462,7 +422,7 @@ def test_beta_per_client_with_partial_participation():
 
 
 def test_desert_exponents_are_over_the_clients_that_report():
-    # Whoever else there is: 1/u = 1, 1/3 over these two.
+    # Whichever other clients there are: 1/u = 1, 1/3 over these two.
     close(method("desert").exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
 
 
@@ -522,7 +482,7 @@ def test_exponent_zero_for_one_client_leaves_it_out():
         lambda: UDJ(theory="rawls", bta=1.0),
     ],
 )
-def test_the_class_itself_refuses_as_clearly_as_the_registry(wrong):
+def test_the_class_itself_refuses_wrong_parameters(wrong):
     with pytest.raises(SettingsError):
         wrong()
 
@@ -532,25 +492,25 @@ def test_the_class_itself_refuses_as_clearly_as_the_registry(wrong):
 
 def test_tiny_uncertainty_is_floored_where_its_inverse_enters():
     # gamma -1: u = 1e-9 counts as 1/100 of the largest, so 100 : 1.
-    notes = notes_of(UDJ(theory="utilitarian"), two_clients(uncertainties=[1e-9, 1.0]))
-    close(notes["weight"], (100 / 101, 1 / 101))
-    assert notes["floored"].tolist() == [1, 0]
+    diagnostics = diagnostics_of(UDJ(theory="utilitarian"), two_clients(uncertainties=[1e-9, 1.0]))
+    close(diagnostics["weight"], (100 / 101, 1 / 101))
+    assert diagnostics["floored"].tolist() == [1, 0]
 
 
 def test_tiny_uncertainty_is_floored_in_desert():
     # beta = (1/u) / sum, with u = 1/100, 1.
     reports = two_clients(uncertainties=[1e-9, 1.0])
     close(UDJ(theory="desert").exponents(reports), (-100 / 101, -1 / 101))
-    assert notes_of(UDJ(theory="desert"), reports)["floored"].tolist() == [1, 0]
+    assert diagnostics_of(UDJ(theory="desert"), reports)["floored"].tolist() == [1, 0]
 
 
 def test_floor_of_gamma_minus_one_in_desert_with_beta_by_hand():
     reports = two_clients(uncertainties=[1e-9, 1.0], losses=[1.0, 1.0])
     # beta by hand and gamma 0: the uncertainties do not enter, so there is nothing to floor.
-    assert notes_of(UDJ(theory="desert", beta=1.0), reports)["floored"].tolist() == [0, 0]
-    notes = notes_of(UDJ(theory="desert", beta=1.0, gamma=-1.0), reports)
-    close(notes["weight"], (100 / 101, 1 / 101))
-    assert notes["floored"].tolist() == [1, 0]
+    assert diagnostics_of(UDJ(theory="desert", beta=1.0), reports)["floored"].tolist() == [0, 0]
+    diagnostics = diagnostics_of(UDJ(theory="desert", beta=1.0, gamma=-1.0), reports)
+    close(diagnostics["weight"], (100 / 101, 1 / 101))
+    assert diagnostics["floored"].tolist() == [1, 0]
 
 
 @pytest.mark.parametrize("theory", ["utilitarian", "desert"])
@@ -559,22 +519,32 @@ def test_the_floor_has_no_scale(theory, scale):
     rule = UDJ(theory=theory)
     reports, scaled = (two_clients(uncertainties=[s * 1e-9, s * 0.5]) for s in (1.0, scale))
     close(step_of(rule, scaled), step_of(rule, reports), rtol=1e-10)
-    assert torch.equal(notes_of(rule, scaled)["floored"], notes_of(rule, reports)["floored"])
+    assert torch.equal(
+        diagnostics_of(rule, scaled)["floored"], diagnostics_of(rule, reports)["floored"]
+    )
 
 
 @pytest.mark.parametrize("theory", ["utilitarian", "desert"])
-def test_what_is_above_the_floor_is_left_alone(theory):
-    notes = notes_of(UDJ(theory=theory), two_clients(uncertainties=[0.02, 1.0]))
-    assert notes["floored"].tolist() == [0, 0]
+def test_uncertainties_above_the_floor_are_unchanged(theory):
+    diagnostics = diagnostics_of(UDJ(theory=theory), two_clients(uncertainties=[0.02, 1.0]))
+    assert diagnostics["floored"].tolist() == [0, 0]
     if theory == "utilitarian":
-        close(notes["weight"], (50 / 51, 1 / 51))
+        close(diagnostics["weight"], (50 / 51, 1 / 51))
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
 def test_no_floor_for_gamma_of_zero_or_more(gamma):
-    notes = notes_of(UDJ(beta=1.0, gamma=gamma), two_clients(uncertainties=[1e-8, 1.0]))
-    assert notes["floored"].tolist() == [0, 0]
-    close(notes["weight"], (1e-8**gamma / (1e-8**gamma + 1), 1 / (1e-8**gamma + 1)))
+    diagnostics = diagnostics_of(UDJ(beta=1.0, gamma=gamma), two_clients(uncertainties=[1e-8, 1.0]))
+    assert diagnostics["floored"].tolist() == [0, 0]
+    close(diagnostics["weight"], (1e-8**gamma / (1e-8**gamma + 1), 1 / (1e-8**gamma + 1)))
+
+
+def test_a_warning_names_the_clients_at_the_floor():
+    rule, reports = UDJ(theory="desert"), two_clients(uncertainties=[1e-9, 1.0])
+    sentence = rule.warning(reports.ids, diagnostics_of(rule, reports))
+    assert sentence is not None
+    assert sentence.startswith("UDJ-FL desert: the uncertainty of a is below a hundredth")
+    assert rule.warning(reports.ids, diagnostics_of(rule, two_clients())) is None
 
 
 # --- diagnostics ---
@@ -584,35 +554,39 @@ def test_no_floor_for_gamma_of_zero_or_more(gamma):
 def test_shares_sum_to_one(theory, step):
     for dtype in (torch.float32, torch.float64):
         reports = random_reports()
-        notes = notes_of(
+        diagnostics = diagnostics_of(
             UDJ(theory=theory, step=step), random_reports(deltas=reports.deltas.to(dtype))
         )
-        assert notes["weight"].sum().item() == pytest.approx(1)
-        assert notes["weight"].min() >= 0
-        assert notes["step_share"].sum().item() == pytest.approx(1, abs=1e-6)
+        assert diagnostics["weight"].sum().item() == pytest.approx(1)
+        assert diagnostics["weight"].min() >= 0
+        assert diagnostics["step_share"].sum().item() == pytest.approx(1, abs=1e-6)
 
 
 def test_diagnostics_by_hand():
     # Rawls, beta 1, as in the table above: step (1, 12)/33 = 1/33 delta_a + 6/33 delta_b.
-    notes = notes_of(UDJ(theory="rawls", beta=1.0, step="paper"), two_clients())
-    close(notes["weight"], (1 / 7, 6 / 7))
-    close(notes["step_share"], (1 / 145, 144 / 145))  # 1^2 : 12^2
-    close(notes["curvature"], (2.0, 4.0))  # (e-1) |D|^2 / (L H) = 4/2 and 16/4
-    close(notes["step_scale"], 7 / 33)
+    diagnostics = diagnostics_of(UDJ(theory="rawls", beta=1.0, step="paper"), two_clients())
+    close(diagnostics["weight"], (1 / 7, 6 / 7))
+    close(diagnostics["step_share"], (1 / 145, 144 / 145))  # 1^2 : 12^2
+    close(diagnostics["curvature"], (2.0, 4.0))  # (e-1) |D|^2 / (L H) = 4/2 and 16/4
+    close(diagnostics["step_scale"], 7 / 33)
     # Calibrated, L = 1/4: (1/16) / (1/4) and (1/4) / (1/2).
-    close(notes_of(UDJ(theory="rawls", beta=1.0), two_clients())["curvature"], (0.25, 0.5))
+    close(diagnostics_of(UDJ(theory="rawls", beta=1.0), two_clients())["curvature"], (0.25, 0.5))
 
 
 def test_curvature_is_the_term_the_rule_divides_by():
-    # Desert as above, e-1 = -7/4 and -5/4; |D|^2/(L H) = 4/2 and 16/32. As printed negative, in the bound positive.
+    # Desert as above, e-1 = -7/4 and -5/4; |D|^2/(L H) = 4/2 and 16/32. As printed negative, in the
+    # bound positive.
     reports = two_clients(losses=[1.0, 16.0])
     for step in ("paper", "authors"):
-        close(notes_of(UDJ(theory="desert", step=step), reports)["curvature"], (-3.5, -0.625))
-    close(notes_of(UDJ(theory="desert", step="safe"), reports)["curvature"], (3.5, 0.625))
+        close(diagnostics_of(UDJ(theory="desert", step=step), reports)["curvature"], (-3.5, -0.625))
+    close(diagnostics_of(UDJ(theory="desert", step="safe"), reports)["curvature"], (3.5, 0.625))
     # L = 1/4: (1/16) / (1/4) = 1/4 and (1/4) / 4 = 1/16.
-    close(notes_of(UDJ(theory="desert", step="calibrated"), reports)["curvature"], (7 / 16, 5 / 64))
+    close(
+        diagnostics_of(UDJ(theory="desert", step="calibrated"), reports)["curvature"],
+        (7 / 16, 5 / 64),
+    )
 
 
 def test_no_step_has_no_shares():
-    notes = notes_of(UDJ(theory="rawls"), two_clients(deltas=[[0.0, 0.0], [0.0, 0.0]]))
-    assert notes["step_share"].tolist() == [0, 0]
+    diagnostics = diagnostics_of(UDJ(theory="rawls"), two_clients(deltas=[[0.0, 0.0], [0.0, 0.0]]))
+    assert diagnostics["step_share"].tolist() == [0, 0]

@@ -1,4 +1,4 @@
-"""The mathematics UDJ-FL starts from, against hand-worked numbers, closed forms and finite differences."""
+"""The mathematics of UDJ-FL against hand-worked numbers, closed forms and finite differences."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from udjfl.methods._udj_math import (
     curvature_as_printed,
     curvature_bound,
     fairness_measure,
-    generalisation_bound,
-    holder_bound,
     objective,
 )
 from udjfl.seeds import numpy_stream
@@ -33,7 +31,8 @@ def shares_of(x):
 
 
 def test_fairness_measure_by_hand():
-    # r = -1, beta = -1: x^(-rb) = x^(-1); sum 0.25/1 + 0.75/3 = 0.5; ^(1/b) -> 2; sign(1 * (1 + 1)) = +1.
+    # r = -1, beta = -1: x^(-rb) = x^(-1); sum 0.25/1 + 0.75/3 = 0.5; ^(1/b) -> 2; sign(1 * (1 + 1))
+    # = +1.
     assert float(fairness_measure([1.0, 3.0], [0.25, 0.75], r=-1, beta=-1)) == pytest.approx(2.0)
     # r = 1, beta = 1: sum 0.5/1 + 0.5/2 = 0.75; sign(-1 * 2) = -1.
     assert float(fairness_measure([1.0, 2.0], [0.5, 0.5], r=1, beta=1)) == pytest.approx(-0.75)
@@ -49,7 +48,8 @@ def test_jain_index_is_r_2_beta_minus_1(x):
 def test_jain_index_is_not_r_1_because_the_sign_vanishes():
     x = shares_of([1.0, 2.0, 5.0])
     assert float(fairness_measure(x, x, r=1, beta=-1)) == 0.0
-    # Also where r * beta is -1 only up to rounding: (-1/49) * 49 is not exactly -1 in floating point.
+    # Also where r * beta is -1 only up to rounding: (-1/49) * 49 is not exactly -1 in floating
+    # point.
     assert (1 / 49) * -49 != -1.0
     assert float(fairness_measure(x, x, r=1 / 49, beta=-49)) == 0.0
     assert float(fairness_measure(x, x, r=0, beta=2)) == 0.0
@@ -119,7 +119,7 @@ def test_a_client_without_importance_is_ignored():
         (([1.0], [1.0], math.inf, 1.0), "r is inf"),
     ],
 )
-def test_fairness_measure_says_what_is_wrong(arguments, field):
+def test_fairness_measure_names_what_is_wrong(arguments, field):
     with pytest.raises(SettingsError, match=field):
         fairness_measure(*arguments)
 
@@ -150,20 +150,21 @@ def test_alpha_one_is_the_logarithm_up_to_a_constant():
 
 
 def best_long_flow(alpha):
-    """One long flow of rate s uses both links of capacity 1, one short flow on each link has the rest, 1 - s."""
+    """Return the best rate s of a flow on two links of capacity 1, with a short flow on each."""
     s = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
     return float(s[(alpha_fair_utility(s, alpha) + 2 * alpha_fair_utility(1 - s, alpha)).argmax()])
 
 
 def test_alpha_fair_allocation_moves_from_greatest_sum_to_max_min():
     assert best_long_flow(0.0) == pytest.approx(0.001)  # the sum is 2 - s: starve the long flow
-    # Setting the derivative to zero: s^-a = 2 (1-s)^-a, so s = 1 / (1 + 2^(1/a)): 1/3, 0.414, ..., 1/2.
+    # Setting the derivative to zero: s^-a = 2 (1-s)^-a, so s = 1 / (1 + 2^(1/a)): 1/3, 0.414, ...,
+    # 1/2.
     for alpha in (1.0, 2.0, 5.0, 20.0):
         assert best_long_flow(alpha) == pytest.approx(1 / (1 + 2 ** (1 / alpha)), abs=0.001)
     assert best_long_flow(50.0) == pytest.approx(0.5, abs=0.005)
 
 
-def test_alpha_fair_utility_says_what_is_wrong():
+def test_alpha_fair_utility_names_what_is_wrong():
     with pytest.raises(SettingsError, match=r"x\[0\] is -1.0"):
         alpha_fair_utility([-1.0], 2.0)
     with pytest.raises(SettingsError, match="alpha is -1"):
@@ -174,7 +175,8 @@ def test_alpha_fair_utility_says_what_is_wrong():
 
 
 def test_objective_by_hand():
-    # u = [1, 3] / 4. gamma 1, p 2: 0.25 * 4 + 0.75 * 9 = 7.75. gamma -1, p 1: 4 * 2 + (4/3) * 3 = 12.
+    # u = [1, 3] / 4. gamma 1, p 2: 0.25 * 4 + 0.75 * 9 = 7.75. gamma -1, p 1: 4 * 2 + (4/3) * 3 =
+    # 12.
     assert float(objective([2.0, 3.0], [1.0, 3.0], 2.0, 1.0)) == pytest.approx(7.75)
     assert float(objective([2.0, 3.0], [1.0, 3.0], 1.0, -1.0)) == pytest.approx(12.0)
     # One exponent per client, gamma 0: 2^-1 + 3^2 = 9.5.
@@ -201,7 +203,7 @@ def test_objective_gradient_flows():
     assert losses.grad.tolist() == pytest.approx([1.0, 4.5])  # p u H: 2 * 0.25 * 2 and 2 * 0.75 * 3
 
 
-def test_objective_says_what_is_wrong():
+def test_objective_names_what_is_wrong():
     with pytest.raises(SettingsError, match=r"uncertainties\[1\] is 0.0"):
         objective([1.0, 1.0], [1.0, 0.0], 1.0, 1.0)
     with pytest.raises(SettingsError, match=r"losses\[0\] is -1.0"):
@@ -218,7 +220,10 @@ def test_objective_says_what_is_wrong():
 
 
 class SmoothPositive:
-    """h(t) = c + t'At/2 + sum_k a_k cos(b_k.t + s_k), with c > sum |a_k|, A positive semidefinite, and a known L."""
+    """h(t) = c + t'At/2 + sum_k a_k cos(b_k.t + s_k), with a known L.
+
+    c > sum |a_k|, and A is positive semidefinite.
+    """
 
     def __init__(self, seed, dimensions=3, waves=4):
         draw = numpy_stream(seed, "smooth function")
@@ -228,7 +233,8 @@ class SmoothPositive:
         self.waves = draw.normal(size=(waves, dimensions))
         self.shifts = draw.uniform(0, 6, size=waves)
         self.constant = np.abs(self.heights).sum() + draw.uniform(0.2, 2.0)
-        # The Hessian is A - sum a_k b_k b_k' cos(.), whose norm is at most the sum of the parts' norms.
+        # The Hessian is A - sum a_k b_k b_k' cos(.), whose norm is at most the sum of the parts'
+        # norms.
         self.lipschitz = np.linalg.norm(self.bowl, 2) + np.sum(
             np.abs(self.heights) * np.sum(self.waves**2, axis=1)
         )
@@ -292,17 +298,18 @@ def test_printed_curvature_is_the_bound_for_exponents_from_one(loss, squared, li
 
 @pytest.mark.parametrize("p", [-3.0, -1.0, 0.5])
 def test_printed_curvature_is_no_bound_below_one(p):
-    # h = 1 + |t|^2 / 2 at (3, 0): h = 5.5, |grad|^2 = 9, L = 1. Across the gradient h^p bends by |p| h^(p-1).
+    # h = 1 + |t|^2 / 2 at (3, 0): h = 5.5, |grad|^2 = 9, L = 1. Across the gradient h^p bends by
+    # |p| h^(p-1).
     t = np.array([3.0, 0.0])
     true = hessian_norm(lambda point: (1 + point @ point / 2) ** p, t)
     printed = float(curvature_as_printed(5.5, 9.0, 1.0, p, 1.0))
-    if (
-        p == 0.5
-    ):  # 0.5 * 5.5^-0.5 * (1 - 0.5 * 9 / 5.5) = 0.0388, but across the gradient 0.5 * 5.5^-0.5 = 0.2132
+    if p == 0.5:
+        # 0.5 * 5.5^-0.5 * (1 - 0.5 * 9 / 5.5) = 0.0388; across the gradient 0.5 * 5.5^-0.5 = 0.2132
         assert printed == pytest.approx(0.0388, abs=1e-4)
         assert true == pytest.approx(0.2132, abs=1e-4)
         assert printed < true
-    # For p < 0 the same formula can be negative: at the bowl's bottom it is p, and no norm is below zero.
+    # For p < 0 the same formula can be negative: at the bowl's bottom it is p, and no norm is below
+    # zero.
     else:
         assert float(curvature_as_printed(1.0, 0.0, 1.0, p, 1.0)) == p
         assert hessian_norm(
@@ -326,7 +333,8 @@ def test_curvature_works_element_by_element():
 
 def test_curvature_at_zero_loss():
     exponents = [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
-    # p = 0 is a constant, p = 1 is h itself (L w = 6), p = 2 is 2 w |grad|^2 = 4; below 2 h^(p-2) is infinite.
+    # p = 0 is a constant, p = 1 is h itself (L w = 6), p = 2 is 2 w |grad|^2 = 4; below 2 h^(p-2)
+    # is infinite.
     assert curvature_bound(0.0, 1.0, 3.0, exponents, 2.0).tolist() == [
         math.inf,
         0,
@@ -347,7 +355,7 @@ def test_curvature_at_zero_loss():
     ]
 
 
-def test_curvature_says_what_is_wrong():
+def test_curvature_names_what_is_wrong():
     with pytest.raises(SettingsError) as caught:
         curvature_bound([-1.0], 1.0, math.nan, math.inf, 1.0)
     assert [mistake.split()[0] for mistake in caught.value.mistakes] == [
@@ -355,89 +363,3 @@ def test_curvature_says_what_is_wrong():
         "lipschitz",
         "exponent",
     ]
-
-
-# --- Hoelder and the generalisation bound ---
-
-non_negative = st.one_of(st.just(0.0), st.floats(1e-3, 100.0))
-
-
-@given(
-    st.lists(st.tuples(non_negative, non_negative), min_size=1, max_size=6),
-    st.one_of(st.floats(1.0, 50.0), st.just(math.inf)),
-)
-def test_holder_bound_holds(pairs, exponent):
-    losses, weights = zip(*pairs, strict=True)
-    assert np.dot(losses, weights) <= float(holder_bound(losses, weights, exponent)) * (1 + 1e-9)
-
-
-@given(st.lists(positive, min_size=1, max_size=6), st.floats(1.05, 6.0), positive)
-def test_holder_bound_is_reached_when_weights_follow_losses(losses, exponent, scale):
-    weights = scale * np.asarray(losses) ** (exponent - 1)
-    assert float(holder_bound(losses, weights, exponent)) == pytest.approx(
-        np.dot(losses, weights), rel=1e-9
-    )
-
-
-def test_holder_bound_by_hand_and_at_its_ends():
-    # e = 2: |w| |F| = sqrt(9 + 16) sqrt(1 + 4). e = 1: max w * sum F = 4 * 3. e = inf: sum w * max F = 7 * 2.
-    losses, weights = [1.0, 2.0], [3.0, 4.0]
-    assert float(holder_bound(losses, weights, 2.0)) == pytest.approx(5 * math.sqrt(5))
-    assert float(holder_bound(losses, weights, 1.0)) == 12.0
-    assert float(holder_bound(losses, weights, math.inf)) == 14.0
-    assert float(holder_bound(losses, weights, 1 + 1e-9)) == pytest.approx(12.0)
-    assert float(holder_bound(losses, weights, 1e9)) == pytest.approx(14.0)  # 2^1e9 would overflow
-    # The dual form is (sum F^e)^(1/e) and not, as the paper has it, sum F^e: for F = 3 and e = 2, 3 and not 9.
-    assert float(holder_bound([3.0], [1.0], 2.0)) == pytest.approx(3.0)
-    assert float(holder_bound([0.0, 0.0], weights, 2.0)) == 0.0
-
-
-def test_generalisation_bound_by_hand():
-    # u = [0.25, 0.75], e = 2: sqrt(0.0625 + 0.5625) sqrt(0.36 + 0.64) = sqrt(0.625).
-    # Last: M = 2, sum u^2 / (2n) = 0.0625/200 + 0.5625/400 = 0.00171875, log(1/0.05) = log 20.
-    bound = generalisation_bound(
-        [0.6, 0.8], [1.0, 3.0], [100, 200], 2.0, loss_bound=2.0, delta=0.05, complexity=0.1
-    )
-    assert bound.empirical == pytest.approx(math.sqrt(0.625))
-    assert bound.complexity == 0.1
-    assert bound.confidence == pytest.approx(2 * math.sqrt(0.00171875 * math.log(20)))
-    assert bound.total == pytest.approx(bound.empirical + bound.complexity + bound.confidence)
-    limit = generalisation_bound(
-        [0.6, 0.8], [1.0, 3.0], [100, 200], 1.0, loss_bound=2.0, delta=0.05, complexity=0.1
-    )
-    assert limit.empirical == pytest.approx(
-        0.75 * 1.4
-    )  # p = infinity: the largest share times the sum of losses
-
-
-@pytest.mark.parametrize("exponent", [1.0, 1.5, 4.0])
-def test_generalisation_bound_covers_the_truth_as_often_as_it_says(exponent):
-    # One fixed model, so `complexity` is 0; one client, so Hoelder's inequality is an equality and gives no slack.
-    # The training loss is a mean of 50 coin flips and the truth is 1/2: without the last term half would miss.
-    draw, trials, delta = numpy_stream(0, "coins"), 300, 0.1
-    losses = draw.binomial(50, 0.5, size=trials) / 50
-    totals = [
-        generalisation_bound([loss], [0.7], [50], exponent, 1.0, delta, 0.0).total
-        for loss in losses
-    ]
-    assert 0.3 < np.mean(losses < 0.5) < 0.7
-    assert np.mean(np.array(totals) < 0.5) <= delta
-    # And it is not vacuous: log(1/0.1) / 100 = 0.023, so the last term is 0.152.
-    assert totals[0] - losses[0] == pytest.approx(0.1517, abs=1e-4)
-
-
-def test_generalisation_bound_says_everything_that_is_wrong():
-    with pytest.raises(SettingsError) as caught:
-        generalisation_bound([0.5], [1.0], [10], 2.0, loss_bound=0.0, delta=1.5, complexity=-1.0)
-    assert [mistake.split()[0] for mistake in caught.value.mistakes] == [
-        "loss_bound",
-        "delta",
-        "complexity",
-    ]
-    with pytest.raises(SettingsError, match="above loss_bound"):
-        generalisation_bound([1.5], [1.0], [10], 2.0, loss_bound=1.0, delta=0.1, complexity=0.0)
-    with pytest.raises(SettingsError, match=r"sizes\[0\] is 0.0"):
-        generalisation_bound([0.5], [1.0], [0], 2.0, loss_bound=1.0, delta=0.1, complexity=0.0)
-    for exponent in (0.5, -1.0, math.nan):  # desert's negative exponents included
-        with pytest.raises(SettingsError, match="needs at least 1"):
-            holder_bound([0.5], [1.0], exponent)

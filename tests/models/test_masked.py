@@ -1,4 +1,4 @@
-"""Mask-trained layers: which weights are used, where gradients go, what is drawn, which models can be adapted."""
+"""Mask-trained layers: weights in use, gradients, what is drawn, and models that adapt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_highest_scores_are_kept():
 @pytest.mark.parametrize(
     ("size", "keep", "kept"), [(4, 0.5, 2), (5, 0.5, 3), (10, 0.9, 9), (10, 0.3, 3), (3, 0.01, 1)]
 )
-def test_how_many_are_kept(size, keep, kept):
+def test_the_share_keep_is_kept(size, keep, kept):
     assert kept_count(size, keep) == kept
     assert mask(torch.rand(1, size, generator=generator()), keep).sum() == kept
     assert mask(torch.zeros(1, size), keep).sum() == kept  # of equal scores, no more
@@ -70,7 +70,7 @@ def test_a_convolution_is_that_of_its_kept_weights():
     assert (like.weight != 0).sum() == 9  # a quarter of 36
 
 
-def test_what_is_drawn():
+def test_weights_and_scores_are_drawn_as_documented():
     layer = MaskedLinear(50, 40, 0.5, generator())
     assert layer.weight.unique().tolist() == pytest.approx([-0.2, 0.2])  # sqrt(2/50)
     assert 800 < (layer.weight > 0).sum() < 1200

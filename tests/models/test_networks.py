@@ -1,10 +1,11 @@
-"""Models: the built-in ones, a user's own, and the way to one flat vector and back."""
+"""Models: the built-in ones, functions, specifications; vectors to models and back."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import torch
 from torch import nn
 
+from udjfl._spec import Registry
 from udjfl.errors import SettingsError
 from udjfl.models import (
-    BUILT_IN,
+    MODELS,
     WeightNormLinear,
     buffers_from_vector,
     buffers_to_vector,
@@ -24,38 +26,51 @@ from udjfl.models import (
     from_vector,
     logistic,
     mlp,
+    register_model,
     to_vector,
 )
 
 
-def numbers(module: nn.Module) -> int:
+def count_numbers(module: nn.Module) -> int:
+    """Return the number of trainable numbers of a model."""
     return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", MODELS)
 def test_built_in_models_give_one_score_per_class(name: str) -> None:
     module = build(name, (3, 8, 8), 5, seed=0)
     assert module(torch.zeros(2, 3, 8, 8)).shape == (2, 5)
 
 
 def test_sizes_of_the_built_in_models() -> None:
-    # The paper's model on 28 x 28 images: 784*64 + 64 hidden; 64*10 directions, 10 lengths and 10 biases.
-    assert numbers(mlp((28, 28), 10)) == 784 * 64 + 64 + 640 + 10 + 10
-    assert numbers(mlp((28, 28), 10, hidden=3, weight_norm=False)) == 784 * 3 + 3 + 30 + 10
-    assert numbers(logistic((2, 3), 4)) == 6 * 4 + 4
-    # Two 3x3 convolutions of 16 and 32 channels, each halving the sides: 9 -> 4 -> 2 and 8 -> 4 -> 2.
-    assert numbers(cnn((1, 9, 8), 5)) == (9 * 16 + 16) + (9 * 16 * 32 + 32) + (32 * 2 * 2 * 5 + 5)
+    # The paper's model on 28 x 28 images: 784*64 + 64 numbers of the hidden layer;
+    # 64*10 directions, 10 lengths and 10 biases of the output layer.
+    assert count_numbers(mlp((28, 28), 10)) == 784 * 64 + 64 + 640 + 10 + 10
+    assert count_numbers(mlp((28, 28), 10, hidden=3, weight_norm=False)) == 784 * 3 + 3 + 30 + 10
+    assert count_numbers(logistic((2, 3), 4)) == 6 * 4 + 4
+    # Two 3x3 convolutions of 16 and 32 channels; each halves the sides: 9, 4, 2 and 8, 4, 2.
+    assert count_numbers(cnn((1, 9, 8), 5)) == (9 * 16 + 16) + (9 * 16 * 32 + 32) + (
+        32 * 2 * 2 * 5 + 5
+    )
 
 
 def test_build_passes_its_choices_to_the_mlp() -> None:
     module = build("mlp", (4,), 3, seed=0, hidden=7, weight_norm=False)
-    assert [type(layer) for layer in module] == [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
+    assert [type(layer) for layer in module.children()] == [
+        nn.Flatten,
+        nn.Linear,
+        nn.ReLU,
+        nn.Linear,
+    ]
     assert module[1].out_features == 7
     assert isinstance(build("mlp", (4,), 3, seed=0)[-1], WeightNormLinear)
 
 
-def test_weight_norm_is_torchs() -> None:
-    """Same output and same gradients as torch's own parametrisation, whose names are original0 and original1."""
+def test_weight_norm_equals_that_of_torch() -> None:
+    """Outputs and gradients are those of torch's parametrisation.
+
+    Torch calls the lengths original0 and the directions original1.
+    """
     ours, theirs = (
         WeightNormLinear(5, 3),
         nn.utils.parametrizations.weight_norm(nn.Linear(5, 3), dim=0),
@@ -78,13 +93,16 @@ def test_weight_norm_is_torchs() -> None:
 
 
 def test_weight_norm_by_hand() -> None:
-    """Direction (3, 4) has length 5; scale 10 makes the weights (6, 8); at x = (1, 1), with bias 1, that is 15."""
+    """Direction (3, 4) has length 5, so scale 10 gives weights (6, 8).
+
+    At x = (1, 1), with bias 1, the output is 6 + 8 + 1 = 15.
+    """
     layer = WeightNormLinear(2, 1)
     from_vector(layer, torch.tensor([3.0, 4.0, 10.0, 1.0]))
     assert layer(torch.ones(1, 2)).item() == pytest.approx(15.0)
 
 
-def test_weight_norm_starts_as_a_plain_layer() -> None:
+def test_weight_norm_starts_with_the_values_of_a_linear_layer() -> None:
     layer = WeightNormLinear(5, 3)
     x = torch.ones(2, 5)
     torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.direction, layer.bias))
@@ -93,11 +111,11 @@ def test_weight_norm_starts_as_a_plain_layer() -> None:
 def test_vector_round_trip() -> None:
     module, other = build("mlp", (4,), 3, seed=0, hidden=5), build("mlp", (4,), 3, seed=1, hidden=5)
     vector = to_vector(module)
-    assert vector.shape == (numbers(module),)
+    assert vector.shape == (count_numbers(module),)
     from_vector(other, vector)
     assert torch.equal(to_vector(other), vector)
     assert torch.equal(other[1].weight, module[1].weight)
-    vector.zero_()  # a copy: the model keeps its numbers
+    vector.zero_()  # it is a copy: the model does not change
     assert to_vector(module).abs().sum() > 0
 
 
@@ -139,14 +157,18 @@ class OwnModel(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "make", [no_arguments, two_arguments, OwnModel, lambda *anything: nn.Linear(4, 3)]
+    "function", [no_arguments, two_arguments, OwnModel, lambda *_: nn.Linear(4, 3)]
 )
-def test_a_callable_of_ones_own(make: Callable[..., nn.Module]) -> None:
-    assert numbers(build(make, (4,), 3, seed=0)) == 15
+def test_a_model_function_is_called(function: Callable[..., nn.Module]) -> None:
+    assert count_numbers(build(function, (4,), 3, seed=0)) == 15
 
 
-def test_a_model_named_by_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = "from torch import nn\nSIZE = 3\n\ndef small(shape, n):\n    return nn.Linear(shape[0], n)\n"
+def test_a_function_of_another_package_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = (
+        "from torch import nn\nSIZE = 3\ndef small(shape, n):\n    return nn.Linear(shape[0], n)\n"
+    )
     (tmp_path / "models_of_this_test.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     module = build("models_of_this_test:small", (4,), 3, seed=0)
@@ -167,8 +189,27 @@ WRONG: dict[str, tuple[Any, str]] = {
         "model: unknown name 'mpl'. Did you mean 'mlp'? Known: cnn, logistic, mlp.",
     ),
     "no such package": ("no_such_package:net", "model: cannot import 'no_such_package:net'"),
-    "no package named": (":net", "model: cannot import ':net'"),
-    "no function named": ("udjfl.models:", "model: cannot import 'udjfl.models:'"),
+    "no package named": (":net", "model: ':net' is not of the form package.module:Name"),
+    "no function named": (
+        "udjfl.models:",
+        "'udjfl.models:' is not of the form package.module:Name",
+    ),
+    "options of a model without": ("logistic:hidden=3", "model: logistic has no option 'hidden'."),
+    "a misspelt option": (
+        "mlp:hiden=3",
+        "model: mlp has no option 'hiden'. Did you mean 'hidden'? Known: hidden, weight_norm.",
+    ),
+    "a required argument as an option": (
+        "mlp:n_classes=3",
+        "model: mlp has no option 'n_classes'. Known: hidden, weight_norm.",
+    ),
+    "an option of another type": ("mlp:hidden=many", "model: hidden is 'many': input should be"),
+    "a flag that is neither": ("mlp:weight_norm=perhaps", "model: weight_norm is 'perhaps': "),
+    "an option twice": ("mlp:hidden=3:hidden=4", "gives hidden twice; give it once"),
+    "a value without a key": (
+        "mlp:3",
+        "model: 'mlp:3' has '3' where key=value was expected, as in mlp:key=value",
+    ),
     "images needed": (
         "cnn",
         "cnn needs images [channels, height, width] of at least 4x4 pixels, the data has [4]",
@@ -179,50 +220,148 @@ WRONG: dict[str, tuple[Any, str]] = {
     "returns a text": (lambda: "a network", NO_MODULE),
     "nothing to train": (lambda: nn.ReLU(), NO_MODULE),
     "all frozen": (lambda: nn.Linear(4, 3).requires_grad_(False), NO_MODULE),
-    # It is callable, so this mistake is easily made; what it needs is a function that makes a new one.
-    "a network, not a function that makes one": (nn.Linear(4, 3), "model: "),
+    # A network is callable too.
+    "a network": (nn.Linear(4, 3), "model: this is a network; give a function that makes one"),
 }
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_a_wrong_model_says_what_to_do(mistake: str) -> None:
+def test_a_wrong_model_is_an_error_that_names_the_mistake(mistake: str) -> None:
     choice, message = WRONG[mistake]
     with pytest.raises(SettingsError, match=re.escape(message)):
         build(choice, (4,), 3, seed=0)
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 8), (1, 8, 3), (8, 8), (1, 1, 8, 8)])
-def test_cnn_refuses_what_is_no_image(shape: tuple[int, ...]) -> None:
+def test_cnn_refuses_inputs_that_are_not_images(shape: tuple[int, ...]) -> None:
     with pytest.raises(SettingsError, match=r"at least 4x4"):
         cnn(shape, 3)
 
 
-@pytest.mark.parametrize("choice", [*BUILT_IN, no_arguments])
+@pytest.mark.parametrize("choice", [*MODELS, no_arguments])
 def test_initial_values_depend_on_seed_and_purpose_alone(choice: Any) -> None:
     shape = (1, 4, 4) if choice != no_arguments else (4,)
     first = to_vector(build(choice, shape, 3, seed=5))
-    torch.rand(7)  # other ambient state
+    torch.rand(7)  # change the state of torch's global generator
     assert torch.equal(to_vector(build(choice, shape, 3, seed=5)), first)
     assert not torch.equal(to_vector(build(choice, shape, 3, seed=6)), first)
     assert not torch.equal(to_vector(build(choice, shape, 3, seed=5, purpose="alone 0")), first)
 
 
-def fails() -> nn.Module:
+def fail_to_build() -> nn.Module:
     nn.Linear(4, 3)
     raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("choice", [*BUILT_IN, no_arguments, fails])
-def test_ambient_random_numbers_are_left_alone(choice: Any) -> None:
+@pytest.mark.parametrize("choice", [*MODELS, no_arguments, fail_to_build])
+def test_the_global_random_generator_is_left_alone(choice: Any) -> None:
     before = torch.random.get_rng_state()
-    with contextlib.suppress(
-        ZeroDivisionError
-    ):  # a mistake inside the user's function stays the user's to see
+    with contextlib.suppress(ZeroDivisionError):  # errors of a model function are passed on
         build(choice, (1, 4, 4), 3, seed=0)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_how_a_model_is_written_down() -> None:
+def test_a_model_is_described_by_its_specification_or_its_location() -> None:
     assert describe("mlp") == "mlp"
     assert describe(two_arguments) == f"{__name__}:two_arguments"
     assert describe(OwnModel) == f"{__name__}:OwnModel"
+
+
+# --- specifications
+
+
+@pytest.fixture
+def models() -> Iterator[Registry[Any]]:
+    """Return the registry of models; names that a test adds are removed after it."""
+    before = dict(MODELS)
+    yield MODELS
+    MODELS.clear()
+    MODELS.update(before)
+
+
+def make_net(
+    input_shape: tuple[int, ...], n_classes: int, width: int = 2, bias: bool = True, scale=1.0
+) -> nn.Module:
+    """Build a network with options; `scale` has no annotation: its type is that of its default."""
+    first = nn.Linear(input_shape[0], width, bias=bias)
+    with torch.no_grad():
+        first.weight.fill_(scale)
+    return nn.Sequential(first, nn.Linear(width, n_classes, bias=bias))
+
+
+def test_options_of_a_specification_replace_the_settings() -> None:
+    module = build("mlp:hidden=8", (4,), 3, seed=0, hidden=5)
+    assert module[1].out_features == 8
+    assert isinstance(module[-1], WeightNormLinear)
+    module = build("mlp:weight_norm=false", (4,), 3, seed=0, hidden=5)
+    assert module[1].out_features == 5
+    assert isinstance(module[-1], nn.Linear)
+    module = build("mlp:weight-norm=true:hidden=2", (4,), 3, seed=0, weight_norm=False)
+    assert (module[1].out_features, type(module[-1])) == (2, WeightNormLinear)
+
+
+def test_a_specification_gives_the_initial_values_of_the_same_settings() -> None:
+    ours, theirs = build("mlp:hidden=8", (4,), 3, seed=1), build("mlp", (4,), 3, seed=1, hidden=8)
+    assert torch.equal(to_vector(ours), to_vector(theirs))
+
+
+def test_every_mistake_in_the_options_is_reported() -> None:
+    with pytest.raises(SettingsError) as caught:
+        build("mlp:hidden=x:width=3", (4,), 3, seed=0)
+    first, second = caught.value.mistakes
+    assert first.startswith("model: hidden is 'x': ")
+    assert "no option 'width'" in second
+
+
+def test_a_registered_model_is_built_by_name(models: Registry[Any]) -> None:
+    assert register_model("test-net", make_net) is make_net
+    assert count_numbers(build("test-net", (4,), 3, seed=0)) == 4 * 2 + 2 + 2 * 3 + 3
+    module = build("test-net:width=5:bias=false:scale=2", (4,), 3, seed=0, hidden=64)
+    assert count_numbers(module) == 4 * 5 + 5 * 3
+    assert module[0].weight.unique().tolist() == [2.0]
+    with pytest.raises(
+        SettingsError, match=r"Did you mean 'test-net'\? Known: cnn, logistic, mlp, "
+    ):
+        build("test-nat", (4,), 3, seed=0)
+    with pytest.raises(SettingsError, match="model: 'mlp' is taken; choose another name"):
+        register_model("mlp", make_net)
+
+
+def test_a_function_of_another_package_takes_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The annotations are texts, as `from __future__ import annotations` makes them."""
+    (tmp_path / "models_with_options.py").write_text(
+        "from __future__ import annotations\n"
+        "from torch import nn\n"
+        "def small(shape, n, *, width: int = 2) -> nn.Module:\n"
+        "    return nn.Sequential(nn.Linear(shape[0], width), nn.Linear(width, n))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = build("models_with_options:small:width=3", (4,), 3, seed=0)
+    assert module[0].out_features == 3
+    with pytest.raises(
+        SettingsError,
+        match=r"models_with_options:small has no option 'wide'.* Did you mean 'width'",
+    ):
+        build("models_with_options:small:wide=3", (4,), 3, seed=0)
+
+
+def test_a_model_of_an_installed_package_is_found_by_its_entry_point(
+    models: Registry[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("installed-net", "udjfl.models:logistic", "udjfl.models")
+    calls: list[tuple[str, str | None]] = []
+
+    def find(group: str, name: str | None = None) -> list[EntryPoint]:
+        calls.append((group, name))
+        return [point] if (group, name) == ("udjfl.models", "installed-net") else []
+
+    monkeypatch.setattr("importlib.metadata.entry_points", find)
+    assert count_numbers(build("installed-net", (4,), 3, seed=0)) == 15
+    assert "installed-net" in models
+    assert calls == [("udjfl.models", "installed-net")]
+    build("installed-net", (4,), 3, seed=0)
+    assert len(calls) == 1  # now it is registered
+    with pytest.raises(SettingsError, match="model: unknown name 'other-net'"):
+        build("other-net", (4,), 3, seed=0)

@@ -1,4 +1,4 @@
-"""Verdicts on the paper's claims: the logic by hand, and what the paper's own means say."""
+"""Verdicts on the paper's claims: the logic by hand, and the verdicts on the paper's means."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ from udjfl.paper.claims import (
     DISTRIBUTION_CLAIMS,
     RESULTS_CLAIMS,
     SOLO_CLAIMS,
-    distribution_verdicts,
-    results_verdicts,
-    solo_verdicts,
+    judge_table,
 )
 from udjfl.paper.tables import (
-    DistributionsRow,
     DistributionsTable,
-    ResultsRow,
     ResultsTable,
-    SoloRow,
+    Row,
     SoloTable,
     Table,
 )
-from udjfl.paper.verdicts import Claim, Order, Point, Verdict, holm, judged
+from udjfl.paper.verdicts import Claim, Order, Point, Verdict, holm, judge_claims
 from udjfl.statistics import summarise
 
 COMMON: dict[str, Any] = {"data": "mine", "profile": "paper", "rounds": 500}
@@ -33,12 +29,7 @@ Values = list[float | None]
 
 def solo(*clients: Values, metric: str = "uncertainty") -> SoloTable:
     rows = tuple(
-        SoloRow(
-            client=number,
-            clean_shards=1,
-            ambiguous_shards=number,
-            values={metric: summarise(values)},
-        )
+        Row(name=f"client {number}", values={metric: summarise(values)})
         for number, values in enumerate(clients, start=1)
     )
     seeds = tuple(range(len(clients[0])))
@@ -48,7 +39,7 @@ def solo(*clients: Values, metric: str = "uncertainty") -> SoloTable:
 def rising(*clients: Values) -> Verdict:
     return next(
         verdict
-        for verdict in solo_verdicts(solo(*clients))
+        for verdict in judge_table(solo(*clients))
         if verdict.claim.id == "solo-uncertainty-rises"
     )
 
@@ -57,12 +48,12 @@ def with_no_rows(kind: type[Table], published_for: str | None) -> Any:
     return kind(rows=(), seeds=(0,), published_for=published_for, same_data=False, **COMMON)
 
 
-def test_it_holds_if_every_step_is_significant() -> None:
+def test_a_claim_holds_if_every_step_is_significant() -> None:
     # Each client is above the one before by 1, 2, 3, 1.1, ... on every seed alike or nearly so.
     verdict = rising([1, 2, 3], [2, 3, 4], [4, 5, 6], [5, 6.1, 7], [7, 8, 9])
     assert verdict.outcome == "holds"
-    assert [one.test.n for one in verdict.comparisons if one.test] == [3, 3, 3, 3]
-    assert [round(one.test.difference or 0, 3) for one in verdict.comparisons if one.test] == [
+    assert [one.test.n for one in verdict.order_tests if one.test] == [3, 3, 3, 3]
+    assert [round(one.test.difference or 0, 3) for one in verdict.order_tests if one.test] == [
         1,
         2,
         1.033,
@@ -70,7 +61,7 @@ def test_it_holds_if_every_step_is_significant() -> None:
     ]
 
 
-def test_it_is_undecided_if_one_step_is_not_significant() -> None:
+def test_a_claim_is_undecided_if_one_step_is_not_significant() -> None:
     verdict = rising(
         [1, 2, 3], [2, 3, 4], [4, 5, 6], [3, 8, 6], [13, 18, 16]
     )  # the third step is -1, 3, 0
@@ -78,13 +69,13 @@ def test_it_is_undecided_if_one_step_is_not_significant() -> None:
     assert verdict.reason.startswith("3 of 4 ")
 
 
-def test_it_does_not_hold_if_one_step_is_reversed() -> None:
+def test_a_claim_does_not_hold_if_one_step_is_reversed() -> None:
     verdict = rising([1, 2, 3], [2, 3, 4], [4, 5, 6], [3, 4, 5], [13, 14, 15])
     assert verdict.outcome == "does not hold"
     assert verdict.reason == "1 of 4 significantly the other way."
 
 
-def test_it_is_not_tested_without_a_row() -> None:
+def test_a_claim_is_not_tested_without_a_row() -> None:
     verdict = rising([1, 2, 3], [2, 3, 4], [4, 5, 6], [5, 6, 7])
     assert verdict.outcome == "not tested"
     assert verdict.reason == "Not run: client 5."
@@ -98,7 +89,7 @@ def test_equal_values_refute_a_strict_claim() -> None:
     verdict = rising([1, 2, 3], [2, 3, 4], [2, 3, 4], [5, 6, 7], [6, 7, 8])
     assert verdict.outcome == "does not hold"
     assert "one algorithm" in verdict.reason
-    assert [one.equal for one in verdict.comparisons] == [False, True, False, False]
+    assert [one.equal for one in verdict.order_tests] == [False, True, False, False]
 
 
 def test_one_seed_decides_nothing() -> None:
@@ -106,7 +97,7 @@ def test_one_seed_decides_nothing() -> None:
     assert rising([1], [1], [1], [1], [1]).outcome == "not decidable at this number of seeds"
 
 
-def test_a_failed_seed_is_left_out_and_said() -> None:
+def test_a_failed_seed_is_left_out_and_reported() -> None:
     verdict = rising([1, 2, 3], [2, 3, 4], [4, None, 6], [5, 6, 7], [6, 7, 8])
     assert verdict.outcome == "holds"
     assert "2 of 3 seeds only" in verdict.reason
@@ -114,18 +105,13 @@ def test_a_failed_seed_is_left_out_and_said() -> None:
 
 def test_a_row_that_always_failed_gives_its_reason() -> None:
     clients = [
-        SoloRow(client=1, clean_shards=1, ambiguous_shards=1, values={}, failed={0: "diverged"}),
-        *(
-            SoloRow(
-                client=n, clean_shards=1, ambiguous_shards=n, values={"uncertainty": summarise([n])}
-            )
-            for n in range(2, 6)
-        ),
+        Row(name="client 1", values={}, failed={0: "diverged"}),
+        *(Row(name=f"client {n}", values={"uncertainty": summarise([n])}) for n in range(2, 6)),
     ]
     table = SoloTable(
         rows=tuple(clients), seeds=(0,), published_for=None, same_data=False, **COMMON
     )
-    verdict = solo_verdicts(table)[0]
+    verdict = judge_table(table)[0]
     assert (verdict.outcome, verdict.reason) == ("not tested", "client 1 failed: diverged")
 
 
@@ -143,8 +129,8 @@ def test_a_reversal_is_corrected_for_the_number_of_comparisons() -> None:
     for step in steps:
         clients.append([before + change for before, change in zip(clients[-1], step, strict=True)])
     verdict = rising(*[list(values) for values in clients])
-    assert verdict.comparisons[3].p == pytest.approx(0.0304, abs=1e-4)
-    assert verdict.comparisons[3].holm == pytest.approx(4 * 0.0304, abs=4e-4)
+    assert verdict.order_tests[3].p == pytest.approx(0.0304, abs=1e-4)
+    assert verdict.order_tests[3].holm == pytest.approx(4 * 0.0304, abs=4e-4)
     assert verdict.outcome == "not decidable at this number of seeds"
     alone = Claim(
         "x",
@@ -155,12 +141,13 @@ def test_a_reversal_is_corrected_for_the_number_of_comparisons() -> None:
         (Order(Point("client 5", "uncertainty"), Point("client 4", "uncertainty")),),
     )
     assert (
-        judged([alone], solo(*[list(values) for values in clients]))[0].outcome == "does not hold"
+        judge_claims([alone], solo(*[list(values) for values in clients]))[0].outcome
+        == "does not hold"
     )
 
 
 def test_holm_by_hand() -> None:
-    # 0.01 * 4 = 0.04, 0.02 * 3 = 0.06, 0.03 * 2 = 0.06, 0.9 * 1; a missing p counts as one more comparison.
+    # 0.01 * 4 = 0.04, 0.02 * 3 = 0.06, 0.03 * 2 = 0.06, 0.9 * 1; a missing p counts as one more.
     assert holm([0.9, 0.01, 0.03, 0.02]) == pytest.approx([0.9, 0.04, 0.06, 0.06])
     assert holm([0.01, None]) == [0.02, None]
     assert holm([0.7, 0.8]) == [1.0, 1.0]
@@ -169,14 +156,12 @@ def test_holm_by_hand() -> None:
 def dirty(*clients: Values) -> Verdict:
     values = {f"client_{number}": summarise(of) for number, of in enumerate(clients, start=1)}
     seeds = tuple(range(len(clients[0])))
-    row = DistributionsRow(setting="dirty", values=values)
+    row = Row(name="dirty", values=values)
     table = DistributionsTable(
         rows=(row,), seeds=seeds, published_for=None, same_data=False, **COMMON
     )
     return next(
-        verdict
-        for verdict in distribution_verdicts(table)
-        if verdict.claim.id == "dirty-client-not-ahead"
+        verdict for verdict in judge_table(table) if verdict.claim.id == "dirty-client-not-ahead"
     )
 
 
@@ -194,32 +179,27 @@ def test_a_claim_that_needs_any_ordering() -> None:
 
 
 def test_any_one_of_several_orderings_is_corrected_for_their_number() -> None:
-    # Client 1 is above client 5 by 0.691, 1, 1.309: p = 0.030 as above, and four times that after correction.
+    # Client 1 is above client 5 by 0.691, 1, 1.309: p = 0.030 as above, four times that corrected.
     undecided: Values = [4, 9, 6]
     verdict = dirty([5.691, 7, 8.309], undecided, undecided, undecided, [5, 6, 7])
-    assert verdict.comparisons[0].p == pytest.approx(0.0304, abs=1e-4)
+    assert verdict.order_tests[0].p == pytest.approx(0.0304, abs=1e-4)
     assert verdict.outcome == "not decidable at this number of seeds"
 
 
 def test_zero_is_something_to_compare_with() -> None:
     def verdict(psi: Values) -> Verdict:
-        row = ResultsRow(
-            theory="rawls",
-            label="UDJ-FL: beta=5, gamma=1",
-            method_label="udj",
-            values={"psi": summarise(psi)},
-        )
+        row = Row(theory="rawls", name="UDJ-FL: beta=5, gamma=1", values={"psi": summarise(psi)})
         table = ResultsTable(
             rows=(row,), seeds=(0, 1, 2), published_for=None, same_data=False, **COMMON
         )
-        return next(one for one in results_verdicts(table) if one.claim.id == "rawls-benefits-most")
+        return next(one for one in judge_table(table) if one.claim.id == "rawls-benefits-most")
 
     assert verdict([3.0, 3.1, 2.9]).outcome == "holds"
     assert verdict([-3.0, -3.1, -2.9]).outcome == "does not hold"
     assert verdict([3.0, 3.1, 2.9]).published_agrees is None
 
 
-NOT_BORNE_OUT = {
+CONTRADICTED = {
     "dirty-mnist": {
         "utilitarian-tenth-attends",
         "rawls-benefits-at-all",
@@ -232,27 +212,27 @@ NOT_BORNE_OUT = {
 
 
 @pytest.mark.parametrize("data", ["dirty-mnist", "cure-tsr"])
-def test_what_the_papers_own_means_say(data: str) -> None:
-    verdicts = results_verdicts(with_no_rows(ResultsTable, data)) + solo_verdicts(
+def test_which_claims_the_papers_own_means_contradict(data: str) -> None:
+    verdicts = judge_table(with_no_rows(ResultsTable, data)) + judge_table(
         with_no_rows(SoloTable, data)
     )
     assert {verdict.outcome for verdict in verdicts} == {"not tested"}
     assert None not in {verdict.published_agrees for verdict in verdicts}
     assert {
         verdict.claim.id for verdict in verdicts if verdict.published_agrees is False
-    } == NOT_BORNE_OUT[data]
+    } == CONTRADICTED[data]
 
 
-def test_appendix_a_bears_itself_out() -> None:
-    verdicts = distribution_verdicts(with_no_rows(DistributionsTable, "dirty-mnist"))
+def test_the_means_of_appendix_a_agree_with_its_claims() -> None:
+    verdicts = judge_table(with_no_rows(DistributionsTable, "dirty-mnist"))
     assert {verdict.published_agrees for verdict in verdicts} == {True}
-    elsewhere = distribution_verdicts(with_no_rows(DistributionsTable, "cure-tsr"))
+    elsewhere = judge_table(with_no_rows(DistributionsTable, "cure-tsr"))
     assert {verdict.published_agrees for verdict in elsewhere} == {None}
 
 
 def test_claims_about_the_other_data_set_are_left_out() -> None:
     ids = {
-        data: {verdict.claim.id for verdict in results_verdicts(with_no_rows(ResultsTable, data))}
+        data: {verdict.claim.id for verdict in judge_table(with_no_rows(ResultsTable, data))}
         for data in ("dirty-mnist", "cure-tsr", None)
     }
     assert ids["dirty-mnist"] - ids["cure-tsr"] == {

@@ -1,4 +1,4 @@
-"""The rows of the main table: that they are the paper's, and each with the paper's parameters."""
+"""The rows of the main table are the paper's, each with the paper's parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from udjfl.paper.paper_rows import (
 from udjfl.paper.profiles import PROFILES
 from udjfl.paper.published import TITLE, published_results
 
-# Method and parameters of each row, by the paper's label; all others are the methods' own defaults.
+# Method and parameters of each row, by the paper's label; other parameters have their defaults.
 PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedAvg": ("fedavg", {"weights": "size"}),
     "PropFair: M=3": ("propfair", {"M": 3}),
@@ -38,7 +38,7 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "UDJ-FL: beta=5, gamma=0": ("udj", {"theory": "rawls", "beta": 5, "gamma": 0}),
     "UDJ-FL: beta=5, gamma=1": ("udj", {"theory": "rawls", "beta": 5, "gamma": 1}),
     "CFFL": ("cffl", {"alpha": 2}),
-    # No number: desert then has a beta of its own for each client.
+    # No number: desert has one beta for each client.
     "UDJ-FL: beta=per-client, gamma=-1": ("udj", {"theory": "desert", "beta": None, "gamma": -1}),
     "UDJ-FL: beta=per-client, gamma=0": ("udj", {"theory": "desert", "beta": None, "gamma": 0}),
 }
@@ -79,7 +79,7 @@ def test_in_the_paper_every_step_of_ours_is_safe_and_nothing_needs_a_note():
 
 
 def test_the_authors_step_except_where_it_divides_by_zero():
-    """The exponent is 1 for egalitarian and for utilitarian with beta = 0; there the code divides by p - 1 = 0."""
+    """The code divides by p - 1: 0 for egalitarian, and for utilitarian with beta = 0."""
     made = {label: row for label, row in rows("authors").items() if row.method.name == "udj"}
     undefined = {label for label, row in made.items() if row.note == DIVIDES_BY_ZERO}
     assert undefined == {

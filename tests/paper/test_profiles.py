@@ -9,14 +9,14 @@ import pytest
 from udjfl.paper.profiles import (
     PROFILES,
     ProfileName,
-    data_of,
-    given_uncertainties,
+    profile_data,
+    profile_uncertainties,
     training_settings,
 )
 from udjfl.settings import ReproduceSettings
 
 
-def asked(
+def settings_for(
     data: str = "dirty-mnist", profile: ProfileName = "paper", **more: Any
 ) -> ReproduceSettings:
     return ReproduceSettings(data=data, profile=profile, **more)
@@ -25,10 +25,10 @@ def asked(
 def test_the_profiles_are_those_that_settings_allow():
     allowed = get_args(ReproduceSettings.model_fields["profile"].annotation)
     assert tuple(PROFILES) == allowed == get_args(ProfileName)
-    assert all(profile.name == name and profile.line for name, profile in PROFILES.items())
+    assert all(profile.name == name and profile.summary for name, profile in PROFILES.items())
 
 
-def test_unasked_it_is_the_experiment_of_the_paper():
+def test_the_defaults_are_the_experiment_of_the_paper():
     settings = ReproduceSettings()
     assert (settings.data, settings.profile, settings.rounds, settings.epochs) == (
         "dirty-mnist",
@@ -39,8 +39,8 @@ def test_unasked_it_is_the_experiment_of_the_paper():
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_what_both_profiles_take_from_the_paper(profile):
-    training = training_settings(asked(profile=profile, rounds=70, epochs=30))
+def test_settings_that_both_profiles_take_from_the_paper(profile):
+    training = training_settings(settings_for(profile=profile, rounds=70, epochs=30))
     assert (training.model, training.hidden, training.weight_norm) == ("mlp", 64, True)
     assert (training.lr, training.batch_size, training.local_epochs) == (0.1, 128, 1)
     assert (training.rounds, training.uncertainty_epochs, training.uncertainty) == (
@@ -52,8 +52,8 @@ def test_what_both_profiles_take_from_the_paper(profile):
     assert training.drop_out == 0.0
 
 
-def test_what_the_paper_says():
-    training = training_settings(asked(profile="paper"))
+def test_settings_of_profile_paper():
+    training = training_settings(settings_for(profile="paper"))
     assert (training.momentum, training.loss_at, training.uncertainty_optimiser) == (
         0.0,
         "received",
@@ -66,8 +66,8 @@ def test_what_the_paper_says():
     assert not profile.uncertainties
 
 
-def test_what_the_authors_code_does():
-    training = training_settings(asked(profile="authors"))
+def test_settings_of_profile_authors():
+    training = training_settings(settings_for(profile="authors"))
     assert (training.momentum, training.loss_at, training.uncertainty_optimiser) == (
         0.9,
         "running",
@@ -87,14 +87,14 @@ def test_what_the_authors_code_does():
         ("heart", 0.02),
     ],
 )
-def test_plain_sgd_alone_is_faster_where_an_epoch_is_short_and_adam_needs_no_such_help(data, rate):
-    assert training_settings(asked(data, "paper")).uncertainty_lr == rate
-    assert training_settings(asked(data, "authors")).uncertainty_lr == 0.001
+def test_the_rate_of_plain_sgd_alone_is_larger_on_small_data(data, rate):
+    assert training_settings(settings_for(data, "paper")).uncertainty_lr == rate
+    assert training_settings(settings_for(data, "authors")).uncertainty_lr == 0.001
 
 
-def test_what_is_asked_for_beyond_the_profile_wins():
+def test_changes_override_the_profile():
     training = training_settings(
-        asked(device="cpu", workers=3, model="logistic"), lr=0.01, momentum=0.5
+        settings_for(device="cpu", workers=3, model="logistic"), {"lr": 0.01, "momentum": 0.5}
     )
     assert (training.lr, training.momentum, training.workers, training.model) == (
         0.01,
@@ -106,7 +106,7 @@ def test_what_is_asked_for_beyond_the_profile_wins():
 
 @pytest.mark.parametrize(("rounds", "every"), [(3, 3), (50, 50), (500, 50)])
 def test_short_runs_are_evaluated_too(rounds, every):
-    assert training_settings(asked(rounds=rounds)).eval_every == every
+    assert training_settings(settings_for(rounds=rounds)).eval_every == every
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_short_runs_are_evaluated_too(rounds, every):
     [
         ("authors", "dirty-mnist", "dirty-mnist:split=pairs"),
         ("authors", "dirty-mnist:ambiguous=release", "dirty-mnist:ambiguous=release:split=pairs"),
-        ("authors", "dirty-mnist:split=images", "dirty-mnist:split=images"),  # the reader chose
+        ("authors", "dirty-mnist:split=images", "dirty-mnist:split=images"),  # chosen
         ("authors", "dirty-mnist: split = images", "dirty-mnist: split = images"),
         ("authors", "dirty-digits", "dirty-digits"),
         ("authors", "cure-tsr:level=3", "cure-tsr:level=3"),
@@ -122,12 +122,12 @@ def test_short_runs_are_evaluated_too(rounds, every):
         ("paper", "dirty-mnist:split=pairs", "dirty-mnist:split=pairs"),
     ],
 )
-def test_the_authors_split_dirty_mnist_by_pairs_unless_the_reader_chose(profile, data, loaded):
-    assert data_of(asked(data, profile)) == loaded
+def test_profile_authors_splits_dirty_mnist_by_pairs_unless_chosen(profile, data, loaded):
+    assert profile_data(settings_for(data, profile)) == loaded
 
 
 def test_the_authors_uncertainties_are_given_from_the_cleanest_client_on():
-    mnist = given_uncertainties(asked("dirty-mnist:split=images", "authors"))
+    mnist = profile_uncertainties(settings_for("dirty-mnist:split=images", "authors"))
     assert mnist == {
         "client-1": 0.033,
         "client-2": 0.061,
@@ -135,7 +135,7 @@ def test_the_authors_uncertainties_are_given_from_the_cleanest_client_on():
         "client-4": 0.189,
         "client-5": 0.234,
     }
-    signs = given_uncertainties(asked("cure-tsr", "authors"))
+    signs = profile_uncertainties(settings_for("cure-tsr", "authors"))
     assert signs == {
         "client-1": 0.357,
         "client-2": 0.492,
@@ -155,4 +155,4 @@ def test_the_authors_uncertainties_are_given_from_the_cleanest_client_on():
     ],
 )
 def test_other_uncertainties_are_measured(profile, data):
-    assert given_uncertainties(asked(data, profile)) is None
+    assert profile_uncertainties(settings_for(data, profile)) is None

@@ -7,7 +7,7 @@ import pytest
 from udjfl.metrics import METRICS
 from udjfl.paper.published import (
     Published,
-    compared_with,
+    published_counterpart,
     published_distributions,
     published_results,
     published_solo,
@@ -47,7 +47,7 @@ def test_results_are_as_printed(
 def test_every_row_is_complete(data: str) -> None:
     table = published_results(data)
     assert {theory: sum(of == theory for of, _ in table) for theory in SECTIONS} == SECTIONS
-    keys = {metric.key for metric in METRICS} - {"worst_accuracy", "mean_accuracy"}
+    keys = set(METRICS) - {"worst_accuracy", "mean_accuracy"}
     for (theory, label), row in table.items():
         assert set(row) == keys - ({"psi"} if theory == "none" else set()), label
 
@@ -95,11 +95,11 @@ def test_distributions_are_of_one_data_set_only() -> None:
         ("heart", None),
     ],
 )
-def test_what_may_stand_beside_what(data: str, beside: str | None) -> None:
-    assert compared_with(data) == beside
+def test_counterparts_of_data_sets(data: str, beside: str | None) -> None:
+    assert published_counterpart(data) == beside
 
 
-def test_the_answer_is_the_callers_own() -> None:
+def test_a_caller_may_change_what_is_returned() -> None:
     published_results("dirty-mnist").clear()
     published_results("dirty-mnist")[("none", "FedAvg")].clear()
     assert published_results("dirty-mnist")[("none", "FedAvg")]

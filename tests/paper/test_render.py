@@ -5,29 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
-from udjfl.paper.claims import distribution_verdicts, results_verdicts, solo_verdicts
-from udjfl.paper.latex import escaped
+from udjfl.paper.claims import judge_table
+from udjfl.paper.latex import escape_latex, latex
 from udjfl.paper.published import published_distributions, published_results, published_solo
-from udjfl.paper.render import (
-    csv_rows,
-    distributions_view,
-    latex,
-    markdown,
-    results_view,
-    seed_rows,
-    solo_view,
-)
+from udjfl.paper.render import csv_rows, seed_rows, table_markdown, table_view
 from udjfl.paper.tables import (
-    DistributionsRow,
     DistributionsTable,
-    ResultsRow,
     ResultsTable,
-    SoloRow,
+    Row,
     SoloTable,
     Table,
 )
@@ -47,22 +38,23 @@ def like(numbers: Any) -> Any:
     }
 
 
+def results_row(theory: Any, name: str, method: str, values: Any) -> Row:
+    return Row(theory=theory, name=name, subtitle=method, details={"method": method}, values=values)
+
+
 def results(
     data: str = "mine", published_for: str | None = "dirty-mnist", same_data: bool = False
 ) -> ResultsTable:
     rows = [
-        ResultsRow(theory=theory, label=label, method_label=f"our_{label}", values=like(numbers))  # type: ignore[arg-type]
+        results_row(theory, label, f"our_{label}", like(numbers))
         for (theory, label), numbers in published_results("dirty-mnist").items()
     ]
-    failed = ResultsRow(
-        theory="desert",
-        label="CFFL",
-        method_label="cffl",
-        values={},
+    failed = replace(
+        results_row("desert", "CFFL", "cffl", {}),
         failed={3: "it blew up", 5: "it blew up"},
         note="odd",
     )
-    rows = [failed if row.label == "CFFL" else row for row in rows]
+    rows = [failed if row.name == "CFFL" else row for row in rows]
     return ResultsTable(
         data=data,
         rows=tuple(rows),
@@ -75,8 +67,10 @@ def results(
 
 def solo() -> SoloTable:
     rows = tuple(
-        SoloRow(
-            client=client, clean_shards=20 - client, ambiguous_shards=client, values=like(numbers)
+        Row(
+            name=f"client {client}",
+            subtitle=f"{20 - client} clean, {client} ambiguous",
+            values=like(numbers),
         )
         for client, numbers in published_solo("cure-tsr").items()
     )
@@ -87,7 +81,7 @@ def solo() -> SoloTable:
 
 def distributions() -> DistributionsTable:
     rows = tuple(
-        DistributionsRow(setting=setting, values=like(numbers))  # type: ignore[arg-type]
+        Row(name=setting, values=like(numbers))
         for setting, numbers in published_distributions("dirty-mnist").items()
     )
     return DistributionsTable(
@@ -107,12 +101,7 @@ def shown(view: RenderableType, width: int = 120, **console: Any) -> str:
 
 
 def view_of(table: Table) -> RenderableType:
-    if isinstance(table, ResultsTable):
-        return results_view(table, results_verdicts(table))
-    if isinstance(table, SoloTable):
-        return solo_view(table, solo_verdicts(table))
-    assert isinstance(table, DistributionsTable)
-    return distributions_view(table, distribution_verdicts(table))
+    return table_view(table, judge_table(table))
 
 
 EVERY = pytest.mark.parametrize(
@@ -121,7 +110,7 @@ EVERY = pytest.mark.parametrize(
 
 
 @EVERY
-@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("width", [60, 80, 120])
 def test_a_terminal_shows_all_numbers_whole(table: Table, width: int) -> None:
     text = shown(view_of(table), width)
     assert "…" not in text
@@ -133,20 +122,35 @@ def test_a_terminal_shows_all_numbers_whole(table: Table, width: int) -> None:
 
 def test_ours_stands_above_the_published_number() -> None:
     lines = shown(view_of(results())).splitlines()
-    place = next(place for place, line in enumerate(lines) if line.startswith("  FedAvg"))
-    assert lines[place].split()[1:3] == ["93.93", "±0.66"]  # 93.83 + 0.1
-    assert lines[place + 1].split()[:3] == ["published", "93.83", "(+0.10)"]
+    index = next(index for index, line in enumerate(lines) if line.startswith("  FedAvg"))
+    assert lines[index].split()[1:3] == ["93.93", "±0.66"]  # 93.83 + 0.1
+    assert lines[index + 1].split()[:3] == ["published", "93.83", "(+0.10)"]
 
 
 def test_on_a_narrow_terminal_numbers_stand_one_below_the_other() -> None:
     lines = shown(view_of(results()), 80).splitlines()
-    place = next(place for place, line in enumerate(lines) if line.startswith("  FedAvg"))
+    index = next(index for index, line in enumerate(lines) if line.startswith("  FedAvg"))
     below = [
         line.split()[: 2 if line.startswith("  ") and line[2] != " " else 1]
-        for line in lines[place : place + 4]
+        for line in lines[index : index + 4]
     ]
     assert below == [["FedAvg", "93.93"], ["±0.66"], ["published", "93.83"], ["(+0.10)"]]
     assert any(line.startswith("  UDJ-FL: β=per-client, γ=-1 ") for line in lines)
+
+
+def test_on_a_very_narrow_terminal_names_stand_above_their_numbers() -> None:
+    lines = shown(view_of(results()), 60).splitlines()
+    index = lines.index("UDJ-FL: β=per-client, γ=-1")
+    # The published numbers are 83.11 and 58.60; ours are 0.1 above.
+    assert [line.split()[:2] for line in lines[index + 1 : index + 5]] == [
+        ["83.21", "58.70"],
+        ["±0.66", "±0.66"],
+        ["83.11", "58.60"],
+        ["(+0.10)", "(+0.10)"],
+    ]
+    assert all(len(line) <= 60 for line in lines)
+    solo_lines = shown(view_of(solo()), 50).splitlines()
+    assert "client 5 (15 clean, 5 ambiguous)" in solo_lines
 
 
 def test_marks_survive_a_pipe_and_are_styled_on_a_terminal() -> None:
@@ -157,7 +161,7 @@ def test_marks_survive_a_pipe_and_are_styled_on_a_terminal() -> None:
     assert "\x1b[4m93.54²" in styled
 
 
-def test_another_data_set_is_called_that() -> None:
+def test_other_data_are_named() -> None:
     text = " ".join(shown(view_of(solo())).split())
     assert (
         "Clients training alone on signs, beside those published for CURE-TSR (other data)" in text
@@ -169,16 +173,16 @@ def test_another_data_set_is_called_that() -> None:
     assert "compare orderings" not in same
 
 
-def test_without_published_numbers_there_are_none() -> None:
+def test_without_published_numbers_none_are_shown() -> None:
     text = shown(view_of(results("heart", published_for=None)))
     assert "has no numbers for this data" in text
     assert "  published " not in text
     assert "own means agree" not in text
-    assert "<br>93.83" not in markdown(results("heart", published_for=None), [])
+    assert "<br>93.83" not in table_markdown(results("heart", published_for=None), [])
     assert "published" not in re.sub(r"(?m)^%.*$", "", latex(results("heart", published_for=None)))
 
 
-def test_failures_notes_and_the_setting_are_said() -> None:
+def test_failures_notes_and_the_setting_are_shown() -> None:
     text = shown(view_of(results()))
     assert "CFFL failed on seeds 3, 5: it blew up" in text
     assert "CFFL: odd" in text
@@ -199,9 +203,7 @@ def test_verdicts_are_listed_with_numbers() -> None:
 
 
 def test_one_seed_has_no_interval() -> None:
-    row = ResultsRow(
-        theory="none", label="FedAvg", method_label="fedavg", values={"std": summarise([4.0])}
-    )
+    row = results_row("none", "FedAvg", "fedavg", {"std": summarise([4.0])})
     common = COMMON | {"seeds": (0,)}
     table = ResultsTable(
         data="mine", rows=(row,), rounds=1, published_for=None, same_data=False, **common
@@ -209,7 +211,7 @@ def test_one_seed_has_no_interval() -> None:
     text = shown(view_of(table))
     assert "one seed, so without an interval" in text
     assert "±" not in text
-    assert "±" not in markdown(table, [])
+    assert "±" not in table_markdown(table, [])
 
 
 def cells(line: str) -> int:
@@ -218,12 +220,8 @@ def cells(line: str) -> int:
 
 @EVERY
 def test_markdown_tables_are_regular(table: Table) -> None:
-    verdicts = {
-        "results": results_verdicts,
-        "solo": solo_verdicts,
-        "distributions": distribution_verdicts,
-    }[table.kind](table)  # type: ignore[operator]
-    text = markdown(table, verdicts)
+    verdicts = judge_table(table)
+    text = table_markdown(table, verdicts)
     numbers, claims = (part for part in re.findall(r"(?:^\|.*\n)+", text, re.M))
     lead = 2 if table.kind == "results" else 1
     assert {cells(line) for line in numbers.splitlines()} == {len(table.columns) + lead}
@@ -233,7 +231,7 @@ def test_markdown_tables_are_regular(table: Table) -> None:
 
 
 def test_markdown_shows_marks_and_the_published_deviation() -> None:
-    text = markdown(results(), [])
+    text = table_markdown(results(), [])
     assert "| **94.36** ±0.66<br>94.26 ±1.40 (+0.10) |" in text
     assert "<ins>93.54</ins> ±0.66" in text
     assert "UDJ-FL: beta=1, gamma=1<br>our\\_UDJ-FL" in text
@@ -241,7 +239,7 @@ def test_markdown_shows_marks_and_the_published_deviation() -> None:
 
 
 @EVERY
-def test_csv_comes_back_as_it_was(table: Table) -> None:
+def test_csv_can_be_read_back(table: Table) -> None:
     header, lines = csv_rows(table)
     file = io.StringIO()
     csv.writer(file).writerows([header, *lines])
@@ -261,7 +259,7 @@ def test_csv_comes_back_as_it_was(table: Table) -> None:
         assert (float(line["difference"]) if line["difference"] else None) == cell.difference
 
 
-def test_seeds_come_back_as_they_were() -> None:
+def test_values_of_seeds_can_be_read_back() -> None:
     table = results()
     header, lines = seed_rows(table)
     assert header == ["theory", "row", "method", "seed", "metric", "value"]
@@ -294,14 +292,14 @@ def test_latex_is_a_regular_tabular(table: Table) -> None:
     assert text.isascii()
 
 
-def test_latex_shows_marks_and_greys_what_is_beside_the_point() -> None:
+def test_latex_shows_marks_and_greys_irrelevant_numbers() -> None:
     text = latex(results())
     assert r"\textbf{94.36}\,{\scriptsize $\pm$0.66}" in text
     assert r"\underline{93.54}" in text
     assert r"\textcolor{gray}{$-$4.88\,{\scriptsize $\pm$0.66}}" in text  # Psi of a utilitarian row
 
 
-def test_latex_escapes_what_it_would_read_as_code() -> None:
-    assert escaped("a_b & 50% #1 {x} ~^\\") == (
+def test_latex_escapes_special_characters() -> None:
+    assert escape_latex("a_b & 50% #1 {x} ~^\\") == (
         r"a\_b \& 50\% \#1 \{x\} \textasciitilde{}\textasciicircum{}\textbackslash{}"
     )

@@ -1,10 +1,11 @@
-"""The paper's tables, run: on the digits that come with the package, for three rounds."""
+"""Runs of the paper's tables on the embedded digits, for three rounds."""
 
 from __future__ import annotations
 
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,16 @@ from udjfl.errors import SettingsError, StorageError
 from udjfl.metrics import METRICS
 from udjfl.paper import run as running
 from udjfl.paper.profiles import ProfileName, training_settings
-from udjfl.paper.run import DISTRIBUTIONS, SoloTask, distributions, results, solo
+from udjfl.paper.run import (
+    DISTRIBUTIONS,
+    SoloTask,
+    reproduce_distributions,
+    reproduce_results,
+    reproduce_solo,
+)
 from udjfl.paper.tables import DistributionsTable, ResultsTable
 from udjfl.settings import ReproduceSettings
-from udjfl.simulation import oneseed
+from udjfl.simulation import simulate as oneseed
 from udjfl.simulation.compare import Comparison
 from udjfl.statistics import Summary
 
@@ -34,8 +41,8 @@ SAME = [
 ]
 
 
-def asked(profile: ProfileName = "paper", **changes: Any) -> ReproduceSettings:
-    about = {
+def small_settings(profile: ProfileName = "paper", **changes: Any) -> ReproduceSettings:
+    values = {
         "data": "dirty-digits",
         "rounds": 3,
         "epochs": 2,
@@ -43,7 +50,7 @@ def asked(profile: ProfileName = "paper", **changes: Any) -> ReproduceSettings:
         "workers": 1,
         "profile": profile,
     }
-    return ReproduceSettings(**{**about, **changes})
+    return ReproduceSettings(**{**values, **changes})
 
 
 Run = tuple[ResultsTable, Comparison, Path]
@@ -51,25 +58,25 @@ Run = tuple[ResultsTable, Comparison, Path]
 
 @pytest.fixture(scope="module")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The main table as the paper says, and the folder it is kept in."""
+    """The main table with profile paper, its comparison, and its folder."""
     out = tmp_path_factory.mktemp("paper")
-    return *results(asked(), out), out
+    return *reproduce_results(small_settings(), out), out
 
 
 @pytest.fixture(scope="module")
 def authors() -> tuple[ResultsTable, Comparison]:
-    """The main table as the authors' code does."""
-    return results(asked("authors"))
+    """The main table with profile authors."""
+    return reproduce_results(small_settings("authors"))
 
 
 @pytest.fixture(scope="module")
 def three(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[DistributionsTable, dict[str, Federation], Path, list[Any]]:
-    """The distributions of appendix A, the federation of seed 0 of each, the folder, and what was told on the way."""
+    """The distributions of Appendix A, their federations of seed 0, the folder, the progress."""
     out = tmp_path_factory.mktemp("distributions")
     loaded: list[Federation] = []
-    told: list[Any] = []
+    messages: list[Any] = []
 
     def load(*given: Any) -> Federation:
         loaded.append(udjfl.load(*given))
@@ -77,9 +84,11 @@ def three(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(oneseed, "load", load)
-        table = distributions(asked(seeds="0,"), out, lambda *message: told.append(message))
+        table = reproduce_distributions(
+            small_settings(seeds="0,"), out, lambda event: messages.append(astuple(event))
+        )
     assert len(loaded) == len(DISTRIBUTIONS)
-    return table, dict(zip(DISTRIBUTIONS, loaded, strict=True)), out, told
+    return table, dict(zip(DISTRIBUTIONS, loaded, strict=True)), out, messages
 
 
 def values_of(table: Any, row: str) -> dict[str, tuple[float | None, ...]]:
@@ -100,7 +109,7 @@ def forbid_training(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StackedEngine, "train_many", train)
 
 
-# The main table ------------------------------------------------------------------------------------------------------
+# --- The main table ---
 
 
 def test_every_row_has_a_value_for_each_seed_and_column(paper):
@@ -115,15 +124,15 @@ def test_every_row_has_a_value_for_each_seed_and_column(paper):
     for row in table.rows:
         assert not row.failed
         assert set(row.values) == {column.key for column in table.columns}
-        assert all(summary.n == 2 for summary in row.values.values()), row.label
+        assert all(summary.n == 2 for summary in row.values.values()), row.name
 
 
 def test_the_table_is_that_of_the_comparison(paper):
     table, comparison, _ = paper
     by_label = {row.method.label: row for row in comparison.rows}
     for row in table.rows:
-        measured = by_label[row.method_label].metrics
-        assert all(measured[key] == summary for key, summary in row.values.items()), row.label
+        measured = by_label[row.subtitle].metrics
+        assert all(measured[key] == summary for key, summary in row.values.items()), row.name
 
 
 @pytest.mark.parametrize("profile", ["paper", "authors"])
@@ -139,13 +148,10 @@ def test_rows_that_are_one_algorithm_are_equal_in_every_metric_and_client(paper)
     table, comparison, _ = paper
     by_label = {row.method.label: row for row in comparison.rows}
     for same in SAME:
-        summaries = [by_label[row.method_label] for row in table.rows if row.label in same]
+        summaries = [by_label[row.subtitle] for row in table.rows if row.name in same]
         assert len(summaries) == len(same)
-        for metric in METRICS:
-            assert len({summary.metrics[metric.key] for summary in summaries}) == 1, (
-                same,
-                metric.key,
-            )
+        for key in METRICS:
+            assert len({summary.metrics[key] for summary in summaries}) == 1, (same, key)
         assert all(summary.client_accuracy == summaries[0].client_accuracy for summary in summaries)
 
 
@@ -158,23 +164,23 @@ def test_other_rows_are_not_that_algorithm(paper):
 
 def test_all_methods_of_a_seed_have_the_same_data_and_the_same_training(paper):
     _, _, out = paper
-    kept = runs_in(out)
-    assert len(kept) == 40
+    runs = runs_in(out)
+    assert len(runs) == 40
     for seed in (0, 1):
-        of_seed = [run for run in kept if run["seed"] == seed]
+        of_seed = [run for run in runs if run["seed"] == seed]
         assert len({run["federation"]["fingerprint"] for run in of_seed}) == 1
         assert {(run["training"]["momentum"], run["training"]["loss_at"]) for run in of_seed} == {
             (0.0, "received")
         }
-    sizes = [client["train"] for client in kept[0]["federation"]["clients"]]
+    sizes = [client["train"] for client in runs[0]["federation"]["clients"]]
     assert sizes == [320] * 5  # 20 shards of 20, four fifths of them for training
-    shares = [client["ambiguous_share"] for client in kept[0]["federation"]["clients"]]
+    shares = [client["ambiguous_share"] for client in runs[0]["federation"]["clients"]]
     assert shares == pytest.approx(
         [0.05, 0.25, 0.5, 0.75, 0.95], abs=0.05
     )  # of the train parts, which are drawn
 
 
-def test_where_the_authors_average_their_row_is_fedavg(authors):
+def test_fedmgda_of_profile_authors_is_fedavg(authors):
     table, _ = authors
     assert values_of(table, "FedMGDA+") == values_of(table, "FedAvg")
     row = table.find("FedMGDA+")
@@ -183,31 +189,31 @@ def test_where_the_authors_average_their_row_is_fedavg(authors):
     assert "plain average" in row.note
 
 
-def test_the_profile_changes_the_numbers_and_stands_in_the_table(paper, authors):
+def test_the_profile_changes_the_numbers_and_is_named_in_the_table(paper, authors):
     ours, theirs = paper[0], authors[0]
     assert values_of(ours, "FedAvg") != values_of(theirs, "FedAvg")
     assert (theirs.profile, "momentum 0.9" in theirs.setting["training"]) == ("authors", True)
     assert "momentum 0.0" in ours.setting["training"]
 
 
-def test_run_again_the_same_table_without_training(paper, monkeypatch):
+def test_a_second_run_gives_the_same_table_without_training(paper, monkeypatch):
     table, _, out = paper
     forbid_training(monkeypatch)
-    again, _ = results(asked(workers=2), out)
+    again, _ = reproduce_results(small_settings(workers=2), out)
     assert again == table
 
 
-def test_training_that_is_not_kept_is_done(tmp_path, monkeypatch):
-    """Otherwise the test above would say nothing."""
+def test_a_run_without_saved_runs_trains(tmp_path, monkeypatch):
+    """Shows that the test above forbids training."""
     forbid_training(monkeypatch)
     with pytest.raises(AssertionError, match="nothing is left"):
-        results(asked(), tmp_path / "new")
+        reproduce_results(small_settings(), tmp_path / "new")
 
 
 @pytest.mark.parametrize("changes", [{"rounds": 4}, {"epochs": 3}, {"profile": "authors"}])
 def test_a_folder_of_other_settings_is_refused(paper, changes):
     with pytest.raises(StorageError, match="was started with other settings"):
-        results(asked(**changes), paper[2])
+        reproduce_results(small_settings(**changes), paper[2])
 
 
 PAPER_ROWS = running.paper_rows
@@ -215,7 +221,7 @@ PAPER_ROWS = running.paper_rows
 
 @pytest.mark.parametrize(("data", "uncertainties"), [("dirty-mnist", 0.033), ("cure-tsr", 0.357)])
 def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, uncertainties):
-    """The data are the package's digits under the other name: nothing but the name is looked at."""
+    """The data are the package's digits under the other name; only the name matters here."""
     named: list[str] = []
 
     def load(
@@ -227,19 +233,19 @@ def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, unce
 
     monkeypatch.setattr(oneseed, "load", load)
     monkeypatch.setattr(running, "paper_rows", lambda profile: PAPER_ROWS(profile)[-1:])
-    _, comparison = results(asked("authors", data=data, rounds=1, seeds="0,"))
+    _, comparison = reproduce_results(small_settings("authors", data=data, rounds=1, seeds="0,"))
     assert comparison.rows[0].uncertainty["client-1"].values == (uncertainties,)
     assert set(named) == {"dirty-mnist:split=pairs" if data == "dirty-mnist" else data}
 
 
-# Clients alone -------------------------------------------------------------------------------------------------------
+# --- Clients that train alone ---
 
 
-def test_alone_is_what_the_main_table_measures_as_uncertainty(paper):
-    table = solo(asked())
+def test_the_uncertainty_alone_is_that_of_the_main_table(paper):
+    table = reproduce_solo(small_settings())
     measured = paper[1].rows[0].uncertainty
     assert [row.values["uncertainty"] for row in table.rows] == list(measured.values())
-    assert [(row.client, row.clean_shards, row.ambiguous_shards) for row in table.rows] == [
+    assert [tuple(row.details.values()) for row in table.rows] == [
         (1, 19, 1),
         (2, 15, 5),
         (3, 10, 10),
@@ -249,9 +255,9 @@ def test_alone_is_what_the_main_table_measures_as_uncertainty(paper):
     assert (table.rounds, table.seeds, table.published_for) == (2, (0, 1), "dirty-mnist")
 
 
-def test_accuracies_alone_are_percentages_of_the_parts_they_are_of():
-    """80 examples in a client's test part and 300 in the clean test set: anything else is no such fraction."""
-    for row in solo(asked(seeds="0,")).rows:
+def test_accuracies_alone_are_percentages_of_their_test_sets():
+    """A client's test part has 80 examples and the clean test set 300."""
+    for row in reproduce_solo(small_settings(seeds="0,")).rows:
         for key, size in (("local_accuracy", 80), ("clean_accuracy", 300)):
             (value,) = row.values[key].values
             assert value is not None
@@ -260,75 +266,77 @@ def test_accuracies_alone_are_percentages_of_the_parts_they_are_of():
             assert right == pytest.approx(round(right), abs=1e-6)
 
 
-Alone = Callable[..., dict[str, list[float | None]]]
-ALONE: Alone = running.alone
+TRAIN_SOLO: Callable[..., dict[str, list[float | None]]] = running.train_solo
 
 
-def test_alone_goes_on_where_it_was(tmp_path, monkeypatch):
-    whole = solo(asked())
+def test_a_stopped_solo_run_resumes(tmp_path, monkeypatch):
+    whole = reproduce_solo(small_settings())
     trained: list[int] = []
 
     def stopping(federation: Federation, training: Any, seed: int) -> dict[str, list[float | None]]:
         if seed == 1:
             raise KeyboardInterrupt
         trained.append(seed)
-        return ALONE(federation, training, seed)
+        return TRAIN_SOLO(federation, training, seed)
 
-    monkeypatch.setattr(running, "alone", stopping)
+    monkeypatch.setattr(running, "train_solo", stopping)
     with pytest.raises(KeyboardInterrupt):
-        solo(asked(), tmp_path)
-    kept = tmp_path / "seed-0.json"
-    before = (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_ino)
+        reproduce_solo(small_settings(), tmp_path)
+    saved = tmp_path / "seed-0.json"
+    before = (saved.read_bytes(), saved.stat().st_mtime_ns, saved.stat().st_ino)
     assert not (tmp_path / "seed-1.json").exists()
 
     def counting(federation: Federation, training: Any, seed: int) -> dict[str, list[float | None]]:
         trained.append(seed)
-        return ALONE(federation, training, seed)
+        return TRAIN_SOLO(federation, training, seed)
 
-    monkeypatch.setattr(running, "alone", counting)
-    told: list[Any] = []
+    monkeypatch.setattr(running, "train_solo", counting)
+    messages: list[Any] = []
     assert (
-        solo(asked(rounds=9), tmp_path, lambda *message: told.append(message)) == whole
+        reproduce_solo(
+            small_settings(rounds=9), tmp_path, lambda event: messages.append(astuple(event))
+        )
+        == whole
     )  # rounds are of other tables
     assert trained == [0, 1]
-    assert (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_ino) == before
-    assert told == [
+    assert (saved.read_bytes(), saved.stat().st_mtime_ns, saved.stat().st_ino) == before
+    assert messages == [
         ("each client alone", 0, "resumed", 1, 1),
         ("each client alone", 1, "alone", 1, 1),
     ]
 
 
-def test_alone_more_seeds_may_be_asked_for_but_no_other_settings(tmp_path, monkeypatch):
-    solo(asked(seeds="0,"), tmp_path)
+def test_a_solo_folder_accepts_more_seeds_but_no_other_settings(tmp_path, monkeypatch):
+    reproduce_solo(small_settings(seeds="0,"), tmp_path)
     with pytest.raises(StorageError, match="other settings"):
-        solo(asked(seeds="0,", epochs=3), tmp_path)
+        reproduce_solo(small_settings(seeds="0,", epochs=3), tmp_path)
     with pytest.raises(StorageError, match="other settings"):
-        solo(asked("authors", seeds="0,"), tmp_path)
-    assert solo(asked(), tmp_path) == solo(asked())
+        reproduce_solo(small_settings("authors", seeds="0,"), tmp_path)
+    assert reproduce_solo(small_settings(), tmp_path) == reproduce_solo(small_settings())
     forbid_training(monkeypatch)
-    assert solo(asked(seeds="1,"), tmp_path).seeds == (1,)
+    assert reproduce_solo(small_settings(seeds="1,"), tmp_path).seeds == (1,)
 
 
 def test_a_model_that_diverged_has_no_uncertainty(tmp_path, monkeypatch):
     monkeypatch.setattr(
         running, "entropies", lambda *_: dict.fromkeys(map(str, range(5)), float("nan"))
     )
-    (first, *_) = solo(asked(seeds="0,"), tmp_path).rows
+    (first, *_) = reproduce_solo(small_settings(seeds="0,"), tmp_path).rows
     assert first.values["uncertainty"] == Summary(None, None, (None,), 0)
     assert first.values["local_accuracy"].n == 1
 
 
-def test_alone_can_be_sent_to_another_process():
-    task = SoloTask(asked(), training_settings(asked()), 0)
+def test_a_solo_task_can_be_sent_to_another_process():
+    task = SoloTask(small_settings(), training_settings(small_settings()), 0)
     assert pickle.loads(pickle.dumps(task)) == task
 
 
-# Distributions -------------------------------------------------------------------------------------------------------
+# --- Distributions ---
 
 
 def test_three_settings_of_five_clients(three):
     table, _, _, _ = three
-    assert [row.setting for row in table.rows] == ["even", "clean", "dirty"]
+    assert [row.name for row in table.rows] == ["even", "clean", "dirty"]
     for row in table.rows:
         (values,) = zip(*(row.values[column.key].values for column in table.columns), strict=True)
         *clients, accuracy, std = values
@@ -345,14 +353,16 @@ def test_three_settings_of_five_clients(three):
         ("dirty", [80, 80, 80, 80, 260], [20, 20, 20, 20, 240]),
     ],
 )
-def test_clients_have_as_many_shards_as_they_should(three, setting, sizes, ambiguous):
+def test_clients_have_the_shards_of_their_setting(three, setting, sizes, ambiguous):
     federation = three[1][setting]
     assert [len(client.train) + len(client.test) for client in federation.clients] == sizes
-    pool = digits.pools(digits.SOURCE.request(0, None, {})).ambiguous
+    pool = digits.load_pools(digits.SOURCE.request(0, None, {})).ambiguous
     assert pool is not None
-    vague = {image.numpy().tobytes() for image in pool.x}
+    ambiguous_images = {image.numpy().tobytes() for image in pool.x}
     parts = [torch.cat([client.train.x, client.test.x]) for client in federation.clients]
-    assert [sum(image.numpy().tobytes() in vague for image in part) for part in parts] == ambiguous
+    assert [
+        sum(image.numpy().tobytes() in ambiguous_images for image in part) for part in parts
+    ] == ambiguous
 
 
 def test_clients_with_more_data_weigh_more(three):
@@ -373,23 +383,23 @@ def test_clients_with_more_data_weigh_more(three):
         assert heaviest is None or max(weights, key=weights.__getitem__) == heaviest
 
 
-def test_progress_says_which_of_the_three_it_is(three):
-    """The same method and seed three times: a reader, and a bar that adds up, must be able to tell them apart."""
+def test_progress_names_the_distribution(three):
+    """The same method and seed run three times; a progress bar has to tell them apart."""
     finished = [
         name for name, _, stage, done, total in three[3] if stage == "training" and done == total
     ]
     assert finished == ["even, FedAvg", "clean, FedAvg", "dirty, FedAvg"]
 
 
-def test_distributions_run_again_are_the_same_without_training(three, monkeypatch):
+def test_a_second_run_of_distributions_needs_no_training(three, monkeypatch):
     table, _, out, _ = three
     forbid_training(monkeypatch)
-    assert distributions(asked(seeds="0,"), out) == table
+    assert reproduce_distributions(small_settings(seeds="0,"), out) == table
 
 
-@pytest.mark.parametrize("run", [solo, distributions])
+@pytest.mark.parametrize("run", [reproduce_solo, reproduce_distributions])
 def test_tables_of_shards_need_shards(run):
     with pytest.raises(
         SettingsError, match="heart has none, use dirty-mnist, cure-tsr, signs, dirty-digits"
     ):
-        run(asked(data="heart"))
+        run(small_settings(data="heart"))

@@ -1,4 +1,4 @@
-"""Cells, marks and mistakes of the tables, by hand."""
+"""Cells, marks and invalid tables, by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pytest
 from udjfl.errors import DataError
 from udjfl.paper.published import published_results
 from udjfl.paper.tables import (
-    DistributionsRow,
     DistributionsTable,
-    ResultsRow,
     ResultsTable,
-    SoloRow,
+    Row,
     SoloTable,
 )
 from udjfl.statistics import summarise
@@ -25,25 +23,25 @@ COMMON: dict[str, Any] = {"data": "mine", "profile": "paper", "rounds": 500, "sa
 
 def row(
     theory: Any, label: str, failed: Mapping[int, str] | None = None, **values: list[float | None]
-) -> ResultsRow:
+) -> Row:
     summaries = {key: summarise(of) for key, of in values.items()}
-    return ResultsRow(
+    return Row(
         theory=theory,
-        label=label,
-        method_label=label.lower(),
+        name=label,
+        details={"method": label.lower()},
         values=summaries,
         failed=failed or {},
     )
 
 
 def results(
-    *rows: ResultsRow, seeds: tuple[int, ...] = (0, 1), published_for: str | None = "dirty-mnist"
+    *rows: Row, seeds: tuple[int, ...] = (0, 1), published_for: str | None = "dirty-mnist"
 ) -> ResultsTable:
     return ResultsTable(rows=rows, seeds=seeds, published_for=published_for, **COMMON)
 
 
 def marks(table: ResultsTable, metric: str) -> dict[str, str | None]:
-    return {one.label: table.cell(one, metric).mark for one in table.rows}
+    return {one.name: table.cell(one, metric).mark for one in table.rows}
 
 
 def test_difference_is_ours_less_published() -> None:
@@ -55,7 +53,7 @@ def test_difference_is_ours_less_published() -> None:
     assert cell.difference == pytest.approx(-0.33)
 
 
-def test_what_is_missing_on_either_side_gives_no_difference() -> None:
+def test_a_value_missing_on_either_side_gives_no_difference() -> None:
     fedavg = row("none", "FedAvg", psi=[0.0, 0.0])
     table = results(fedavg)
     assert table.cell(fedavg, "psi").published is None  # the paper prints a dash
@@ -118,14 +116,14 @@ def test_a_row_that_failed_on_a_seed_is_not_marked() -> None:
     assert marks(table, "pearson_r") == {"a": None, "b": "best", "c": "second"}
 
 
-def test_a_lone_row_is_not_the_best_of_anything() -> None:
+def test_the_only_row_of_a_section_is_not_marked() -> None:
     assert marks(results(row("desert", "a", pearson_r=[-0.9, -0.9])), "pearson_r") == {"a": None}
 
 
-def test_what_is_beside_the_point() -> None:
+def test_relevant_columns_of_each_theory() -> None:
     table = results(row("none", "FedAvg"), row("rawls", "AFL"), row("utilitarian", "d"))
     relevant = {
-        one.label: [c.key for c in table.columns if table.cell(one, c.key).relevant]
+        one.name: [c.key for c in table.columns if table.cell(one, c.key).relevant]
         for one in table.rows
     }
     accuracies = ["global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain"]
@@ -140,7 +138,8 @@ def test_what_is_beside_the_point() -> None:
 PRINTED = {
     "dirty-mnist": {
         "UDJ-FL: beta=0.1, gamma=-1": "best",
-        "UDJ-FL: beta=0.1, gamma=0": "second",  # 93.44; the paper underlines q-FedAvg: q=0.1 with 93.31 instead
+        # 93.44; the paper underlines q-FedAvg: q=0.1 with 93.31 instead.
+        "UDJ-FL: beta=0.1, gamma=0": "second",
         "UDJ-FL: beta=1, gamma=1": "best",
         "UDJ-FL: beta=1, gamma=0": "second",
         "AFL": "best",
@@ -169,7 +168,7 @@ def test_the_papers_numbers_get_the_papers_marks(data: str) -> None:
     ]
     table = results(*rows, seeds=(0,), published_for=data)
     found = {
-        one.label: mark
+        one.name: mark
         for one in table.rows
         for column in table.columns
         if (mark := table.cell(one, column.key).mark)
@@ -179,18 +178,16 @@ def test_the_papers_numbers_get_the_papers_marks(data: str) -> None:
 
 
 def test_solo_and_distributions_have_their_published_numbers() -> None:
-    client = SoloRow(
-        client=5, clean_shards=1, ambiguous_shards=19, values={"uncertainty": summarise([0.25])}
-    )
+    client = Row(name="client 5", values={"uncertainty": summarise([0.25])})
     solo = SoloTable(rows=(client,), seeds=(0,), published_for="cure-tsr", **COMMON)
     assert solo.cell(client, "uncertainty").difference == pytest.approx(0.25 - 0.91)
-    even = DistributionsRow(setting="even", values={"client_2": summarise([92.0])})
+    even = Row(name="even", values={"client_2": summarise([92.0])})
     spread = DistributionsTable(rows=(even,), seeds=(0,), published_for="dirty-mnist", **COMMON)
     assert spread.cell(even, "client_2").difference == pytest.approx(0.5)
     assert spread.cell(even, "std").published is not None
 
 
-def test_plain_values_have_every_seed() -> None:
+def test_the_json_document_has_every_seed() -> None:
     table = results(
         row("rawls", "AFL", failed={1: "diverged"}, psi=[7.5, None]), row("none", "FedAvg")
     )
@@ -212,15 +209,15 @@ def test_plain_values_have_every_seed() -> None:
     assert psi["n"] == 1
 
 
-def test_solo_counts_epochs() -> None:
-    client = SoloRow(client=1, clean_shards=19, ambiguous_shards=1, values={})
+def test_a_solo_table_has_epochs() -> None:
+    client = Row(name="client 1", values={}, details={"clean_shards": 19})
     plain = SoloTable(rows=(client,), seeds=(0,), published_for=None, **COMMON).as_dict()
     assert plain["epochs"] == 500
     assert plain["rows"][0]["clean_shards"] == 19
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"rows": (row("rawls", "AFL", psi=[1.0]),)}, "psi has 1 values"),
         ({"rows": (row("rawls", "AFL", gini=[1.0, 2.0]),)}, "values has 'gini'"),
@@ -229,8 +226,8 @@ def test_solo_counts_epochs() -> None:
         ({"published_for": None, "same_data": True}, "same_data is true"),
     ],
 )
-def test_mistakes_are_named(change: dict[str, Any], told: str) -> None:
+def test_invalid_tables_are_refused(change: dict[str, Any], message: str) -> None:
     good: dict[str, Any] = COMMON | {"rows": (), "seeds": (0, 1), "published_for": "dirty-mnist"}
     ResultsTable(**good)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         ResultsTable(**(good | change))

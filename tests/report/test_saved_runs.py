@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 import udjfl
-from udjfl.cli import main as cli
+from udjfl.cli.app import app
 from udjfl.errors import SettingsError, StorageError
-from udjfl.report.saved_runs import compared_runs, read_run, runs_below
+from udjfl.report.saved_runs import compare_runs, find_runs, read_run
 
 METHODS = ["fedavg", "rawls"]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two methods on two seeds, each run by itself, so that none knows its reference."""
+    """Two methods on two seeds, each run alone, so that none has a reference."""
     folder = tmp_path_factory.mktemp("runs")
     for seed in (0, 1):
         federation = udjfl.load("dirty-digits", seed=seed)
@@ -36,31 +36,63 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*words: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli.app, list(words))
+    result = CliRunner().invoke(app, list(words))
     return result.exit_code, result.output
 
 
-def test_a_run_is_read_back_as_it_was(root: Path) -> None:
-    kept = read_run(root / "rawls-1")
+def test_a_saved_run_equals_its_result(root: Path) -> None:
+    saved = read_run(root / "rawls-1")
     federation = udjfl.load("dirty-digits", seed=1)
     again = udjfl.simulate(federation, "rawls", rounds=2, uncertainty_epochs=1, seed=1)
-    assert kept.metrics == again.metrics
-    assert kept.client_accuracy == again.client_accuracy
-    assert kept.uncertainty == again.uncertainty
-    assert kept.method == again.method
-    assert kept.seed == 1
+    assert saved.metrics == again.metrics
+    assert saved.client_accuracy == again.client_accuracy
+    assert saved.uncertainty == again.uncertainty
+    assert saved.method == again.method
+    assert saved.seed == 1
 
 
-def test_runs_side_by_side_are_the_comparison_of_them(root: Path) -> None:
-    """Psi included, although no run knew its reference."""
-    ours = compared_runs(runs_below([root]))
-    settings = udjfl.CompareSettings(methods=METHODS, seeds=2, rounds=2, uncertainty_epochs=1)
-    theirs = udjfl.compare(settings)
+def test_compared_runs_equal_a_comparison(root: Path) -> None:
+    """Psi is included, although the runs had no reference."""
+    ours = compare_runs(find_runs([root]))
+    theirs = udjfl.compare("dirty-digits", METHODS, seeds=2, rounds=2, uncertainty_epochs=1)
     assert [row.method for row in ours.rows] == [row.method for row in theirs.rows]
     for mine, other in zip(ours.rows, theirs.rows, strict=True):
         assert mine.metrics == other.metrics
         assert mine.client_accuracy == other.client_accuracy
         assert mine.against_fedavg == other.against_fedavg
+
+
+def test_methods_with_parameters_by_client_are_compared(root: Path, tmp_path: Path) -> None:
+    """A dictionary as parameter: a method cannot be the key of a dictionary then."""
+    federation = udjfl.load("dirty-digits", seed=0)
+    beta = {client: 1.0 + index for index, client in enumerate(federation.ids)}
+    for name, method in (
+        ("each", udjfl.method("udj", beta=beta, gamma=0)),
+        ("rising", udjfl.method("udj", beta={**beta, "client-1": 0.5}, gamma=0)),
+    ):
+        udjfl.simulate(federation, method, rounds=2, uncertainty_epochs=1, out=tmp_path / name)
+    comparison = compare_runs(find_runs([root / "fedavg-0", tmp_path]))
+    assert [row.method.params.get("beta") for row in comparison.rows] == [
+        None,
+        beta,
+        {**beta, "client-1": 0.5},
+    ]
+    code, text = run("report", str(root / "fedavg-0"), str(tmp_path))
+    assert code == 0
+    assert text.count("UDJ-FL") >= 2
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(tmp_path / "each", tmp_path / "copy" / "each")
+    with pytest.raises(SettingsError, match="are the same method and seed"):
+        compare_runs(find_runs([root / "fedavg-0", tmp_path]))
+
+
+def test_metrics_that_the_folder_does_not_have_are_computed(root: Path, tmp_path: Path) -> None:
+    """As those of a run that was saved before the metric existed."""
+    shutil.copytree(root / "rawls-0", tmp_path / "old")
+    result = json.loads((tmp_path / "old" / "result.json").read_text())
+    std = result.pop("std")
+    (tmp_path / "old" / "result.json").write_text(json.dumps(result))
+    assert read_run(tmp_path / "old").metrics["std"] == std
 
 
 def test_a_table_of_one_run_and_of_several(root: Path) -> None:
@@ -72,7 +104,7 @@ def test_a_table_of_one_run_and_of_several(root: Path) -> None:
     assert "mean over 1 seed" in text
 
 
-def test_json_is_a_document(root: Path) -> None:
+def test_json_is_one_document(root: Path) -> None:
     code, text = run("report", "--json", str(root))
     assert code == 0
     document = json.loads(text)
@@ -80,43 +112,43 @@ def test_json_is_a_document(root: Path) -> None:
     assert [row["method"] for row in document["methods"]] == ["fedavg", "udj"]
 
 
-def test_a_run_that_was_not_finished_is_named_with_what_to_do(root: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_is_refused_with_advice(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "half")
     (tmp_path / "half" / "result.json").unlink()
     with pytest.raises(StorageError, match="not finished; `udjfl resume"):
-        runs_below([tmp_path / "half"])
+        find_runs([tmp_path / "half"])
     with pytest.raises(StorageError, match="name the folder given as --out"):
-        runs_below([tmp_path / "nowhere"])
+        find_runs([tmp_path / "nowhere"])
 
 
-def test_without_fedavg_there_is_nothing_to_compare_with(root: Path) -> None:
+def test_runs_without_fedavg_are_refused(root: Path) -> None:
     with pytest.raises(SettingsError, match="none of the runs is FedAvg"):
-        compared_runs([read_run(root / "rawls-0"), read_run(root / "rawls-1")])
+        compare_runs([read_run(root / "rawls-0"), read_run(root / "rawls-1")])
 
 
 def test_a_seed_without_fedavg_is_refused(root: Path) -> None:
     with pytest.raises(SettingsError, match="has seed 1, and FedAvg was not run with it"):
-        compared_runs([read_run(root / "fedavg-0"), read_run(root / "rawls-1")])
+        compare_runs([read_run(root / "fedavg-0"), read_run(root / "rawls-1")])
 
 
 def test_the_same_run_twice_is_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "copy")
     runs = [read_run(root / "fedavg-0"), read_run(root / "rawls-0"), read_run(tmp_path / "copy")]
     with pytest.raises(SettingsError, match="are the same method and seed"):
-        compared_runs(runs)
+        compare_runs(runs)
 
 
 def test_runs_on_other_data_are_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "other")
-    about = json.loads((tmp_path / "other" / "settings.json").read_text())
-    about["federation"]["fingerprint"] = "0" * 64
-    (tmp_path / "other" / "settings.json").write_text(json.dumps(about))
+    settings = json.loads((tmp_path / "other" / "settings.json").read_text())
+    settings["federation"]["fingerprint"] = "0" * 64
+    (tmp_path / "other" / "settings.json").write_text(json.dumps(settings))
     with pytest.raises(SettingsError, match="made with other data"):
-        compared_runs([read_run(root / "fedavg-0"), read_run(tmp_path / "other")])
+        compare_runs([read_run(root / "fedavg-0"), read_run(tmp_path / "other")])
 
 
 @pytest.mark.parametrize("content", ["null", "{}", '{"uncertainty": 3}'])
-def test_a_damaged_result_is_named(root: Path, tmp_path: Path, content: str) -> None:
+def test_a_damaged_result_is_refused(root: Path, tmp_path: Path, content: str) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "bad")
     (tmp_path / "bad" / "result.json").write_text(content)
     with pytest.raises(StorageError, match="bad"):

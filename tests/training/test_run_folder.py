@@ -1,4 +1,4 @@
-"""The run folder: files are replaced whole, damage is found, and every failure says what to do."""
+"""The run folder: atomic writes, detection of damage, and errors with advice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import read_files
 
 import udjfl
 from udjfl._files import write_atomic
 from udjfl.errors import CheckpointError, StorageError, UdjflError
-from udjfl.simulation.oneseed import folder_name
-from udjfl.training.run_folder import History, Record, RunFolder, packed, unpacked
+from udjfl.simulation.compare import folder_name
+from udjfl.training.records import History, Record
+from udjfl.training.run_folder import RunFolder, pack, unpack
 
 TINY = {"model": "logistic", "rounds": 4, "checkpoint_every": 2, "uncertainty_epochs": 1}
 RECORDS = [
@@ -33,26 +35,18 @@ RECORDS = [
 ]
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def new_folder(path: Path) -> RunFolder:
+def create_folder(path: Path) -> RunFolder:
     return RunFolder.create(path, {"a": 1}, {"python": "3"})
 
 
-def raising(code: int) -> Callable[..., None]:
+def make_failing(code: int) -> Callable[..., None]:
     def fail(*args: object, **options: object) -> None:
         raise OSError(code, os.strerror(code))
 
     return fail
 
 
-# --- files are replaced whole ------------------------------------------------------------------------------------
+# --- atomic writes
 
 
 @pytest.mark.parametrize("function", ["fsync", "replace"])
@@ -62,18 +56,18 @@ def test_a_failing_write_leaves_the_old_file(
     path = tmp_path / "file"
     write_atomic(path, b"old")
     if function == "fsync":
-        monkeypatch.setattr(os, "fsync", raising(errno.ENOSPC))
+        monkeypatch.setattr(os, "fsync", make_failing(errno.ENOSPC))
     else:
-        monkeypatch.setattr(Path, "replace", raising(errno.ENOSPC))
+        monkeypatch.setattr(Path, "replace", make_failing(errno.ENOSPC))
     with pytest.raises(StorageError):
         write_atomic(path, b"new")
-    assert contents(tmp_path) == {"file": b"old"}  # nothing is left beside it either
+    assert read_files(tmp_path) == {"file": b"old"}  # nothing is left beside it either
 
 
-def test_a_write_is_complete_and_synced_before_it_takes_the_name(
+def test_content_is_synced_before_the_file_is_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The order decides what a power cut leaves: content to disk, then the name, then the folder."""
+    """Content, name, folder: the order decides what a power cut leaves."""
     path = tmp_path / "file"
     seen: list[str] = []
     real_fsync, real_replace = os.fsync, Path.replace
@@ -97,36 +91,27 @@ def test_a_write_is_complete_and_synced_before_it_takes_the_name(
     ]
 
 
-def test_leftovers_of_a_killed_write_do_not_matter(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_write_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "file.part").write_bytes(b"half of something much lon")
     write_atomic(tmp_path / "file", b"new")
-    assert contents(tmp_path) == {"file": b"new"}
+    assert read_files(tmp_path) == {"file": b"new"}
 
 
-# --- records -----------------------------------------------------------------------------------------------------
+# --- records
 
 
-def test_records_round_trip(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path / "run")
+def test_records_are_read_as_written(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS[:2])
     folder.append([])
     folder.append(RECORDS[2:])
     assert list(folder.read_records()) == RECORDS
-    assert (
-        len(folder.records_path.read_bytes().splitlines()) == 4
-    )  # one line each, a line break inside is escaped
+    # One line each: a line break inside a value is escaped.
+    assert len(folder.records_path.read_bytes().splitlines()) == 4
 
 
-def test_history_by_metric_and_by_client() -> None:
-    history = History(RECORDS)
-    assert history.series("train_loss", "client-1") == {1: 0.1 + 0.2, 2: 5e-324}
-    assert history.series("step_norm") == {1: None}
-    assert history.by_client("train_loss", 1) == {"client-1": 0.1 + 0.2}
-    assert history.by_client("step_norm", 1) == {}
-
-
-def test_rewind_cuts_off_what_came_after_the_checkpoint(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path / "run")
+def test_rewind_removes_records_after_the_checkpoint(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS[:3])
     folder.save_checkpoint(1, {"vector": torch.arange(3.0)})
     before = folder.records_path.read_bytes()
@@ -141,22 +126,22 @@ def test_rewind_cuts_off_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     assert folder.records_path.read_bytes() == before
 
 
-def test_rewind_without_a_checkpoint_starts_again(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path / "run")
+def test_rewind_without_a_checkpoint_removes_all_records(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS)
     assert folder.rewind() == (None, History([]))
     assert folder.records_path.read_bytes() == b""
 
 
-def test_killed_between_records_and_checkpoint_the_older_checkpoint_fits(
+def test_after_a_failed_checkpoint_the_older_one_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = new_folder(tmp_path / "run")
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS[:1])
     folder.save_checkpoint(1, {"vector": torch.zeros(1)})
     folder.append(RECORDS[1:])
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", raising(errno.EIO))
+        patched.setattr(Path, "replace", make_failing(errno.EIO))
         with pytest.raises(StorageError):
             folder.save_checkpoint(2, {"vector": torch.ones(1)})
     checkpoint, history = folder.rewind()
@@ -164,8 +149,8 @@ def test_killed_between_records_and_checkpoint_the_older_checkpoint_fits(
     assert (checkpoint.round, history.records) == (1, RECORDS[:1])
 
 
-def test_records_shorter_than_the_checkpoint_says(tmp_path: Path) -> None:
-    folder = new_folder(tmp_path / "run")
+def test_records_shorter_than_at_the_checkpoint_are_an_error(tmp_path: Path) -> None:
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS)
     folder.save_checkpoint(2, {"vector": torch.zeros(1)})
     with folder.records_path.open("ab") as file:
@@ -183,7 +168,7 @@ def test_records_shorter_than_the_checkpoint_says(tmp_path: Path) -> None:
     ids=["no text", "no JSON", "zero", "no record"],
 )
 def test_damaged_records_are_an_error_with_advice(tmp_path: Path, damage: bytes) -> None:
-    folder = new_folder(tmp_path / "run")
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS)
     folder.save_checkpoint(2, {"vector": torch.zeros(1)})
     content = folder.records_path.read_bytes()
@@ -192,11 +177,11 @@ def test_damaged_records_are_an_error_with_advice(tmp_path: Path, damage: bytes)
         folder.rewind()
 
 
-# --- checkpoints -------------------------------------------------------------------------------------------------
+# --- checkpoints
 
 
-def saved(tmp_path: Path) -> RunFolder:
-    folder = new_folder(tmp_path / "run")
+def save_folder(tmp_path: Path) -> RunFolder:
+    folder = create_folder(tmp_path / "run")
     folder.append(RECORDS)
     folder.save_checkpoint(
         2,
@@ -209,7 +194,7 @@ def saved(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_checkpoint_round_trip_keeps_type_and_shape(tmp_path: Path) -> None:
+def test_tensors_are_restored_with_type_shape_and_bits(tmp_path: Path) -> None:
     tensors = {
         "a": torch.tensor([[1.5, float("nan")], [float("-inf"), -0.0]], dtype=torch.float64),
         "b": torch.tensor(3, dtype=torch.int64),
@@ -218,28 +203,27 @@ def test_checkpoint_round_trip_keeps_type_and_shape(tmp_path: Path) -> None:
         "e": torch.arange(6).reshape(2, 3).T,  # not contiguous
         "f": torch.tensor([1.0], dtype=torch.bfloat16),
     }
-    (tmp_path / "x").write_bytes(packed(tensors, {"round": 3}))
-    back, about = unpacked(tmp_path / "x")
-    assert about["round"] == 3
-    assert back.keys() == tensors.keys()
+    (tmp_path / "x").write_bytes(pack(tensors, {"round": 3}))
+    restored, metadata = unpack(tmp_path / "x")
+    assert metadata["round"] == 3
+    assert restored.keys() == tensors.keys()
     for name, tensor in tensors.items():
-        assert back[name].dtype == tensor.dtype
-        assert back[name].shape == tensor.shape
-        assert packed({"t": back[name]}, {}) == packed(
-            {"t": tensor}, {}
-        )  # the very same bits, NaN and -0.0 included
+        assert restored[name].dtype == tensor.dtype
+        assert restored[name].shape == tensor.shape
+        # The same bits, NaN and -0.0 included.
+        assert pack({"t": restored[name]}, {}) == pack({"t": tensor}, {})
 
 
 def test_equal_contents_give_equal_bytes_in_any_order() -> None:
     one, two = torch.ones(2), torch.zeros(3)
-    assert packed({"a": one, "b": two}, {"x": 1, "y": 2}) == packed(
+    assert pack({"a": one, "b": two}, {"x": 1, "y": 2}) == pack(
         {"b": two, "a": one}, {"y": 2, "x": 1}
     )
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 40, -1, -8])
-def test_truncated_checkpoint(tmp_path: Path, keep: int) -> None:
-    folder = saved(tmp_path)
+def test_a_truncated_checkpoint_is_refused(tmp_path: Path, keep: int) -> None:
+    folder = save_folder(tmp_path)
     folder.checkpoint_path.write_bytes(folder.checkpoint_path.read_bytes()[:keep])
     with pytest.raises(
         CheckpointError, match=r"checkpoint\.safetensors is damaged .*delete that file and resume"
@@ -250,15 +234,15 @@ def test_truncated_checkpoint(tmp_path: Path, keep: int) -> None:
 @pytest.mark.parametrize(
     "content", [b"garbage", b"\x00" * 64, b"\xff" * 64, b"{}", b"\x02" + b"\x00" * 7 + b"{}"]
 )
-def test_a_checkpoint_that_is_something_else(tmp_path: Path, content: bytes) -> None:
-    folder = saved(tmp_path)
+def test_a_file_that_is_not_a_checkpoint_is_refused(tmp_path: Path, content: bytes) -> None:
+    folder = save_folder(tmp_path)
     folder.checkpoint_path.write_bytes(content)
     with pytest.raises(CheckpointError, match="delete that file and resume"):
         folder.rewind()
 
 
-def test_a_flipped_byte_in_the_numbers(tmp_path: Path) -> None:
-    folder = saved(tmp_path)
+def test_a_flipped_bit_in_the_numbers_is_detected(tmp_path: Path) -> None:
+    folder = save_folder(tmp_path)
     content = bytearray(folder.checkpoint_path.read_bytes())
     content[-1] ^= 1
     folder.checkpoint_path.write_bytes(content)
@@ -268,46 +252,49 @@ def test_a_flipped_byte_in_the_numbers(tmp_path: Path) -> None:
         folder.rewind()
 
 
-def test_a_flipped_bit_anywhere_is_found_or_harmless(tmp_path: Path) -> None:
-    """Also in the header: a changed round or record length would go on from the wrong place without a word."""
-    folder = saved(tmp_path)
+def test_a_flipped_bit_anywhere_is_detected_or_harmless(tmp_path: Path) -> None:
+    """Also in the header, where it could change the round or the length of the records."""
+    folder = save_folder(tmp_path)
     whole = folder.checkpoint_path.read_bytes()
     records = folder.records_path.read_bytes()
     right, _ = folder.rewind()
     assert right is not None
     unnoticed = []
-    for place in range(len(whole)):
+    for position in range(len(whole)):
         content = bytearray(whole)
-        content[place] ^= 1 << place % 5  # low bits: a digit stays a digit, a letter a letter
+        content[position] ^= 1 << position % 5  # low bits: a digit stays a digit, a letter a letter
         folder.checkpoint_path.write_bytes(content)
         folder.records_path.write_bytes(records)
         try:
-            found, _ = folder.rewind()
+            restored, _ = folder.rewind()
         except CheckpointError:
             continue
-        assert found is not None
-        same = (found.round, found.records_length) == (right.round, right.records_length)
-        if not same or packed(found.tensors, {}) != packed(right.tensors, {}):
-            unnoticed.append(place)
+        assert restored is not None
+        same = (restored.round, restored.records_length) == (right.round, right.records_length)
+        if not same or pack(restored.tensors, {}) != pack(right.tensors, {}):
+            unnoticed.append(position)
     assert unnoticed == []
 
 
-# --- JSON --------------------------------------------------------------------------------------------------------
+# --- JSON
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_and_infinity_never_reach_a_file(tmp_path: Path, value: float) -> None:
-    folder = new_folder(tmp_path / "run")
-    before = contents(tmp_path)
+    folder = create_folder(tmp_path / "run")
+    before = read_files(tmp_path)
     with pytest.raises(ValueError, match="JSON"):
         folder.write_json("result.json", {"psi": value})
     with pytest.raises(ValueError, match="JSON"):
         folder.append([Record(1, None, "x", value)])
-    assert {name: data for name, data in contents(tmp_path).items() if data} == before
+    assert {**read_files(tmp_path), "run/records.jsonl": b""} == {
+        **before,
+        "run/records.jsonl": b"",
+    }
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 0.0, -1.0])
-def test_an_unusable_given_uncertainty_is_an_error_for_the_user(
+def test_an_unusable_given_uncertainty_is_an_error_that_names_the_client(
     tmp_path: Path, federation: udjfl.Federation, value: float
 ) -> None:
     given = {"client-1": 1.0, "client-2": value, "client-3": 1.0}
@@ -316,7 +303,7 @@ def test_an_unusable_given_uncertainty_is_an_error_for_the_user(
 
 
 def test_every_file_of_a_run_is_strict_json(tmp_path: Path, federation: udjfl.Federation) -> None:
-    """With a learning rate this large the test loss overflows; the record says null, which JSON can."""
+    """With this learning rate the test loss overflows; the record is null, which is JSON."""
 
     def refuse(constant: str) -> None:
         raise AssertionError(f"{constant} is not JSON")
@@ -330,81 +317,83 @@ def test_every_file_of_a_run_is_strict_json(tmp_path: Path, federation: udjfl.Fe
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\xff\xfe", b"garbage"])
-def test_corrupted_settings(tmp_path: Path, federation: udjfl.Federation, content: bytes) -> None:
+def test_corrupted_settings_are_refused(
+    tmp_path: Path, federation: udjfl.Federation, content: bytes
+) -> None:
     udjfl.simulate(federation, "fedavg", out=tmp_path / "run", **TINY)
     (tmp_path / "run" / "settings.json").write_bytes(content)
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(StorageError, match=r"settings\.json cannot be read .*(restore|start)"):
         udjfl.simulate(federation, "fedavg", out=tmp_path / "run", resume=True, **TINY)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     "content", ["null", "[]", "{}", '"text"', '{"federation": {}}', '{"comparison": {}}']
 )
-def test_settings_that_are_json_but_of_no_run(
+def test_settings_that_are_not_those_of_a_run_are_refused(
     tmp_path: Path, federation: udjfl.Federation, content: str
 ) -> None:
     udjfl.simulate(federation, "fedavg", out=tmp_path / "run", **TINY)
     (tmp_path / "run" / "settings.json").write_text(content, encoding="utf-8")
-    before = contents(tmp_path)
+    before = read_files(tmp_path)
     with pytest.raises(UdjflError, match="run"):
         udjfl.simulate(federation, "fedavg", out=tmp_path / "run", resume=True, **TINY)
-    assert contents(tmp_path) == before
+    assert read_files(tmp_path) == before
 
 
 @pytest.mark.parametrize(
     "content",
     ["", "null", "[]", '{"kind": "entropy", "values": {"client-1": 1.0}}', '{"values": 3}'],
 )
-def test_a_damaged_uncertainty_file(
+def test_a_damaged_uncertainty_file_is_refused_or_measured_again(
     tmp_path: Path, federation: udjfl.Federation, content: str
 ) -> None:
-    """Half the clients or none: an error that names the file, or measured again; never another exception."""
+    """Either an error names the file, or the uncertainties are measured again."""
     out = tmp_path / "run"
     udjfl.simulate(federation, "rawls", out=out, **TINY)
-    before = contents(out)
+    before = read_files(out)
     (out / "uncertainty.json").write_text(content, encoding="utf-8")
     try:
         udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
     except UdjflError as error:
-        assert "uncertainty" in str(error)  # noqa: PT017 - either is a right answer
+        assert "uncertainty" in str(error)  # noqa: PT017 - both are right
         (out / "uncertainty.json").unlink()
         udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
-    assert contents(out) == before
+    assert read_files(out) == before
 
 
-# --- a full disk -------------------------------------------------------------------------------------------------
+# --- a full disk
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_really_full_disk_then_resume(tmp_path: Path, federation: udjfl.Federation) -> None:
-    """After round 3 every write to the records meets ENOSPC from the system itself, in the middle of a checkpoint gap."""
+def test_a_run_on_a_full_disk_can_be_resumed(tmp_path: Path, federation: udjfl.Federation) -> None:
+    """After round 3, between checkpoints, the system returns ENOSPC for every record."""
     out = tmp_path / "run"
     settings = {**TINY, "rounds": 6}
     whole = udjfl.simulate(federation, "rawls", out=tmp_path / "whole", **settings)
-    kept = out / "records.kept"
+    backup = out / "records.backup"
 
-    def fill(stage: str, done: int, total: int) -> None:
-        if stage == "training" and done == 3:
-            (out / "records.jsonl").rename(kept)
+    def fill(event: udjfl.Progress) -> None:
+        if event.stage == "training" and event.done == 3:
+            (out / "records.jsonl").rename(backup)
             (out / "records.jsonl").symlink_to("/dev/full")
 
     with pytest.raises(
         StorageError,
         match=r"records\.jsonl: the disk is full; free some space, then `udjfl resume`",
     ):
-        udjfl.simulate(federation, "rawls", out=out, progress=fill, **settings)
-    kept.replace(out / "records.jsonl")
+        udjfl.simulate(federation, "rawls", out=out, on_progress=fill, **settings)
+    backup.replace(out / "records.jsonl")
     again = udjfl.simulate(federation, "rawls", out=out, resume=True, **settings)
-    assert contents(out) == contents(tmp_path / "whole")
+    assert read_files(out) == read_files(tmp_path / "whole")
     assert again.history == whole.history
 
 
-def test_a_disk_that_is_full_at_any_sync_then_resume(
+def test_a_run_can_be_resumed_after_any_sync_failed(
     tmp_path: Path, federation: udjfl.Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """versions, settings, uncertainty, two checkpoints, the model and the result are synced; each sync fails in turn."""
+    """Each sync fails in turn: settings, uncertainty, checkpoints, model, result and so on."""
     count, fails_at, real = 0, 0, os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -426,29 +415,29 @@ def test_a_disk_that_is_full_at_any_sync_then_resume(
         ):
             udjfl.simulate(federation, "rawls", out=out, **TINY)
         udjfl.simulate(federation, "rawls", out=out, resume=True, **TINY)
-        assert contents(out) == contents(tmp_path / "whole"), fails_at
+        assert read_files(out) == read_files(tmp_path / "whole"), fails_at
 
 
-# --- folders that cannot be used ---------------------------------------------------------------------------------
+# --- folders that cannot be used
 
 
-@pytest.mark.parametrize("place", ["file", "below a file", "/proc", "too long a name"])
-def test_a_folder_that_cannot_be_written(
-    tmp_path: Path, federation: udjfl.Federation, place: str
+@pytest.mark.parametrize("location", ["file", "below a file", "/proc", "too long a name"])
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, federation: udjfl.Federation, location: str
 ) -> None:
-    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "taken").write_text("text")
     out = {
         "file": tmp_path / "taken",
         "below a file": tmp_path / "taken" / "run",
         "/proc": Path("/proc/udjfl-run"),
         "too long a name": tmp_path / ("x" * 300),
-    }[place]
-    if place == "/proc" and not Path("/proc/self").exists():
+    }[location]
+    if location == "/proc" and not Path("/proc/self").exists():
         pytest.skip("needs /proc")
     with pytest.raises(StorageError, match=r"choose another folder") as caught:
         udjfl.simulate(federation, "fedavg", out=out, **TINY)
     assert str(out) in str(caught.value)
-    assert contents(tmp_path) == {"taken": b"mine"}
+    assert read_files(tmp_path) == {"taken": b"text"}
 
 
 @pytest.mark.parametrize(
@@ -461,68 +450,67 @@ def test_a_folder_that_cannot_be_written(
         (errno.EIO, "Input/output error"),
     ],
 )
-def test_what_the_system_says_becomes_what_to_do(
+def test_system_errors_are_explained_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
 ) -> None:
-    monkeypatch.setattr(Path, "mkdir", raising(code))
+    monkeypatch.setattr(Path, "mkdir", make_failing(code))
     with pytest.raises(StorageError, match=advice):
-        new_folder(tmp_path / "run")
+        create_folder(tmp_path / "run")
 
 
 @contextmanager
-def not_root() -> Iterator[None]:
-    """Root may write everywhere: be somebody else for a while."""
-    me = os.geteuid()
-    os.seteuid(65534 if me == 0 else me)
+def drop_root() -> Iterator[None]:
+    """Run a block of code as an ordinary user: root may write everywhere."""
+    user = os.geteuid()
+    os.seteuid(65534 if user == 0 else user)
     try:
         yield
     finally:
-        os.seteuid(me)
+        os.seteuid(user)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs file permissions")
 @pytest.mark.parametrize("mode", [0o555, 0o000], ids=["read-only", "not even readable"])
-def test_a_folder_without_permission(mode: int) -> None:
-    with (
-        tempfile.TemporaryDirectory() as name
-    ):  # not tmp_path, whose parents only its owner may enter
-        place = Path(name) / "locked"
-        place.mkdir()
+def test_a_folder_without_permission_is_refused(mode: int) -> None:
+    # Not tmp_path, whose parents only its owner may enter.
+    with tempfile.TemporaryDirectory() as name:
+        parent = Path(name) / "locked"
+        parent.mkdir()
         Path(name).chmod(0o755)
-        place.chmod(mode)
+        parent.chmod(mode)
         with (
-            not_root(),
+            drop_root(),
             pytest.raises(StorageError, match="permission denied; choose another folder"),
         ):
-            new_folder(place / "run")
-        place.chmod(0o755)
+            create_folder(parent / "run")
+        parent.chmod(0o755)
 
 
-def test_a_folder_that_holds_a_run_is_refused_and_left_alone(
+def test_a_folder_that_holds_a_run_is_refused_and_not_changed(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
     out = tmp_path / "run"
     udjfl.simulate(federation, "fedavg", out=out, **TINY)
-    before = contents(out)
+    before = read_files(out)
     with pytest.raises(
         StorageError,
         match=r"already holds a run; continue it with `udjfl resume .*`, or choose another",
     ):
         udjfl.simulate(federation, "rawls", out=out, **TINY)
-    assert contents(out) == before
+    assert read_files(out) == before
 
 
-def test_leftovers_of_another_run_are_refused_and_left_alone(
+def test_leftovers_of_another_run_are_refused_and_not_changed(
     tmp_path: Path, federation: udjfl.Federation
 ) -> None:
-    """Without its settings.json nobody can say whose checkpoint this is: going on from it would give wrong numbers."""
+    """Without settings.json it is unknown which run the checkpoint belongs to."""
     out = tmp_path / "run"
     udjfl.simulate(federation, "fedavg", out=out, **TINY)
     (out / "settings.json").unlink()
-    before = contents(out)
+    before = read_files(out)
     with pytest.raises(StorageError, match=r"choose another folder|delete"):
         udjfl.simulate(federation, "desert", seed=1, out=out, **TINY)
-    assert contents(out) == before
+    assert read_files(out) == before
 
 
 def test_a_run_killed_before_its_settings_can_be_started_again(
@@ -535,7 +523,7 @@ def test_a_run_killed_before_its_settings_can_be_started_again(
     (out / "settings.json.part").write_text('{"met')
     udjfl.simulate(federation, "fedavg", out=out, **TINY)
     udjfl.simulate(federation, "fedavg", out=tmp_path / "whole", **TINY)
-    assert contents(out) == contents(tmp_path / "whole")
+    assert read_files(out) == read_files(tmp_path / "whole")
 
 
 def test_a_folder_without_a_run_cannot_be_opened(tmp_path: Path) -> None:
@@ -551,22 +539,23 @@ def test_a_folder_without_a_run_cannot_be_opened(tmp_path: Path) -> None:
     [{"device": "nonsense"}, {"uncertainty": {"client-1": 1.0}}, {"model": "mpl"}, {"rounds": 0}],
     ids=["device", "uncertainty", "model", "rounds"],
 )
-def test_mistakes_are_found_before_a_folder_is_made(
+def test_mistakes_are_reported_before_a_folder_is_created(
     tmp_path: Path, federation: udjfl.Federation, wrong: dict[str, Any]
 ) -> None:
-    """Else the corrected call would be refused: the folder "already holds a run" that can never be resumed."""
+    """Otherwise the corrected call would be refused: the folder "already holds a run"."""
     with pytest.raises(udjfl.SettingsError):
         udjfl.simulate(federation, "fedavg", out=tmp_path / "run", **{**TINY, **wrong})
     assert not (tmp_path / "run").exists()
 
 
-# --- what is in the files ----------------------------------------------------------------------------------------
+# --- the files
 
 
-def test_the_files_of_a_run(tmp_path: Path, federation: udjfl.Federation) -> None:
+def test_a_run_writes_its_files(tmp_path: Path, federation: udjfl.Federation) -> None:
     result = udjfl.simulate(federation, "rawls", out=tmp_path / "run", **TINY)
     folder = RunFolder.open(tmp_path / "run")
-    assert set(contents(folder.path)) == {
+    assert set(read_files(folder.path)) == {
+        ".lock",
         "settings.json",
         "versions.json",
         "uncertainty.json",
@@ -588,8 +577,8 @@ def test_the_files_of_a_run(tmp_path: Path, federation: udjfl.Federation) -> Non
     )
     assert folder.read_json("uncertainty.json")["values"] == result.uncertainty
     assert list(folder.read_records()) == result.history.records
-    stored, about = unpacked(folder.model_path)
-    assert about["round"] == 4
+    stored, metadata = unpack(folder.model_path)
+    assert metadata["round"] == 4
     assert stored.keys() == result.model.state_dict().keys()
     assert all(
         torch.equal(stored[name], value) for name, value in result.model.state_dict().items()
@@ -604,25 +593,24 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from conftest import make_federation
 import udjfl
-udjfl.simulate(make_federation(), "rawls", "mlp", rounds=4, hidden=5, checkpoint_every=3, uncertainty_epochs=2, out=sys.argv[2])
+settings = {"rounds": 4, "hidden": 5, "checkpoint_every": 3, "uncertainty_epochs": 2}
+udjfl.simulate(make_federation(), "rawls", "mlp", out=sys.argv[2], **settings)
 """
 
 
 def test_equal_runs_give_equal_bytes_in_separate_processes(tmp_path: Path) -> None:
-    for name, hash_seed in (
-        ("a", "1"),
-        ("b", "2"),
-    ):  # sets of strings are ordered differently in the two
+    # Sets of strings have another order with another hash seed.
+    for name, hash_seed in (("a", "1"), ("b", "2")):
         subprocess.run(
             [sys.executable, "-c", SCRIPT, str(Path(__file__).parents[1]), str(tmp_path / name)],
             check=True,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
         )
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert set(contents(tmp_path / "a")) >= {"model.safetensors", "records.jsonl", "result.json"}
+    assert read_files(tmp_path / "a") == read_files(tmp_path / "b")
+    assert set(read_files(tmp_path / "a")) >= {"model.safetensors", "records.jsonl", "result.json"}
 
 
-def test_each_method_has_a_folder_name_that_a_file_system_takes() -> None:
+def test_each_method_has_a_valid_folder_name_of_its_own() -> None:
     many = udjfl.UDJ(beta=tuple(map(float, range(100))), gamma=1.0)
     other = udjfl.UDJ(beta=(*map(float, range(99)), 0.0), gamma=1.0)
     names = [
@@ -633,6 +621,6 @@ def test_each_method_has_a_folder_name_that_a_file_system_takes() -> None:
     assert all(len(name.encode()) <= 255 and "/" not in name for name in names)
 
 
-def test_names_that_differ_only_in_odd_characters_get_two_folders() -> None:
+def test_names_that_differ_only_in_special_characters_get_two_folders() -> None:
     one, two = (udjfl.UDJ(beta={name: 1.0}, gamma=1.0) for name in ("a b", "a/b"))
     assert folder_name(one) != folder_name(two)

@@ -1,4 +1,4 @@
-"""What every client runs."""
+"""The app of every client."""
 
 from udjfl.flower import client_app
 from udjfl_app.task import MODEL, client_data

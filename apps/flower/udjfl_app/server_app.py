@@ -1,4 +1,4 @@
-"""What the server runs."""
+"""The app of the server."""
 
 from udjfl.flower import server_app
 from udjfl_app.task import MODEL, server_data

@@ -1,6 +1,6 @@
-"""A stand-in for torchvision, for packages that import it and then use none of it.
+"""A stand-in for torchvision, for packages that import it and use none of it.
 
-Every module below it can be imported and every name exists, as an empty class, so that it can also be inherited from.
+Every module below it can be imported, and every name is an empty class, which can be a base class.
 """
 
 import importlib.abc
@@ -10,25 +10,23 @@ import types
 
 
 class _AnyModule(types.ModuleType):
-    """A module that has whatever it is asked for."""
+    """A module with every name."""
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        if (
-            name[:1].islower()
-        ):  # a module or a function: modules are callable in neither sense, a class serves as both
+        if name[:1].islower():  # a module or a function
             try:
                 return importlib.import_module(f"{self.__name__}.{name}")
             except ImportError:
                 raise AttributeError(name) from None
-        made = type(name, (), {"__module__": self.__name__})
-        setattr(self, name, made)
-        return made
+        cls = type(name, (), {"__module__": self.__name__})
+        setattr(self, name, cls)
+        return cls
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds every module below this one."""
+    """Finder and loader of every module below this one."""
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname.startswith(__name__ + "."):

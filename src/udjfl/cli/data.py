@@ -1,35 +1,35 @@
-"""`udjfl data`: which data there are, what a federation of them looks like, and getting their files."""
+"""`udjfl data`: list data sources, describe a federation made from one, prepare its files."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from pydantic import Field
-from typer.core import TyperCommand
 
-from udjfl.cli.options import AsJson
+from udjfl.cli.command import Command, CommandGroup
+from udjfl.cli.options import AsJson, complete_data
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
-from udjfl.settings import DataSettings, checked
+from udjfl.settings import DataSettings, validate_settings
 
 if TYPE_CHECKING:
     from udjfl.data import Federation, Source
 
-app = typer.Typer(
-    rich_markup_mode=None,
-    add_completion=False,
-    no_args_is_help=True,
-    help="List data sources, look at one, get its files ready.",
-)
+app = CommandGroup("List and describe data sources, prepare their files.")
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="Name of the data, options after colons: signs:level=3."),
+    typer.Argument(
+        metavar="NAME",
+        help="Name of the data, options after colons: signs:level=3.",
+        autocompletion=complete_data,
+    ),
 ]
 Root = Annotated[
     str | None,
@@ -39,45 +39,46 @@ CONTACT_SHEET = "--contact-sheet"
 
 
 class DescribeSettings(DataSettings):
-    """Which federation to look at."""
+    """The federation to describe."""
 
     seed: Annotated[int, Field(ge=0)] = 0
 
 
-class WithContactSheet(TyperCommand):
+class WithContactSheet(Command):
     """Lets --contact-sheet stand without a file name; the file is then in the current folder."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        filled = []
-        for place, word in enumerate(args):
-            filled.append(word)
-            if word == CONTACT_SHEET and (
-                place + 1 == len(args) or args[place + 1].startswith("-")
-            ):
-                filled.append(".")
-        return super().parse_args(ctx, filled)
+        """Insert the current folder after a --contact-sheet without a value."""
+        words = []
+        for word, following in pairwise([*args, "-"]):
+            words.append(word)
+            if word == CONTACT_SHEET and following.startswith("-"):
+                words.append(".")
+        return super().parse_args(ctx, words)
 
 
 @app.command("list", short_help="List the data sources.")
 def list_command(data_root: Root = None, json: AsJson = False) -> None:
-    """List the data sources: what they are, their options, and whether their files are here."""
-    from udjfl.report.data import source_list, source_list_view
+    """List the data sources, their options, and whether their files are available."""
+    from udjfl.report.data import list_sources, view_sources
 
-    entries = source_list(data_root)
-    show(source_list_view(entries), entries, json)
+    sources = list_sources(data_root)
+    show(view_sources(sources), sources, json)
 
 
-@app.command("describe", short_help="Load one and show its clients.", cls=WithContactSheet)
+@app.command("describe", short_help="Load a source and show its clients.", cls=WithContactSheet)
 def describe_command(
     name: Name,
     seed: Annotated[
         str | None, typer.Option(metavar="INTEGER", help="Seed of everything random (default: 0).")
     ] = None,
     clients: Annotated[
-        str | None, typer.Option(metavar="INTEGER", help="Number of clients (default: the usual).")
+        str | None,
+        typer.Option(metavar="INTEGER", help="Number of clients (default: the source's)."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="How data are cut into clients (default: the usual).")
+        str | None,
+        typer.Option(help="How examples are cut into clients (default: the source's)."),
     ] = None,
     data_root: Root = None,
     contact_sheet: Annotated[
@@ -85,14 +86,15 @@ def describe_command(
         typer.Option(
             CONTACT_SHEET,
             metavar="[FILE.png]",
-            help="Also draw clean and ambiguous images, by class; without a file: NAME-contact-sheet.png, in this folder.",
+            help="Also draw clean and ambiguous images by class "
+            "(default file: NAME-contact-sheet.png in this folder).",
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Load a federation and show what each client holds, its classes, and its fingerprint."""
+    """Load a federation and show its clients, its classes and its fingerprint."""
     from udjfl.data import load
-    from udjfl.report.data import description, description_view
+    from udjfl.report.data import describe_federation, view_federation
 
     given = {
         "data": name,
@@ -101,106 +103,103 @@ def describe_command(
         "partition": partition,
         "data_root": data_root,
     }
-    settings = _checked(
-        {key: value for key, value in given.items() if value is not None}, contact_sheet
-    )
+    values = {key: value for key, value in given.items() if value is not None}
+    settings = _check_settings(values, contact_sheet)
     federation = load(
         settings.data, settings.clients, settings.partition, settings.seed, settings.data_root
     )
-    drawn = None if contact_sheet is None else _draw(settings, federation, contact_sheet)
-    about = description(federation, settings.data, settings.seed)
-    show(description_view(about), {**about, "contact_sheet": str(drawn) if drawn else None}, json)
-    if drawn:
-        print(f"drawn in {drawn}", file=sys.stderr)
+    path = None if contact_sheet is None else _draw(settings, federation, contact_sheet)
+    description = describe_federation(federation, settings.data, settings.seed)
+    document = {**description, "contact_sheet": str(path) if path else None}
+    show(view_federation(description), document, json)
+    if path:
+        print(f"drawn in {path}", file=sys.stderr)
 
 
-@app.command("prepare", short_help="Get the files of one ready.")
+@app.command("prepare", short_help="Download or generate the files of a source.")
 def prepare_command(
     name: Name,
     regenerate: Annotated[
-        bool, typer.Option("--regenerate", help="Make what cannot be downloaded (dirty-mnist).")
+        bool, typer.Option("--regenerate", help="Generate what cannot be downloaded (dirty-mnist).")
     ] = False,
     data_root: Root = None,
 ) -> None:
-    """Download or make what a data source needs. What is there already is kept; stopped, it goes on where it was."""
-    from udjfl.data import mistakes_in, source_of
-    from udjfl.data.source import Preparation
+    """Download or generate the files of a source. Existing files are kept, downloads resume."""
+    from udjfl.data import Preparation, find_data_mistakes, find_source
 
-    mistakes = mistakes_in(name, None, None, root=data_root)
-    source = _source(name)
-    if regenerate and source is not None and not source.regenerates:
-        mistakes.append(f"regenerate: {source.name} has nothing that could be made; leave it out")
+    mistakes = find_data_mistakes(name, None, None, root=data_root)
+    known = _find_source(name)
+    if regenerate and known is not None and not known.can_regenerate:
+        mistakes.append(f"regenerate: {known.name} has nothing to generate; leave it out")
     if mistakes:
         raise SettingsError(mistakes)
-    source, options = source_of(name)
+    source, options = find_source(name)
     if source.prepare is None:
         print(f"{source.name}: nothing to prepare. {source.how_to_get}")
         return
-    with _progress() as progress:
-        told = source.prepare(
-            Preparation(source.request(0, data_root, options), regenerate, progress)
-        )
-    print("\n".join(told))
+    request = source.request(0, data_root, options)
+    with _show_progress() as on_progress:
+        lines = source.prepare(Preparation(request, regenerate, on_progress))
+    print("\n".join(lines))
 
 
-def _source(name: str) -> Source | None:
-    """The source of this name, None if there is no such; what is wrong with its options is not asked."""
-    from udjfl.data import source_of
+def _find_source(name: str) -> Source | None:
+    """Return the source of this name, None if there is none. Options are not checked."""
+    from udjfl.data import find_source
 
     with contextlib.suppress(SettingsError):
-        return source_of(name)[0]
+        return find_source(name)[0]
     return None
 
 
-def _checked(values: dict[str, Any], contact_sheet: Path | None) -> DescribeSettings:
-    """Settings, or one error with every mistake."""
-    from udjfl.data import mistakes_in
+def _check_settings(values: dict[str, Any], contact_sheet: Path | None) -> DescribeSettings:
+    """Return the settings, or raise one error with every mistake."""
+    from udjfl.data import find_data_mistakes
 
     mistakes: list[str] = []
     settings = None
     try:
-        settings = checked(DescribeSettings, values)
+        settings = validate_settings(DescribeSettings, values)
     except SettingsError as error:
         mistakes += error.mistakes
-    # What only the sources know; numbers were checked above.
-    mistakes += mistakes_in(
+    # Names are checked separately: the settings do not know the sources. Numbers were checked.
+    mistakes += find_data_mistakes(
         values["data"], None, values.get("partition"), root=values.get("data_root")
     )
-    source = _source(values["data"])
     if contact_sheet is not None:
-        if source is not None and source.to_pixels is None:
-            mistakes.append(
-                f"contact_sheet: the examples of {source.name} are not images; leave it out"
-            )
-        elif not contact_sheet.is_dir() and contact_sheet.suffix.lower() != ".png":
-            mistakes.append(
-                f"contact_sheet: {contact_sheet} is no .png file; give it a name that ends so"
-            )
-        elif not contact_sheet.parent.is_dir():
-            mistakes.append(
-                f"contact_sheet: there is no folder {contact_sheet.parent}; make it, or choose another"
-            )
+        mistakes += _find_sheet_mistakes(contact_sheet, _find_source(values["data"]))
     if mistakes or settings is None:
         raise SettingsError(mistakes)
     return settings
 
 
-def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> Path:
-    """Write the contact sheet. A folder gets a file named after the data."""
-    from udjfl._files import write_atomic
-    from udjfl.data import source_of
-    from udjfl.report.contact_sheet import contact_sheet
+def _find_sheet_mistakes(path: Path, source: Source | None) -> list[str]:
+    mistake = None
+    if source is not None and source.to_pixels is None:
+        mistake = f"the examples of {source.name} are not images; leave it out"
+    elif not path.is_dir() and path.suffix.lower() != ".png":
+        mistake = f"{path} is no .png file; give it a name that ends so"
+    elif not path.parent.is_dir():
+        mistake = f"there is no folder {path.parent}; make it, or choose another"
+    return [] if mistake is None else [f"contact_sheet: {mistake}"]
 
-    source, options = source_of(settings.data)
+
+def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> Path:
+    """Write the contact sheet, in a folder under a name made from the source's."""
+    from udjfl._files import write_atomic
+    from udjfl.data import find_source
+    from udjfl.report.contact_sheet import draw_contact_sheet
+
+    source, options = find_source(settings.data)
     assert source.to_pixels is not None, "checked with the settings"
-    pools = source.pools(source.request(settings.seed, settings.data_root, options))
-    sheet = contact_sheet(
+    pools = source.load_pools(source.request(settings.seed, settings.data_root, options))
+    sheet = draw_contact_sheet(
         federation.name, pools, source.to_pixels, settings.seed, federation.clients
     )
     path = target / f"{source.name}-contact-sheet.png" if target.is_dir() else target
     try:
         write_atomic(path, sheet)
-    except StorageError as error:  # its advice is about runs
+    except StorageError as error:  # its own advice is about run folders
         reason = getattr(error.__cause__, "strerror", None) or "it is not possible"
         raise StorageError(
             f"contact_sheet: cannot write {path}: {reason}; choose another file"
@@ -209,61 +208,54 @@ def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> P
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for each stage on a terminal; plain lines elsewhere. On standard error, so that output stays clean."""
+def _show_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar for each stage on a terminal, plain lines elsewhere, on standard error."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _line_for_each_quarter()
+        yield _print_quarters()
         return
 
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress
+    from rich.table import Column
 
+    # Amounts and times are shown whole; name and bar share the rest of the line.
+    name = Column(ratio=2, no_wrap=True, overflow="ellipsis")
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TextColumn("{task.fields[amount]}"),
+        progress.TextColumn("{task.description}", markup=False, table_column=name),
+        progress.BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        progress.TextColumn("{task.fields[amount]}", table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console) as bar:
-        tasks: dict[str, TaskID] = {}
+    with progress.Progress(*columns, console=console, expand=True) as bar:
+        tasks: dict[str, progress.TaskID] = {}
 
-        def move(stage: str, done: int, total: int) -> None:
+        def on_progress(stage: str, done: int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bar.add_task(stage, total=None, amount="")
-            # A total of 0 is one that nobody knows; the bar then only shows that something happens.
-            bar.update(
-                tasks[stage],
-                completed=done,
-                total=total or None,
-                amount=_amount(stage, done, total),
-            )
+            # Without a total the bar only pulses.
+            amount = _format_amount(stage, done, total)
+            bar.update(tasks[stage], completed=done, total=total or None, amount=amount)
 
-        yield move
+        yield on_progress
 
 
-def _line_for_each_quarter() -> Callable[[str, int, int], None]:
-    """Prints a line when another quarter of a stage is done, so that a log stays readable."""
+def _print_quarters() -> Callable[[str, int, int], None]:
+    """Return a callback that prints a line for each quarter of a stage, for short logs."""
     quarters: dict[str, int] = {}
 
-    def told(stage: str, done: int, total: int) -> None:
-        reached = 4 * done // total if total else 0
-        if reached != quarters.setdefault(stage, 0):
-            quarters[stage] = reached
-            print(f"{stage}: {_amount(stage, done, total)}", file=sys.stderr, flush=True)
+    def on_progress(stage: str, done: int, total: int) -> None:
+        quarter = 4 * done // total if total else 0
+        if quarter != quarters.setdefault(stage, 0):
+            quarters[stage] = quarter
+            print(f"{stage}: {_format_amount(stage, done, total)}", file=sys.stderr, flush=True)
 
-    return told
+    return on_progress
 
 
-def _amount(stage: str, done: int, total: int) -> str:
-    """How much of how much: in bytes for downloads, whose stage is the name of a file."""
+def _format_amount(stage: str, done: int, total: int) -> str:
+    """Format "done of total": in bytes for downloads, whose stage is the name of a file."""
     from rich.filesize import decimal
 
     is_file = PurePath(stage).suffix != ""

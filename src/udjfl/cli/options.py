@@ -1,101 +1,107 @@
-"""What commands have in common: a flag for every setting, settings from file and flags, warnings and progress on the way."""
+"""Options that commands share: a flag for every setting, and settings from flags and a file."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
-import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
 from udjfl.errors import SettingsError
 from udjfl.settings import (
     AnySettings,
     CompareSettings,
-    DataSettings,
-    ReproduceSettings,
     RunSettings,
     Settings,
-    TrainingSettings,
-    checked,
     read_toml,
+    validate_settings,
 )
 
-# Called with what is trained, the seed, the stage, how much is done, and of how much.
-Telling = Callable[[str, int, str, int, int], None]
+# The names that `--data` completes, listed here because `udjfl.data` imports torch.
+DATA_NAMES = ("dirty-digits", "dirty-mnist", "cure-tsr", "signs", "heart")
+# Settings that name something to be looked up: their types cannot tell which names exist.
+LOOKED_UP = ("method", "methods", "params", "data", "data_root", "partition", "model", "device")
+METAVARS: dict[Any, str] = {int: "INTEGER", int | None: "INTEGER", float: "NUMBER"}
 
 Config = Annotated[
-    Path | None, typer.Option("--config", help="TOML file with settings; flags win over it.")
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file with settings, named like the flags; flags win over it.",
+    ),
 ]
 Params = Annotated[
     list[str] | None,
     typer.Option(
-        "-p", "--param", metavar="KEY=VALUE", help="A parameter of the method; repeat for more."
+        "-p",
+        "--param",
+        metavar="KEY=VALUE",
+        help="A parameter of the method (`udjfl methods NAME`); repeat for more.",
     ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help="Folder to keep the run in; `udjfl resume` goes on from there."),
+    typer.Option(
+        "--out",
+        metavar="FOLDER",
+        help="Folder to store the run in; `udjfl resume FOLDER` continues it.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on standard output.")]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document instead of tables."),
+]
 
 
-def with_settings(kind: type[Settings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def complete_data(incomplete: str) -> list[str]:
+    """Complete the name of a data source."""
+    return [name for name in DATA_NAMES if name.startswith(incomplete)]
+
+
+def complete_method(incomplete: str) -> list[str]:
+    """Complete the name of a built-in method."""
+    from udjfl.report.methods import method_names
+
+    return [name for name in method_names() if name.startswith(incomplete)]
+
+
+def complete_methods(incomplete: str) -> list[str]:
+    """Complete the last of several methods separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    everything = [] if comma or not "all".startswith(last) else ["all"]
+    return [f"{before}{comma}{name}" for name in [*complete_method(last), *everything]]
+
+
+COMPLETIONS = {"data": complete_data, "method": complete_method, "methods": complete_methods}
+
+
+def with_settings(cls: type[Settings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command one flag for every setting, so that flags and settings cannot drift apart.
 
-    Flags arrive as text (None if not given) and the settings' own checks convert them: all mistakes are found at once.
+    Flags arrive as text, or None if not given; the settings' own checks convert them, so that all
+    mistakes are found at once.
     """
+    fields = {name: field for name, field in cls.flat_fields().items() if name != "params"}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            p
-            for p in inspect.signature(command, eval_str=True).parameters.values()
-            if p.name != "flags"
-        ]
-        for name, about in kind.model_fields.items():
-            if name == "params":
-                continue
-            flag = "--" + name.replace("_", "-")
-            is_switch = about.annotation is bool
-            names = f"{flag}/--no-{name.replace('_', '-')}" if is_switch else flag
-            default = (
-                about.default
-                if not isinstance(about.default, list)
-                else ",".join(map(str, about.default))
-            )
-            choices = (
-                "|".join(map(str, get_args(about.annotation)))
-                if get_origin(about.annotation) is Literal
-                else None
-            )
-            kinds: dict[Any, str] = {int: "INTEGER", int | None: "INTEGER", float: "NUMBER"}
-            kind_name = kinds.get(about.annotation, "TEXT")
-            option = typer.Option(
-                names,
-                metavar=None if is_switch else choices or kind_name,
-                help=f"{about.description} (default: {default})"
-                if default is not None
-                else about.description,
-                show_default=False,
-            )
-            annotation = Annotated[(bool | None) if is_switch else (str | None), option]  # type: ignore[valid-type]
-            own.append(
-                inspect.Parameter(
-                    name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
-                )
-            )
-
         def wrapper(**given: Any) -> None:
-            flags = {name: given.pop(name) for name in kind.model_fields if name in given}
+            flags = {name: given.pop(name) for name in fields}
             command(
                 flags={name: value for name, value in flags.items() if value is not None}, **given
             )
 
-        wrapper.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                *(parameter for parameter in own if parameter.name != "flags"),
+                *(_make_flag(name, field) for name, field in fields.items()),
+            ]
+        )
         wrapper.__doc__ = command.__doc__
         wrapper.__name__ = command.__name__
         return wrapper
@@ -103,142 +109,108 @@ def with_settings(kind: type[Settings]) -> Callable[[Callable[..., None]], Calla
     return decorate
 
 
-def settings_of(
-    kind: type[AnySettings],
+def _make_flag(name: str, field: FieldInfo) -> inspect.Parameter:
+    """Make the keyword parameter that typer turns into the flag of a setting."""
+    flag = name.replace("_", "-")
+    is_switch = field.annotation is bool
+    choices = [str(c) for c in get_args(field.annotation)] * (
+        get_origin(field.annotation) is Literal
+    )
+    metavar = "|".join(choices) or METAVARS.get(field.annotation, "TEXT")
+    option = typer.Option(
+        f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
+        metavar=None if is_switch else metavar,
+        help=_describe(field),
+        show_default=False,
+        autocompletion=COMPLETIONS.get(name) or (_complete_from(choices) if choices else None),
+    )
+    value = bool | None if is_switch else str | None
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value, option]
+    )
+
+
+def _describe(field: FieldInfo) -> str:
+    """Return the description of a setting as a sentence, with its default."""
+    text, default = field.description or "", field.default
+    if not text.split()[0].endswith(","):  # a list of values begins in lower case
+        text = text[:1].upper() + text[1:]
+    if isinstance(default, list):
+        default = ",".join(map(str, default))
+    elif isinstance(default, bool):
+        default = "yes" if default else "no"
+    return f"{text}." if default is None else f"{text} (default: {default})."
+
+
+def _complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
+
+
+def read_settings(
+    cls: type[AnySettings],
     config: Path | None,
     flags: Mapping[str, Any],
     param: list[str] | None = None,
-    usual: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> AnySettings:
-    """Settings from flags, then the file, then what is usual. Every mistake in any of them is in the one error."""
+    """Read settings from flags, then the file, then `defaults`. One error has every mistake."""
     mistakes: list[str] = []
-    params: dict[str, Any] = {}
     values: dict[str, Any] = dict(flags)
     try:
-        values = {**(usual or {}), **(read_toml(config) if config else {}), **flags}
+        values = {**(defaults or {}), **(read_toml(config) if config else {}), **flags}
     except SettingsError as error:
         mistakes += error.mistakes
-    for pair in param or []:
-        key, equals, value = pair.partition("=")
-        if not equals or not key:
-            mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
-            continue
-        params[key.strip()] = value.strip()
-    if "params" in kind.model_fields and isinstance(values.get("params", {}), dict):
+    params, wrong_params = _parse_params(param or [])
+    mistakes += wrong_params
+    if "params" in cls.flat_fields() and isinstance(values.get("params", {}), dict):
         values["params"] = {**values.get("params", {}), **params}
     try:
-        settings = checked(kind, values)
+        settings = validate_settings(cls, values)
     except SettingsError as error:
         mistakes += error.mistakes
-    # Names are looked up separately: the types of the settings cannot know which methods and data there are.
-    looked_up = ("method", "methods", "params", "data", "data_root", "partition", "model", "device")
-    names: dict[str, Any] = {key: values[key] for key in looked_up if key in values}
+    # Names are looked up even where another setting is wrong.
     with contextlib.suppress(SettingsError):
-        mistakes += _wrong_names(checked(kind, names))
+        mistakes += _find_wrong_names(
+            validate_settings(cls, {key: values[key] for key in LOOKED_UP if key in values})
+        )
     if mistakes:
         raise SettingsError(mistakes)
     return settings
 
 
-def _wrong_names(settings: Settings) -> list[str]:
-    from udjfl.data import mistakes_in
+def _parse_params(pairs: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Split `KEY=VALUE` pairs; return the parameters, and a sentence for each wrong pair."""
+    params: dict[str, str] = {}
+    mistakes = []
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if equals and key:
+            params[key.strip()] = value.strip()
+        else:
+            mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
+    return params, mistakes
+
+
+def _find_wrong_names(settings: Settings) -> list[str]:
+    """Return a sentence for each method, data source, partition, model or device not found."""
+    from udjfl.data import find_data_mistakes
     from udjfl.engine import check_device
-    from udjfl.methods import parse_method
+    from udjfl.methods import method as build_method
     from udjfl.models import check_model
-    from udjfl.simulation.compare import chosen_methods
+    from udjfl.simulation.compare import choose_methods
 
     checks: list[Callable[[], object]] = []
     if isinstance(settings, RunSettings):
-        checks.append(lambda: parse_method(settings.method, settings.params))
-    if isinstance(settings, CompareSettings):
-        checks.append(lambda: chosen_methods(settings))
-    if isinstance(settings, TrainingSettings | ReproduceSettings):
-        checks += [lambda: check_model(settings.model), lambda: check_device(settings.device)]
+        checks.append(lambda: build_method(settings.method, **settings.params))
+    elif isinstance(settings, CompareSettings):
+        checks.append(lambda: choose_methods(settings))
+    flat = settings.to_flat()
+    checks += [lambda: check_model(flat["model"]), lambda: check_device(flat["device"])]
     mistakes: list[str] = []
     for check in checks:
         try:
             check()
         except SettingsError as error:
             mistakes += error.mistakes
-    if isinstance(settings, DataSettings):
-        mistakes += mistakes_in(
-            settings.data, settings.clients, settings.partition, root=settings.data_root
-        )
-    if isinstance(settings, ReproduceSettings):
-        mistakes += mistakes_in(settings.data, None, None, root=settings.data_root)
-    return mistakes
-
-
-@contextlib.contextmanager
-def warnings_shown() -> Iterator[None]:
-    """What the package logs, on standard error."""
-    from rich.console import Console
-    from rich.logging import RichHandler
-
-    logger = logging.getLogger("udjfl")
-    handler = RichHandler(
-        console=Console(stderr=True), show_time=False, show_path=False, markup=False
-    )
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-@contextlib.contextmanager
-def progress_shown(runs: int, rounds: int, unit: str = "rounds") -> Iterator[Telling]:
-    """A bar on a terminal; a plain line per finished run elsewhere. On standard error, so that output stays clean.
-
-    There may be more runs in the end than was known at the beginning.
-    """
-    from rich.console import Console
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-
-        def lines(label: str, seed: int, stage: str, done: int, total: int) -> None:
-            if stage in ("training", "alone") and done == total:
-                amount = f", {total} rounds" if stage == "training" else ""
-                print(f"seed {seed}: {label} done{amount}", file=sys.stderr, flush=True)
-
-        yield lines
-        return
-
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-    )
-    with Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True
-    ) as bar:
-        task = bar.add_task("starting", total=runs * rounds)
-        so_far: dict[
-            tuple[str, int], int
-        ] = {}  # several methods and seeds may be at work at the same time
-
-        def move(label: str, seed: int, stage: str, done: int, total: int) -> None:
-            if stage == "uncertainty":
-                bar.update(task, description=f"seed {seed}: each client alone, {done}/{total}")
-                return
-            so_far[label, seed] = done
-            description = f"seed {seed}: {label}"[:40].ljust(40)
-            bar.update(
-                task,
-                completed=sum(so_far.values()),
-                total=max(runs, len(so_far)) * rounds,
-                description=description,
-            )
-
-        yield move
+    partition = flat.get("partition")
+    return mistakes + find_data_mistakes(flat["data"], None, partition, root=flat["data_root"])

@@ -1,63 +1,101 @@
-"""The commands. Thin: they turn flags into settings, call the package, and show what came back."""
+"""The commands that train and report. They turn flags into settings and print what comes back.
+
+The line of each command on the front page is in `udjfl.cli.app`.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import (
     AsJson,
     Config,
     Out,
     Params,
-    progress_shown,
-    settings_of,
-    warnings_shown,
+    complete_method,
+    read_settings,
     with_settings,
 )
 from udjfl.cli.paper import app as reproduce_commands
+from udjfl.cli.progress import show_progress, show_status
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
-from udjfl.settings import CompareSettings, RunSettings, checked, training_part
+from udjfl.settings import AnySettings, CompareSettings, RunSettings, validate_settings
 
-# The one line of each command on the front page is in `udjfl.cli.main`, which imports this module only when one is called.
-app = typer.Typer(rich_markup_mode=None, add_completion=False)
-app.add_typer(data_commands, name="data")
-app.add_typer(reproduce_commands, name="reproduce")
+app = CommandGroup()
+# A function of settings, the folder to keep runs in, whether to resume there, and --json.
+Train = Callable[[AnySettings, Path | None, bool, bool], None]
 
 
-@app.command("run")
-@with_settings(RunSettings)
-def run_command(
-    *,
-    config: Config = None,
-    param: Params = None,
-    out: Out = None,
-    json: AsJson = False,
-    flags: dict[str, Any],
-) -> None:
+def _training_command(name: str, cls: type[AnySettings]) -> Callable[[Train[AnySettings]], Any]:
+    """Make a command with a flag for every setting of a function that trains."""
+
+    def decorate(train: Train[AnySettings]) -> Train[AnySettings]:
+        def command(
+            *,
+            config: Config = None,
+            param: Params = None,
+            out: Out = None,
+            json: AsJson = False,
+            flags: dict[str, Any],
+        ) -> None:
+            train(read_settings(cls, config, flags, param), out, False, json)
+
+        command.__doc__ = train.__doc__
+        app.command(name)(with_settings(cls)(command))
+        return train
+
+    return decorate
+
+
+@_training_command("run", RunSettings)
+def run(settings: RunSettings, out: Path | None, resume: bool, as_json: bool) -> None:
     """Train one method on one federation and show what it does to each client."""
-    settings = settings_of(RunSettings, config, flags, param)
-    _run(settings, out, resume=False, as_json=json)
+    from udjfl.engine import tune_allocator
+    from udjfl.methods import method as build_method
+    from udjfl.report.comparison_table import result_view
+    from udjfl.simulation.simulate import load_federation, run_method
+    from udjfl.training.result import summary
+    from udjfl.training.state import RunSpec
+
+    tune_allocator()
+    data, training = settings.federation, settings.training
+    spec = RunSpec(build_method(settings.method, **settings.params), training, settings.seed)
+    with show_status(f"loading {data.data}"):
+        federation = load_federation(data.data, data, settings.seed)
+    with show_progress(1, training.rounds) as on_progress:
+        result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
+    show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)
+    _print_folder(out)
 
 
-@app.command("compare")
-@with_settings(CompareSettings)
-def compare_command(
-    *,
-    config: Config = None,
-    param: Params = None,
-    out: Out = None,
-    json: AsJson = False,
-    flags: dict[str, Any],
-) -> None:
-    """Train several methods on the same federations, seed by seed. FedAvg is always among them."""
-    settings = settings_of(CompareSettings, config, flags, param)
-    _compare(settings, out, resume=False, as_json=json)
+@_training_command("compare", CompareSettings)
+def compare(settings: CompareSettings, out: Path | None, resume: bool, as_json: bool) -> None:
+    """Train several methods on the same federations, seed by seed, and compare them.
+
+    FedAvg is always among them, as the reference. To use all cores, raise --jobs if there are
+    several seeds; --workers is for a single seed.
+    """
+    from udjfl.engine import tune_allocator
+    from udjfl.report.comparison_table import comparison_view
+    from udjfl.simulation.compare import choose_methods, run_comparison
+
+    tune_allocator()
+    methods = choose_methods(settings)
+    runs = len(methods) * len(settings.seeds)
+    with show_progress(runs, settings.training.rounds) as on_progress:
+        comparison = run_comparison(
+            settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
+        )
+    show(comparison_view(comparison), comparison.as_dict(), as_json)
+    _print_folder(out)
 
 
 @app.command("resume")
@@ -67,116 +105,88 @@ def resume_command(
     ],
     json: AsJson = False,
 ) -> None:
-    """Go on with a run or a comparison that was stopped. The result is what it would have been without the stop."""
+    """Continue a run or a comparison that was stopped.
+
+    The result is the same as without the stop, to the last bit.
+    """
     from udjfl.training.run_folder import RunFolder
 
-    kept_run = RunFolder.open(folder)
-    about = kept_run.read_settings()
-    if about.get("from_python"):
+    run_folder = RunFolder.open(folder)
+    stored = run_folder.read_settings()
+    if stored.get("from_python"):
         raise SettingsError(
-            f"{folder} was started from Python with data or methods of its own; call udjfl.compare(..., "
-            f"out={str(folder)!r}, resume=True) with the same"
+            f"{folder} was started from Python with data or methods of its own; "
+            f"call udjfl.compare(..., out={str(folder)!r}, resume=True) with the same"
         )
-    if "comparison" in about:
-        if not isinstance(about["comparison"], dict):
+    if "comparison" in stored:
+        if not isinstance(stored["comparison"], dict):
             raise StorageError(
-                f"{folder / 'settings.json'} is damaged; restore it, or start the comparison again elsewhere"
+                f"{folder / 'settings.json'} is damaged; restore it, "
+                "or start the comparison again in another folder"
             )
-        _compare(checked(CompareSettings, about["comparison"]), folder, resume=True, as_json=json)
-    else:
-        about = kept_run.read_settings("training", "origin", "method", "params")
-        if about["origin"] is None:
-            raise SettingsError(
-                f"{folder} was started from Python with data of its own; call udjfl.simulate(..., out={str(folder)!r}, "
-                "resume=True) with the same federation"
-            )
-        kept = {**about["training"], **about["origin"], "method": about["method"]}
-        _run(
-            checked(RunSettings, {**kept, "params": about["params"]}),
-            folder,
-            resume=True,
-            as_json=json,
+        comparison = validate_settings(CompareSettings, stored["comparison"])
+        compare(comparison, folder, True, json)
+        return
+    stored = run_folder.read_settings("training", "origin", "method", "params")
+    if stored["origin"] is None:
+        raise SettingsError(
+            f"{folder} was started from Python with data of its own; "
+            f"call udjfl.simulate(..., out={str(folder)!r}, resume=True) with the same federation"
         )
+    named = {"method": stored["method"], "params": stored["params"]}
+    settings = validate_settings(RunSettings, {**stored["training"], **stored["origin"], **named})
+    run(settings, folder, True, json)
 
 
 @app.command("report")
 def report_command(
     folders: Annotated[
         list[Path],
-        typer.Argument(help="Folders of finished runs, or folders that have some below them."),
+        typer.Argument(
+            help="Folders of finished runs, or folders that contain some at any depth.",
+        ),
     ],
     json: AsJson = False,
 ) -> None:
-    """Show finished runs again: one by itself; several side by side, if FedAvg is among them. Also runs on Flower."""
+    """Show finished runs: one by itself, or several as a comparison.
+
+    A comparison needs a run of FedAvg. Runs on Flower can be shown too.
+    """
     from udjfl.report.comparison_table import comparison_view, result_view
-    from udjfl.report.saved_runs import compared_runs, runs_below
+    from udjfl.report.saved_runs import compare_runs, find_runs
     from udjfl.training.result import summary
 
-    runs = runs_below(folders)
+    runs = find_runs(folders)
     if len(runs) == 1:
         show(result_view(runs[0]), summary(runs[0]), json)
     else:
-        comparison = compared_runs(runs)
+        comparison = compare_runs(runs)
         show(comparison_view(comparison), comparison.as_dict(), json)
 
 
-@app.command("methods")
+@app.command("methods", cls=LightCommand)
 def methods_command(
-    name: Annotated[str | None, typer.Argument(help="Show one method with its parameters.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A method to describe in full.", autocompletion=complete_method),
+    ] = None,
     json: AsJson = False,
 ) -> None:
-    """List the methods: whom they serve, how sure we are of them, their parameters."""
+    """List the methods: their theories of justice, grades, parameters and papers."""
     from udjfl.report.methods import catalogue, catalogue_view, entry_view, find_entry
 
     if name is None:
-        show(catalogue_view(), catalogue(), json)
+        entries = catalogue()
+        show(catalogue_view(entries), entries, json)
     else:
-        show(entry_view(find_entry(name)), find_entry(name), json)
+        entry = find_entry(name)
+        show(entry_view(entry), entry, json)
 
 
-def _run(settings: RunSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
-    from udjfl.data import load
-    from udjfl.methods import parse_method
-    from udjfl.report.comparison_table import result_view
-    from udjfl.simulation.simulate import run
-    from udjfl.training.result import summary
-
-    method = parse_method(settings.method, settings.params)
-    training = training_part(settings)
-    federation = load(
-        settings.data, settings.clients, settings.partition, settings.seed, settings.data_root
-    )
-    with warnings_shown(), progress_shown(1, settings.rounds) as progress:
-        result = run(
-            federation,
-            method,
-            training,
-            settings.seed,
-            out=out,
-            resume=resume,
-            progress=lambda stage, done, total: progress(
-                method.label, settings.seed, stage, done, total
-            ),
-        )
-    show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)
-    if out:
-        print(f"kept in {out}", file=sys.stderr)
+app.add_typer(data_commands, name="data")
+app.add_typer(reproduce_commands, name="reproduce")
 
 
-def _compare(settings: CompareSettings, out: Path | None, *, resume: bool, as_json: bool) -> None:
-    from udjfl.report.comparison_table import comparison_view
-    from udjfl.simulation.compare import chosen_methods, compare
-
-    runs = len(chosen_methods(settings)) * len(settings.seeds)
-    with warnings_shown(), progress_shown(runs, settings.rounds) as progress:
-        comparison = compare(
-            settings,
-            out=out,
-            resume=resume,
-            progress=lambda method, seed, stage, done, total: progress(
-                method.label, seed, stage, done, total
-            ),
-        )
-    show(comparison_view(comparison), comparison.as_dict(), as_json)
+def _print_folder(out: Path | None) -> None:
     if out:
         print(f"kept in {out}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Fetching files: resumed where a transfer stopped, checked before they count, put in place in one step.
+"""Downloads that resume, are verified by checksum, and are put in place in one step.
 
-A file grows as `<name>.part` beside its place and gets its name only once its checksum is right. Whoever finds the file
-under its own name may therefore rely on it, and a stopped download costs only what had not arrived yet.
+A file is written as `<name>.part` beside its target and renamed only when its checksum is right: a
+file under its final name is complete. A stopped download resumes with the bytes already received.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from udjfl.data.source import Progress, silent
+from udjfl.data.source import OnProgress, ignore_progress
 from udjfl.errors import DataError
 
 CHUNK = 1 << 16
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-MAY_PASS = (408, 425, 429)  # as all from 500 on: an answer that may be another one in a moment
+RETRY_STATUS = (408, 425, 429)  # as all from 500 on
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to be had: its name, the addresses of equal copies, the one to ask first in front, and its MD5 checksum."""
+    """A file to download: its name, the addresses of equal copies in order, and its MD5."""
 
     name: str
     urls: tuple[str, ...]
@@ -36,166 +36,171 @@ class Remote:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How often one address is tried, how many seconds without a byte end a try, and how to wait between tries."""
+class RetryPolicy:
+    """Attempts per address, seconds without data that end an attempt, and the sleep function."""
 
     attempts: int = 4
     timeout: float = 30.0
-    pause: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] = time.sleep
 
 
-PATIENT = Patience()
+DEFAULT_RETRIES = RetryPolicy()
 
 
-class _Failed(Exception):
-    """A transfer that did not get to its end; `again` says whether another try may."""
+class _TransferError(Exception):
+    """A transfer that failed; `retry` is True if another attempt may succeed."""
 
-    def __init__(self, reason: str, again: bool) -> None:
-        self.again = again
+    def __init__(self, reason: str, retry: bool) -> None:
+        self.retry = retry
         super().__init__(reason)
 
 
 def fetch(
-    url: str, target: Path, md5: str, progress: Progress = silent, patience: Patience = PATIENT
+    url: str,
+    target: Path,
+    md5: str,
+    on_progress: OnProgress = ignore_progress,
+    retries: RetryPolicy = DEFAULT_RETRIES,
 ) -> Path:
-    """Get the file at `url` to `target`, unless it is there already; return `target`.
+    """Download `url` to `target`, unless it is there already; return `target`.
 
-    What an earlier call left in `<target>.part` is not asked for again. `progress` gets the name of the file, the bytes
-    there are and those there will be, 0 if the server does not say.
+    Bytes that an earlier call left in `<target>.part` are not requested again. `on_progress` is
+    called with the file's name, the bytes received, and the total (0 if the server does not give
+    it).
 
-    A target with another checksum is not the file asked for: it is damaged, or another version. It stays untouched for as
-    long as its replacement is not complete and checked, and is then replaced in one step; when that fails, the DataError
-    says that it is still there. A download with a wrong checksum is removed, since going on from it could never succeed.
+    An existing target with another checksum is damaged or another version. It is kept until its
+    replacement is complete and verified, then replaced in one step; if that fails, the DataError
+    states that it is still there. A download with a wrong checksum is removed, since resuming it
+    could never succeed.
     """
-    return _from_any((url,), target, md5, progress, patience)
+    return _fetch_from_any((url,), target, md5, on_progress, retries)
 
 
 def fetch_all(
     remotes: Sequence[Remote],
     folder: Path,
-    progress: Progress = silent,
-    patience: Patience = PATIENT,
+    on_progress: OnProgress = ignore_progress,
+    retries: RetryPolicy = DEFAULT_RETRIES,
 ) -> list[Path]:
-    """Get these files into a folder, as `fetch` does; a file's other addresses are asked when one fails.
+    """Download files into a folder, as `fetch` does, trying the addresses of each in order.
 
-    The first file that no address gives ends it with a DataError; those before it are kept.
+    Raises a DataError at the first file that no address gives; files before it are kept.
     """
     return [
-        _from_any(remote.urls, folder / remote.name, remote.md5, progress, patience)
+        _fetch_from_any(remote.urls, folder / remote.name, remote.md5, on_progress, retries)
         for remote in remotes
     ]
 
 
-def checksum(path: Path) -> str:
-    """The MD5 of a file, in hexadecimal: what publishers of data give, good against accidents and not against forgery."""
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+def compute_md5(path: Path) -> str:
+    """Return the MD5 of a file in hexadecimal. It guards against accidents, not forgery."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _from_any(
-    urls: Sequence[str], target: Path, md5: str, progress: Progress, patience: Patience
+def _fetch_from_any(
+    urls: Sequence[str], target: Path, md5: str, on_progress: OnProgress, retries: RetryPolicy
 ) -> Path:
     part = target.with_name(f"{target.name}.part")
     try:
-        there = checksum(target) if target.exists() else None
-        if there == md5.lower():
+        existing = compute_md5(target) if target.exists() else None
+        if existing == md5.lower():
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
-        reasons = _reasons_not_got(urls, part, target.name, md5.lower(), progress, patience)
+        reasons = _try_urls(urls, part, target.name, md5.lower(), on_progress, retries)
         if reasons is None:
             part.replace(target)
             return target
     except OSError as error:
         raise DataError(
             f"{target}: cannot be written or read: {error.strerror or error}. "
-            "Make room or give access, or choose another folder, and run again"
+            "Free some space or give access, or choose another folder, and run again"
         ) from None
-    raise DataError(_advice(reasons, target, md5, there))
+    raise DataError(_explain_failure(reasons, target, md5, existing))
 
 
-def _reasons_not_got(
-    urls: Sequence[str], part: Path, name: str, md5: str, progress: Progress, patience: Patience
+def _try_urls(
+    urls: Sequence[str],
+    part: Path,
+    name: str,
+    md5: str,
+    on_progress: OnProgress,
+    retries: RetryPolicy,
 ) -> list[str] | None:
-    """Why no address gave the file; None when one did, and `part` is it."""
-    if (
-        part.exists() and checksum(part) == md5
-    ):  # left by a process that ended between the last byte and the new name
+    """Download to `part` from the first address that works; return None, or why each failed."""
+    if part.exists() and compute_md5(part) == md5:  # complete, but killed before the rename
         return None
     reasons = []
     for url in urls:
         try:
-            _try_often(url, part, name, progress, patience)
-        except _Failed as failed:
-            reasons.append(f"{url}: {failed}")
+            _transfer_with_retries(url, part, name, on_progress, retries)
+        except _TransferError as error:
+            reasons.append(f"{url}: {error}")
             continue
-        found = checksum(part)
-        if found == md5:
+        received = compute_md5(part)
+        if received == md5:
             return None
         part.unlink()
         reasons.append(
-            f"{url}: expected the checksum (MD5) {md5}, found {found}, and removed what came"
+            f"{url}: expected the checksum (MD5) {md5}, got {received}; the download was removed"
         )
     return reasons
 
 
-def _advice(reasons: Sequence[str], target: Path, md5: str, there: str | None) -> str:
-    old = (
-        ""
-        if there is None
-        else f"\n{target} has the checksum {there}, so it is another file; it was left as it is."
+def _explain_failure(reasons: Sequence[str], target: Path, md5: str, existing: str | None) -> str:
+    lines = [f"{target.name} could not be downloaded:", *(f"  {reason}" for reason in reasons)]
+    if existing is not None:
+        lines.append(
+            f"{target} has the checksum {existing}, so it is another file; it was left as it is."
+        )
+    lines.append(
+        f"Check the connection and run again: the download resumes. Or put {target.name} "
+        f"(MD5 {md5}) by hand into {target.parent}."
     )
-    return (
-        f"{target.name} could not be fetched:\n  "
-        + "\n  ".join(reasons)
-        + old
-        + "\nCheck the connection and run again: "
-        f"it goes on where it stopped. Or put {target.name} (MD5 {md5}) by hand into {target.parent}."
-    )
+    return "\n".join(lines)
 
 
-def _try_often(url: str, part: Path, name: str, progress: Progress, patience: Patience) -> None:
-    for attempt in range(patience.attempts):
+def _transfer_with_retries(
+    url: str, part: Path, name: str, on_progress: OnProgress, retries: RetryPolicy
+) -> None:
+    for attempt in range(retries.attempts):
         try:
-            _transfer(url, part, name, progress, patience.timeout)
+            _transfer(url, part, name, on_progress, retries.timeout)
             return
-        except _Failed as failed:
-            if not failed.again or attempt + 1 == patience.attempts:
+        except _TransferError as error:
+            if not error.retry or attempt + 1 == retries.attempts:
                 raise
-        patience.pause(2.0**attempt)
+        retries.sleep(2.0**attempt)
 
 
-def _transfer(url: str, part: Path, name: str, progress: Progress, timeout: float) -> None:
-    """Add to the part what is missing; start it again when the server does not go on where it ends."""
-    response, done, total = _ask(url, part.stat().st_size if part.exists() else 0, timeout)
-    with response, part.open("ab" if done else "wb") as out:
-        progress(name, done, total)
-        while received := _next(response, done):
-            out.write(received)
+def _transfer(url: str, part: Path, name: str, on_progress: OnProgress, timeout: float) -> None:
+    """Append the missing bytes to `part`; restart it if the server cannot resume there."""
+    response, done, total = _open(url, part.stat().st_size if part.exists() else 0, timeout)
+    with response, part.open("ab" if done else "wb") as file:
+        on_progress(name, done, total)
+        while received := _read_chunk(response, done):
+            file.write(received)
             done += len(received)
-            progress(name, done, total)
-        out.flush()
-        os.fsync(
-            out.fileno()
-        )  # so that not even a power cut leaves a file that has its name and not its content
+            on_progress(name, done, total)
+        file.flush()
+        os.fsync(file.fileno())  # the content must be on disk before the rename
     if done < total:
-        raise _Failed(f"the connection closed after {done} of {total} bytes", again=True)
+        raise _TransferError(f"the connection closed after {done} of {total} bytes", retry=True)
 
 
-def _ask(url: str, start: int, timeout: float) -> tuple[Any, int, int]:
-    """A response, the position its first byte has in the file, and the size of the file (0: unknown)."""
+def _open(url: str, start: int, timeout: float) -> tuple[Any, int, int]:
+    """Return a response, the file position of its first byte, and the file's size (0: unknown)."""
     headers = {"User-Agent": "udjfl"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         response = urlopen(Request(url, headers=headers), timeout=timeout)
     except HTTPError as error:
         error.close()
-        if start and error.code == 416:  # the part is no beginning of what the server has
-            return _ask(url, 0, timeout)
-        raise _Failed(
-            f"the server answered {error.code} {error.reason}",
-            error.code >= 500 or error.code in MAY_PASS,
-        ) from None
+        if start and error.code == 416:  # the part is not the beginning of the server's file
+            return _open(url, 0, timeout)
+        retry = error.code >= 500 or error.code in RETRY_STATUS
+        raise _TransferError(f"the server answered {error.code} {error.reason}", retry) from None
     except (OSError, HTTPException) as error:
-        raise _Failed(_reason(error), again=True) from None
+        raise _TransferError(_describe(error), retry=True) from None
     span = CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     if response.status == 200:
         return response, 0, response.length or 0
@@ -203,22 +208,21 @@ def _ask(url: str, start: int, timeout: float) -> tuple[Any, int, int]:
         return response, start, int(span[2]) + 1 if span[3] == "*" else int(span[3])
     response.close()
     if start:
-        return _ask(url, 0, timeout)
-    raise _Failed(
-        f"the server answered {response.status} {response.reason}, without the file", again=False
+        return _open(url, 0, timeout)
+    raise _TransferError(
+        f"the server answered {response.status} {response.reason}, without the file", retry=False
     )
 
 
-def _next(response: Any, done: int) -> bytes:
+def _read_chunk(response: Any, done: int) -> bytes:
     try:
-        # Not `read`: that waits for a full chunk, and loses what it has when the connection breaks before.
+        # Not `read`: it waits for a full chunk, and loses it if the connection breaks before.
         received: bytes = response.read1(CHUNK)
     except (OSError, HTTPException) as error:
-        raise _Failed(
-            f"the connection broke after {done} bytes ({_reason(error)})", again=True
-        ) from None
+        reason = f"the connection broke after {done} bytes ({_describe(error)})"
+        raise _TransferError(reason, retry=True) from None
     return received
 
 
-def _reason(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return str(getattr(error, "reason", error)) or type(error).__name__

@@ -1,6 +1,6 @@
-"""The federation: who the clients are, what each holds, and the clean data that everyone is measured on.
+"""The federation: its clients, the data of each, and the clean global test set.
 
-A `Federation` is checked once, when it is made; everything after it may rely on the promises in its docstring.
+A `Federation` is checked once, when it is created; other code relies on what its docstring states.
 """
 
 from __future__ import annotations
@@ -15,18 +15,28 @@ import numpy as np
 import torch
 
 from udjfl._ids import id_sort_key
-from udjfl.data import validation as checks
-from udjfl.data._contiguous import joined
+from udjfl.data._contiguous import concatenate
 from udjfl.data.partition import IndexArray
-from udjfl.data.validation import Numbers, Part
+from udjfl.data.validation import (
+    Numbers,
+    Part,
+    convert_groups,
+    convert_parts,
+    default_class_names,
+    find_class_name_mistakes,
+    find_client_mistakes,
+    find_group_mistakes,
+    find_part_mistakes,
+)
 from udjfl.errors import DataError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Features `x` [n, ...] in float32, labels `y` [n] in int64, and perhaps a sensitive attribute.
+    """Features `x` [n, ...] in float32, labels `y` [n] in int64, optionally a sensitive attribute.
 
-    `group` [n] in int64 says to which group each example belongs; methods that care for groups read it in train parts.
+    `group` [n] in int64 is the sensitive attribute: the number of the group each example belongs
+    to. Methods that use groups read it in the train parts.
     """
 
     x: torch.Tensor
@@ -40,57 +50,48 @@ class Examples:
         return f"Examples(x: {list(self.x.shape)}, y: {list(self.y.shape)})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A part of a federation is a view; pickled as it is, it would bring the memory of all clients along.
-        return Examples, (
-            self.x.clone(),
-            self.y.clone(),
-            None if self.group is None else self.group.clone(),
-        )
+        # A part of a federation is a view: without the copy, all clients' memory would be pickled.
+        copy = self._map(torch.Tensor.clone)
+        return Examples, (copy.x, copy.y, copy.group)
 
-    def take(self, rows: IndexArray) -> Examples:
-        """The examples at these positions, in this order."""
-        picked = torch.from_numpy(np.asarray(rows, dtype=np.int64).copy())
-        return Examples(
-            self.x[picked], self.y[picked], None if self.group is None else self.group[picked]
-        )
+    def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Examples:
+        group = None if self.group is None else function(self.group)
+        return Examples(function(self.x), function(self.y), group)
+
+    def take(self, indices: IndexArray) -> Examples:
+        """Return the examples at these indices, in this order."""
+        chosen = torch.from_numpy(np.asarray(indices, dtype=np.int64).copy())
+        return self._map(lambda column: column[chosen])
 
     def on(self, device: torch.device) -> Examples:
-        """The same examples on a device; itself, if they are there."""
-        if self.x.device == device:
-            return self
-        return Examples(
-            self.x.to(device),
-            self.y.to(device),
-            None if self.group is None else self.group.to(device),
-        )
+        """Return the examples on a device; `self` if they are on it already."""
+        return self if self.x.device == device else self._map(lambda column: column.to(device))
 
     @staticmethod
-    def joined(parts: Sequence[Examples]) -> Examples:
-        """All parts one after the other; those of one federation share its memory."""
+    def concatenate(parts: Sequence[Examples]) -> Examples:
+        """Return all parts in one, without a copy if they are adjacent in memory."""
         groups = [part.group for part in parts if part.group is not None]
         return Examples(
-            joined([part.x for part in parts]),
-            joined([part.y for part in parts]),
-            joined(groups) if len(groups) == len(parts) else None,
+            concatenate([part.x for part in parts]),
+            concatenate([part.y for part in parts]),
+            concatenate(groups) if len(groups) == len(parts) else None,
         )
 
     @staticmethod
-    def laid_out(parts: Sequence[Examples]) -> list[Examples]:
-        """The same parts, one after another in memory."""
-        together = Examples.joined(parts)
+    def lay_out(parts: Sequence[Examples]) -> list[Examples]:
+        """Return the same parts, adjacent in memory, so that `concatenate` needs no copy."""
+        everything = Examples.concatenate(parts)
         sizes = [len(part) for part in parts]
-        columns = (torch.split(together.x, sizes), torch.split(together.y, sizes))
-        groups = (
-            [part.group for part in parts]
-            if together.group is None
-            else torch.split(together.group, sizes)
-        )
-        return [Examples(x, y, group) for x, y, group in zip(*columns, groups, strict=True)]
+        groups: Sequence[torch.Tensor | None] = [part.group for part in parts]
+        if everything.group is not None:
+            groups = torch.split(everything.group, sizes)
+        columns = (torch.split(everything.x, sizes), torch.split(everything.y, sizes), groups)
+        return [Examples(x, y, group) for x, y, group in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client's data. `ambiguous_share` is the ambiguous share of the train part, None when nobody knows."""
+    """One client's data. `ambiguous_share` is that of the train part, None if unknown."""
 
     id: str
     train: Examples
@@ -99,42 +100,17 @@ class Client:
 
 
 @dataclass(frozen=True, eq=False)
-class Pools:
-    """What a data source offers before it is cut into clients.
-
-    Examples with the same number in `clean_groups` or `ambiguous_groups` (copies of one image, frames of one track)
-    stay on one side of the train/test split; the numbers mean the same in both arrays. `ambiguous` is None when the
-    source has no such examples. `test` is None when the global test set is to be made of the clients' clean test parts.
-    `validation` is for the server's own use, where there are examples to spare. `owners` names, for each clean example, the
-    client that has it by nature, for the partition `natural`. `fitted(train, test)` makes a client's parts ready (missing
-    values filled, features scaled) with what its train part alone says. `whole_groups`: shards are to be made of whole groups
-    (a track's frames are all alike), not of examples drawn one by one. `title` is what to call the data, if not as the source;
-    `tabular` data may have equal rows.
-    """
-
-    clean: Examples
-    ambiguous: Examples | None
-    test: Examples | None
-    class_names: tuple[str, ...]
-    clean_groups: IndexArray
-    ambiguous_groups: IndexArray
-    validation: Examples | None = None
-    owners: Sequence[str] | None = None
-    fitted: Callable[[Examples, Examples], tuple[Examples, Examples]] | None = None
-    whole_groups: bool = False
-    title: str | None = None
-    tabular: bool = False
-
-
-@dataclass(frozen=True, eq=False)
 class Federation:
     """Clients sorted by id, one global clean test set, and the names of the classes.
 
-    Making one checks everything and raises one DataError that lists every mistake: ids are unique, no part is empty,
-    features have one shape and are finite, labels are class numbers, and no example of any train part is also in any
-    test part. Equal rows are normal in tabular data: `allow_duplicates=True` leaves that last check out. `origin` has the
-    arguments of `load`, where that made it, so that a run can be resumed from its folder alone. `validation` are examples
-    the server holds itself, for methods that score clients' models; nobody trains or is tested on them.
+    Creating one checks everything and raises one DataError that lists every mistake: ids are
+    unique, no part is empty, features have one shape and are finite, labels are class numbers, and
+    no example of any train part is also in any test part. `allow_duplicates=True` turns this last
+    check off, for tabular data, where equal rows are normal.
+
+    `origin` holds the arguments of `load` if `load` created the federation, so that a run can be
+    resumed from its folder alone. `validation` holds examples of the server's own, for methods
+    that score clients' models; no client trains or is tested on them.
     """
 
     name: str
@@ -146,30 +122,27 @@ class Federation:
     validation: Examples | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "clients", tuple(sorted(self.clients, key=lambda client: id_sort_key(client.id)))
-        )
+        clients = sorted(self.clients, key=lambda client: id_sort_key(client.id))
+        object.__setattr__(self, "clients", tuple(clients))
         object.__setattr__(self, "class_names", tuple(self.class_names))
+        shares = [client.ambiguous_share for client in clients]
+        groups = {client.id: (client.train.group, len(client.train)) for client in clients}
+        parts = self._parts()
         mistakes = [
-            *checks.client_mistakes(self.ids, [client.ambiguous_share for client in self.clients]),
-            *checks.class_name_mistakes(self.class_names),
-            *checks.part_mistakes(self._parts(), self.n_classes, self.allow_duplicates),
-            *checks.group_mistakes(
-                {client.id: (client.train.group, len(client.train)) for client in self.clients}
-            ),
+            *find_client_mistakes(self.ids, shares),
+            *find_class_name_mistakes(self.class_names),
+            *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
+            *find_group_mistakes(groups),
         ]
         if mistakes:
             raise DataError("\n".join(mistakes))
-        # Whoever needs the data of all clients in one piece, as engines do, then has it without a copy.
-        train = Examples.laid_out([client.train for client in self.clients])
-        *tests, test = Examples.laid_out([*(client.test for client in self.clients), self.test])
-        pairs = zip(self.clients, train, tests, strict=True)
-        object.__setattr__(
-            self,
-            "clients",
-            tuple(replace(client, train=own, test=held_out) for client, own, held_out in pairs),
-        )
-        object.__setattr__(self, "test", test)
+        # Engines use the data of all clients in one piece; this way they need no copy.
+        train = Examples.lay_out([client.train for client in clients])
+        *tests, global_test = Examples.lay_out([*(client.test for client in clients), self.test])
+        triples = zip(clients, train, tests, strict=True)
+        members = tuple(replace(client, train=x, test=y) for client, x, y in triples)
+        object.__setattr__(self, "clients", members)
+        object.__setattr__(self, "test", global_test)
 
     @classmethod
     def from_arrays(
@@ -182,54 +155,51 @@ class Federation:
         sensitive: Mapping[Any, Numbers] | None = None,
         validation: Sequence[Numbers] | None = None,
     ) -> Federation:
-        """A federation of your own data: `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
+        """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
-        Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts or whole numbers.
-        Without `class_names` the classes are called "0", "1", ... up to the highest label found. `sensitive` is a
-        sensitive attribute: `{id: groups}`, for each train example of the client the number of the group it belongs to.
-        `validation=(x, y)` is data of the server's own, for methods that score clients' models.
+        Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts
+        or whole numbers.
+
+        class_names   default: "0", "1", ... up to the highest label
+        sensitive     a sensitive attribute: `{id: groups}`, one group number per train example
+        validation    `(x, y)`: the server's own data, for methods that score clients' models
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
+        ids = [str(key) for key in clients]
         mistakes = [
             f"client id {key!r}: give a text or a whole number"
             for key in clients
             if not _is_id(key)
         ]
-        parts = [
-            checks.converted(str(key), ("train", "test"), arrays, mistakes)
-            for key, arrays in clients.items()
+        pairs = [
+            convert_parts(client_id, ("train", "test"), arrays, mistakes)
+            for client_id, arrays in zip(ids, clients.values(), strict=True)
         ]
-        global_test = checks.converted(None, ("test",), test, mistakes)
-        held_back = (
-            []
-            if validation is None
-            else checks.converted(None, ("validation",), validation, mistakes)
+        shared = [convert_parts(None, ("test",), test, mistakes)]
+        if validation is not None:
+            shared.append(convert_parts(None, ("validation",), validation, mistakes))
+        groups = convert_groups(ids, sensitive, mistakes)
+        parts = [part for converted in [*pairs, *shared] for part in converted]
+        if class_names is None:
+            class_names = default_class_names(parts, mistakes)
+        names = tuple(map(str, class_names))
+        if mistakes:  # the parts that did convert are checked too: one attempt shows every mistake
+            mistakes += find_part_mistakes(parts, len(names), allow_duplicates)
+            raise DataError("\n".join(mistakes))
+        members = tuple(
+            Client(client_id, Examples(a.x, a.y, groups.get(client_id)), Examples(b.x, b.y))
+            for client_id, (a, b) in zip(ids, pairs, strict=True)
         )
-        groups = checks.converted_groups([str(key) for key in clients], sensitive, mistakes)
-        flat = [part for group in [*parts, global_test, held_back] for part in group]
-        names = (
-            checks.default_class_names(flat, mistakes)
-            if class_names is None
-            else tuple(map(str, class_names))
+        global_test, *server = (Examples(part.x, part.y) for (part,) in shared)
+        return cls(
+            name,
+            members,
+            global_test,
+            names,
+            allow_duplicates,
+            validation=server[0] if server else None,
         )
-        if (
-            mistakes
-        ):  # the parts that did convert are checked too, so that one attempt shows every mistake
-            raise DataError(
-                "\n".join([*mistakes, *checks.part_mistakes(flat, len(names), allow_duplicates)])
-            )
-        made = tuple(
-            Client(
-                str(key),
-                Examples(train.x, train.y, groups.get(str(key))),
-                Examples(held_out.x, held_out.y),
-            )
-            for key, (train, held_out) in zip(clients, parts, strict=True)
-        )
-        server_data = Examples(held_back[0].x, held_back[0].y) if held_back else None
-        everyone_tests = Examples(global_test[0].x, global_test[0].y)
-        return cls(name, made, everyone_tests, names, allow_duplicates, validation=server_data)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -238,7 +208,7 @@ class Federation:
 
     @property
     def n_classes(self) -> int:
-        """How many classes there are, whether or not every one occurs."""
+        """The number of classes, including those that do not occur."""
         return len(self.class_names)
 
     @property
@@ -248,16 +218,16 @@ class Federation:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """How many train examples each client has, in order."""
+        """The number of train examples of each client, in order."""
         return tuple(len(client.train) for client in self.clients)
 
     @property
     def has_groups(self) -> bool:
-        """Whether the train examples have a sensitive attribute."""
+        """True if all train examples have a sensitive attribute."""
         return all(client.train.group is not None for client in self.clients)
 
     def describe(self) -> list[dict[str, Any]]:
-        """One plain dict per client; `class_counts` counts the train part, in the order of `class_names`."""
+        """Return one dict per client; `class_counts` counts its train part by class."""
         return [
             {
                 "id": client.id,
@@ -271,32 +241,30 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, class names, shapes and all values in order: equal exactly when the data are equal."""
+        """SHA-256 over ids, class names, shapes and values: equal exactly if the data are equal."""
         digest = hashlib.sha256(repr(self.class_names).encode())
         for part in self._parts():
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
-            digest.update(
-                np.ascontiguousarray(part.x.detach().cpu().numpy(), dtype="<f4").reshape(-1).data
-            )
-            digest.update(np.ascontiguousarray(part.y.cpu().numpy(), dtype="<i8").data)
+            digest.update(_as_bytes(part.x, "<f4"))
+            digest.update(_as_bytes(part.y, "<i8"))
         for client in self.clients:
             if client.train.group is not None:
-                digest.update(
-                    b"groups"
-                    + np.ascontiguousarray(client.train.group.cpu().numpy(), dtype="<i8").tobytes()
-                )
+                digest.update(b"groups")
+                digest.update(_as_bytes(client.train.group, "<i8"))
         return digest.hexdigest()
 
     def _parts(self) -> list[Part]:
-        sides = [
-            (c.id, side, part)
-            for c in self.clients
-            for side, part in (("train", c.train), ("test", c.test))
-        ]
-        shared = [(None, "test", self.test)]
+        parts: list[tuple[str | None, str, Examples]] = []
+        for client in self.clients:
+            parts += [(client.id, "train", client.train), (client.id, "test", client.test)]
+        parts.append((None, "test", self.test))
         if self.validation is not None:
-            shared.append((None, "validation", self.validation))
-        return [Part(owner, side, part.x, part.y) for owner, side, part in [*sides, *shared]]
+            parts.append((None, "validation", self.validation))
+        return [Part(client_id, side, part.x, part.y) for client_id, side, part in parts]
+
+
+def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:
+    return np.ascontiguousarray(values.detach().cpu().numpy(), dtype=dtype).reshape(-1).data
 
 
 def _is_id(key: object) -> bool:

@@ -1,7 +1,8 @@
 """Cutting a pool of examples into clients.
 
-Pure functions from labels and a random generator to index arrays. Nobody is left empty: every client gets at least two
-examples, one to train on and one to test on. What cannot be cut as asked raises a DataError that gives the numbers.
+Pure functions from labels and a random generator to index arrays. Every client gets at least two
+examples, one to train on and one to test on. A cut that is not possible raises a DataError that
+gives the numbers.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from udjfl._spec import parse_spec
 from udjfl.errors import DataError, SettingsError, did_you_mean
 
 IndexArray: TypeAlias = npt.NDArray[np.int64]
@@ -25,15 +27,17 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Number = TypeVar("Number", int, float)
 
 SHARDS_PER_CLIENT = 20
-FEWEST = 2  # examples a client needs: one to train on, one to test on
+MIN_EXAMPLES = 2  # of a client: one to train on, one to test on
 DIRICHLET_ATTEMPTS = 10
-# Above this, shares are equal to within one example, and numpy's sampler overflows near the largest float.
+# Above this, shares are equal to within one example, and numpy's sampler overflows near the
+# largest float.
 HIGHEST_ALPHA = 1e12
 
 ALIASES = {"paper": "shards", "quantity-skew": "quantity"}
-# What may follow the name, as in "dirichlet:0.3" or "shards:size=60,per-client=10"; a bare number is the first one.
+# The options that may follow the name, as in "dirichlet:0.3" or "shards:size=60,per-client=10",
+# and their fields. A value without a key is that of the first option.
 OPTIONS: dict[str, dict[str, str]] = {
-    "shards": {"size": "shard_size", "per-client": "shards_per_client", "mix": "mix"},
+    "shards": {"size": "shard_size", "per_client": "shards_per_client", "mix": "mix"},
     "dirichlet": {"alpha": "alpha"},
     "quantity": {"alpha": "alpha"},
     "iid": {},
@@ -43,15 +47,16 @@ OPTIONS: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class Partition:
-    """How to cut the data, and its numbers. Numbers left as None take the default of the kind, if it uses them.
+    """The way examples are cut into clients. Fields that are None take the default of the kind.
 
-    shards      the paper's federation: `shards_per_client` (20) label-sorted shards of `shard_size` examples (None: as
-                many as fit), from the cleanest client to the most ambiguous one; or, with `mix`, as many clean and ambiguous
-                shards for each client as it says: ((19, 1), (15, 5), ...)
-    dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`), 0.5 unless given
-    quantity    client sizes ~ Dirichlet(`alpha`), 1.0 unless given; labels as in the pool
+    shards      the paper's federation: `shards_per_client` (20) label-sorted shards of
+                `shard_size` examples (None: as many as fit), from the cleanest client to the most
+                ambiguous one. `mix` instead gives the number of clean and ambiguous shards of each
+                client: ((19, 1), (15, 5), ...)
+    dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`), default 0.5
+    quantity    client sizes ~ Dirichlet(`alpha`), default 1.0; labels as in the pool
     iid         equal sizes, labels as in the pool
-    natural     whoever has the data has them: for sources whose examples come from different places
+    natural     one client per owner, for sources whose examples come from different places
     """
 
     kind: str
@@ -62,9 +67,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIONS:
-            raise SettingsError(
-                f"partition {self.kind!r} is unknown.{did_you_mean(self.kind, [*OPTIONS, *ALIASES])}"
-            )
+            hint = did_you_mean(self.kind, [*OPTIONS, *ALIASES])
+            raise SettingsError(f"partition {self.kind!r} is unknown.{hint}")
         used = set(OPTIONS[self.kind].values())
         defaults: dict[str, float] = {"alpha": 1.0 if self.kind == "quantity" else 0.5}
         if self.mix is None:
@@ -80,104 +84,95 @@ class Partition:
             for name in given
             if name not in used
         ]
+        mistakes += self._find_number_mistakes()
+        if mistakes:
+            raise SettingsError(mistakes)
+
+    def _find_number_mistakes(self) -> list[str]:
+        mistakes = []
         if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
             mistakes.append(f"partition alpha is {self.alpha}: give a finite number above 0")
-        for name, least in (("shard_size", 1), ("shards_per_client", FEWEST)):
+        for name, least in (("shard_size", 1), ("shards_per_client", MIN_EXAMPLES)):
             number = getattr(self, name)
             if number is not None and not (isinstance(number, int) and number >= least):
                 mistakes.append(
                     f"partition {name} is {number}: give a whole number of at least {least}"
                 )
-        if self.mix is not None and self.shards_per_client is not None:
+        if self.mix is None:
+            return mistakes
+        if self.shards_per_client is not None:
             mistakes.append(
-                "partition per-client and mix both say how many shards a client has: leave one out"
+                "partition per-client and mix both set the shards of a client: leave one out"
             )
-        if self.mix is not None and not (
-            self.mix and all(min(pair) >= 0 and sum(pair) >= 1 for pair in self.mix)
-        ):
+        if not self.mix or any(min(pair) < 0 or sum(pair) < 1 for pair in self.mix):
             mistakes.append(
-                f"partition mix is {self.mix}: give each client clean and ambiguous shards, at least one in all"
+                f"partition mix is {self.mix}: give each client clean and ambiguous shards, "
+                "at least one in all"
             )
-        if mistakes:
-            raise SettingsError(mistakes)
+        return mistakes
 
     @classmethod
     def parse(cls, text: str) -> Partition:
-        """A partition from text: "shards", "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10".
+        """Parse "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10", ...
 
         "shards:mix=3/1+3/1" has two clients, each with three clean shards and an ambiguous one.
         """
-        found = re.fullmatch(r"([^:(]*)(?::(.*)|\((.*)\))?", text.strip().lower())
-        if found is None:
+        match = re.fullmatch(r"([^:(]*)(?::(.*)|\((.*)\))?", text.strip().lower())
+        if match is None:
             raise SettingsError(
-                f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or 'dirichlet(0.3)'"
+                f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or "
+                "'dirichlet(0.3)'"
             )
-        kind = found[1].strip().replace("_", "-")
+        kind = match[1].strip().replace("_", "-")
         kind = ALIASES.get(kind, kind)
-        options = found[2] if found[2] is not None else found[3]
+        options = match[2] if match[2] is not None else match[3]
         if kind not in OPTIONS or options is None:
             return cls(kind)
-        given = _options(text, kind, options)
+        known = OPTIONS[kind]
+        if not known:
+            raise SettingsError(f"partition {text!r}: {kind} takes no number, write just {kind!r}")
+        given = parse_spec(f"{kind}:{options}", "partition", next(iter(known)), ":,").options
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            name, hint = unknown[0], did_you_mean(unknown[0], known)
+            raise SettingsError(f"partition {text!r}: option {name!r} is unknown.{hint}")
         return cls(
             kind,
-            alpha=_read(text, float, given.get("alpha")),
-            shard_size=_read(text, int, given.get("shard_size")),
-            shards_per_client=_read(text, int, given.get("shards_per_client")),
-            mix=_read_mix(text, given.get("mix")),
+            alpha=_parse_number(text, float, given.get("alpha")),
+            shard_size=_parse_number(text, int, given.get("size")),
+            shards_per_client=_parse_number(text, int, given.get("per_client")),
+            mix=_parse_mix(text, given.get("mix")),
         )
 
     def __str__(self) -> str:
         if self.alpha is not None:
             return f"{self.kind}:{self.alpha!r}"
         per_client = None if self.shards_per_client == SHARDS_PER_CLIENT else self.shards_per_client
-        mix = (
-            None if self.mix is None else "+".join(f"{clean}/{vague}" for clean, vague in self.mix)
-        )
-        numbers = {"size": self.shard_size, "per-client": per_client, "mix": mix}
-        options = ",".join(
-            f"{name}={number}" for name, number in numbers.items() if number is not None
-        )
+        mix = None if self.mix is None else "+".join(f"{clean}/{rest}" for clean, rest in self.mix)
+        values = {"size": self.shard_size, "per-client": per_client, "mix": mix}
+        options = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
         return f"{self.kind}:{options}" if options else self.kind
 
 
-def _options(text: str, kind: str, options: str) -> dict[str, str]:
-    """The options as {field: number}, with the numbers still as text."""
-    known = OPTIONS[kind]
-    if not known:
-        raise SettingsError(f"partition {text!r}: {kind} takes no number, write just {kind!r}")
-    given: dict[str, str] = {}
-    for item in options.split(","):
-        name, equals, number = item.rpartition("=")
-        name = name.strip().replace("_", "-") if equals else next(iter(known))
-        if name not in known:
-            raise SettingsError(
-                f"partition {text!r}: option {name!r} is unknown.{did_you_mean(name, known)}"
-            )
-        if known[name] in given:
-            raise SettingsError(f"partition {text!r}: {name} is given twice, keep one")
-        given[known[name]] = number.strip()
-    return given
-
-
-def _read(text: str, number: Callable[[str], Number], value: str | None) -> Number | None:
+def _parse_number(text: str, number: Callable[[str], Number], value: str | None) -> Number | None:
     try:
         return None if value is None else number(value)
     except ValueError:
-        kind = "a whole number" if number is int else "a number"
+        expected = "a whole number" if number is int else "a number"
         raise SettingsError(
-            f"partition {text!r}: {value!r} is not {kind}; write for example 'dirichlet:0.3'"
+            f"partition {text!r}: {value!r} is not {expected}; write for example 'dirichlet:0.3'"
         ) from None
 
 
-def _read_mix(text: str, value: str | None) -> tuple[tuple[int, int], ...] | None:
+def _parse_mix(text: str, value: str | None) -> tuple[tuple[int, int], ...] | None:
     if value is None:
         return None
-    found = [re.fullmatch(r"\s*(\d+)/(\d+)\s*", pair) for pair in value.split("+")]
-    if any(pair is None for pair in found):
+    if not re.fullmatch(r"\s*\d+/\d+\s*(\+\s*\d+/\d+\s*)*", value):
         raise SettingsError(
-            f"partition {text!r}: write mix as clean/ambiguous shards of each client, as in 'shards:mix=19/1+1/19'"
+            f"partition {text!r}: write mix as clean/ambiguous shards of each client, "
+            "as in 'shards:mix=19/1+1/19'"
         )
-    return tuple((int(pair[1]), int(pair[2])) for pair in found if pair)
+    return tuple((int(clean), int(rest)) for clean, rest in re.findall(r"(\d+)/(\d+)", value))
 
 
 def cut(
@@ -188,9 +183,10 @@ def cut(
     generator: np.random.Generator,
     groups: IndexArray | None = None,
 ) -> list[IndexArray]:
-    """The positions that each client gets. `ambiguous` marks the ambiguous examples; only shards tell them apart.
+    """Return the indices of each client's examples.
 
-    `groups` numbers examples that are to stay together, such as the frames of a track, as far as shards can.
+    `ambiguous` marks the ambiguous examples; only shards treat them differently. `groups` numbers
+    examples that shards keep together as far as possible, such as the frames of a track.
     """
     if partition.kind == "shards":
         mix = partition.mix
@@ -199,20 +195,21 @@ def cut(
             mix = tuple((clean, per_client - clean) for clean in clean_shards(clients, per_client))
         elif len(mix) != clients:
             raise DataError(
-                f"partition {partition} is for {len(mix)} clients, and clients is {clients}: make them agree"
+                f"partition {partition} is for {len(mix)} clients, and clients is {clients}: "
+                "make them agree"
             )
-        return shards(labels, ambiguous, mix, generator, partition.shard_size, groups)
+        return cut_shards(labels, ambiguous, mix, generator, partition.shard_size, groups)
     if partition.alpha is None:
-        return iid(labels, clients, generator)
-    by_alpha = dirichlet if partition.kind == "dirichlet" else quantity
-    return by_alpha(labels, clients, partition.alpha, generator)
+        return cut_iid(labels, clients, generator)
+    cut_by_alpha = cut_dirichlet if partition.kind == "dirichlet" else cut_quantity
+    return cut_by_alpha(labels, clients, partition.alpha, generator)
 
 
 def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> list[int]:
-    """How many of each client's shards are clean: 19, 15, 10, 5, 1 for the paper's five clients.
+    """Return the number of clean shards of each client: 19, 15, 10, 5, 1 for the paper's five.
 
-    For another number of clients: the straight line from 19 to 1, rounded to whole numbers, halves away from the middle
-    (14.5 to 15 and 5.5 to 5, as in the paper). One client has half of each.
+    Other numbers of clients follow the straight line from 19 to 1, rounded to whole numbers, halves
+    away from the middle (14.5 to 15 and 5.5 to 5, as in the paper). One client has half of each.
     """
     if clients == 1:
         return [shards_per_client // 2]
@@ -226,7 +223,7 @@ def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> li
     return counts
 
 
-def shards(
+def cut_shards(
     labels: Labels,
     ambiguous: Mask,
     mix: Sequence[tuple[int, int]],
@@ -234,13 +231,14 @@ def shards(
     shard_size: int | None = None,
     groups: IndexArray | None = None,
 ) -> list[IndexArray]:
-    """The paper's federation: clean and ambiguous data apart, sorted by label, cut into shards, dealt at random.
+    """Cut clean and ambiguous examples, each sorted by label, into shards; deal them at random.
 
-    `mix` has the number of clean and of ambiguous shards of each client (`clean_shards` has the paper's). Data beyond what
-    the shards need are left out at random, before the sorting, so that the shards still cover all labels; of one label, those
-    of a group stay together. `shard_size=None` takes the largest that fits.
+    `mix` is the number of clean and of ambiguous shards of each client (`clean_shards` returns the
+    paper's). Examples beyond what the shards need are left out at random before sorting, so that
+    the shards still cover all labels; within a label, groups stay together. `shard_size=None` is
+    the largest size that fits.
     """
-    counts = [[clean for clean, _ in mix], [vague for _, vague in mix]]
+    counts = list(zip(*mix, strict=True))
     pools = [np.flatnonzero(~ambiguous), np.flatnonzero(ambiguous)]
     fits = min(
         len(pool) // sum(count) for pool, count in zip(pools, counts, strict=True) if sum(count)
@@ -250,91 +248,107 @@ def shards(
         needed = [size * sum(count) for count in counts]
         smaller = f"a shard size of at most {fits}, " if fits else ""
         raise DataError(
-            f"{len(mix)} clients with {_how_many(mix)} shards of {size} need {needed[0]} clean and {needed[1]} "
-            f"ambiguous examples; there are {len(pools[0])} and {len(pools[1])}. "
-            f"Use {smaller}fewer clients, or another partition (iid, dirichlet, quantity)"
+            f"{len(mix)} clients with {_describe_counts(mix)} shards of {size} need {needed[0]} "
+            f"clean and {needed[1]} ambiguous examples; there are {len(pools[0])} and "
+            f"{len(pools[1])}. Use {smaller}fewer clients, or another partition (iid, dirichlet, "
+            "quantity)"
         )
     hands = []
     for pool, count in zip(pools, counts, strict=True):
         shuffled = generator.permutation(pool)
-        chosen = (shuffled if groups is None else _gathered(shuffled, groups))[: size * sum(count)]
-        in_label_order = chosen[np.argsort(labels[chosen], kind="stable")]
-        dealt = generator.permutation(in_label_order.reshape(sum(count), size))
+        if groups is not None:
+            shuffled = _gather_groups(shuffled, groups)
+        chosen = shuffled[: size * sum(count)]
+        by_label = chosen[np.argsort(labels[chosen], kind="stable")]
+        dealt = generator.permutation(by_label.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
-    return [
-        np.concatenate([clean.ravel(), vague.ravel()]) for clean, vague in zip(*hands, strict=True)
-    ]
+    return [np.concatenate([part.ravel() for part in hand]) for hand in zip(*hands, strict=True)]
 
 
-def _how_many(mix: Sequence[tuple[int, int]]) -> str:
+def _describe_counts(mix: Sequence[tuple[int, int]]) -> str:
     numbers = sorted({sum(pair) for pair in mix})
     return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
-def _gathered(rows: IndexArray, groups: IndexArray) -> IndexArray:
-    """The same rows, each group's together. Groups of the usual size come first: shards of whole ones are then alike."""
+def _gather_groups(indices: IndexArray, groups: IndexArray) -> IndexArray:
+    """Reorder indices so that groups are contiguous, those of the most common size first.
+
+    Shards whose size is a multiple of it then consist of whole groups.
+    """
     _, first, group_of, sizes = np.unique(
-        groups[rows], return_index=True, return_inverse=True, return_counts=True
+        groups[indices], return_index=True, return_inverse=True, return_counts=True
     )
     unusual = sizes != np.bincount(sizes).argmax() if len(sizes) else sizes
-    return rows[np.lexsort((first[group_of], unusual[group_of]))]
+    return indices[np.lexsort((first[group_of], unusual[group_of]))]
 
 
-def iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IndexArray]:
-    """Equal sizes (they differ by at most one), labels as in the pool."""
+def cut_iid(labels: Labels, clients: int, generator: np.random.Generator) -> list[IndexArray]:
+    """Cut into equal sizes (they differ by at most one), labels as in the pool."""
     _require_enough(len(labels), clients)
     return np.array_split(generator.permutation(len(labels)), clients)
 
 
-def quantity(
+def cut_quantity(
     labels: Labels, clients: int, alpha: float, generator: np.random.Generator
 ) -> list[IndexArray]:
-    """Sizes in proportions ~ Dirichlet(alpha), labels as in the pool. Small alpha: very unequal sizes."""
+    """Cut into sizes ~ Dirichlet(alpha), labels as in the pool. Small alpha: very unequal sizes."""
     _require_enough(len(labels), clients)
     owners = np.empty(len(labels), dtype=np.int64)
     _deal(owners, np.arange(len(labels)), clients, alpha, generator)
-    return _holdings(owners, clients, generator)
+    return _collect_holdings(owners, clients, generator)
 
 
-def dirichlet(
+def cut_dirichlet(
     labels: Labels, clients: int, alpha: float, generator: np.random.Generator
 ) -> list[IndexArray]:
-    """Each class in proportions ~ Dirichlet(alpha) over the clients. Small alpha: each client has few classes.
+    """Spread each class in proportions ~ Dirichlet(alpha). Small alpha: few classes per client.
 
-    Drawn again, at most ten times, while some client has too few examples; then the largest clients give some away.
+    Drawn again, at most ten times, while some client has too few examples; after that, examples
+    are moved from the largest clients.
     """
     _require_enough(len(labels), clients)
     owners = np.empty(len(labels), dtype=np.int64)
     for _ in range(DIRICHLET_ATTEMPTS):
         for label in np.unique(labels):
             _deal(owners, np.flatnonzero(labels == label), clients, alpha, generator)
-        if np.bincount(owners, minlength=clients).min() >= FEWEST:
+        if np.bincount(owners, minlength=clients).min() >= MIN_EXAMPLES:
             break
-    return _holdings(owners, clients, generator)
+    return _collect_holdings(owners, clients, generator)
 
 
 def _require_enough(examples: int, clients: int) -> None:
-    if examples < FEWEST * clients:
+    if examples < MIN_EXAMPLES * clients:
         raise DataError(
-            f"{clients} clients need {FEWEST * clients} examples, {FEWEST} for each; there are {examples}. "
-            f"Use at most {examples // FEWEST} clients, or more data"
+            f"{clients} clients need {MIN_EXAMPLES * clients} examples, {MIN_EXAMPLES} for each; "
+            f"there are {examples}. Use at most {examples // MIN_EXAMPLES} clients, or more data"
         )
 
 
 def _deal(
-    owners: IndexArray, rows: IndexArray, clients: int, alpha: float, generator: np.random.Generator
+    owners: IndexArray,
+    indices: IndexArray,
+    clients: int,
+    alpha: float,
+    generator: np.random.Generator,
 ) -> None:
-    """Give these rows to clients in proportions ~ Dirichlet(alpha); writes into `owners`."""
+    """Assign examples to clients in proportions ~ Dirichlet(alpha), in place in `owners`."""
+    count = len(indices)
     shares = generator.dirichlet(np.full(clients, min(alpha, HIGHEST_ALPHA)))
-    edges = np.rint(np.cumsum(shares) * len(rows)).astype(np.int64).clip(max=len(rows))
-    edges[-1] = len(rows)  # the shares' sum may miss 1 by rounding
-    owners[generator.permutation(rows)] = np.repeat(np.arange(clients), np.diff(edges, prepend=0))
+    edges = np.rint(np.cumsum(shares) * count).astype(np.int64).clip(max=count)
+    edges[-1] = count  # the sum of the shares may differ from 1 by rounding
+    sizes = np.diff(edges, prepend=0)
+    owners[generator.permutation(indices)] = np.repeat(np.arange(clients), sizes)
 
 
-def _holdings(owners: IndexArray, clients: int, generator: np.random.Generator) -> list[IndexArray]:
-    """The rows of each client, after the largest clients gave to those with too few. Changes `owners`."""
+def _collect_holdings(
+    owners: IndexArray, clients: int, generator: np.random.Generator
+) -> list[IndexArray]:
+    """Move examples from the largest clients to those with too few; return each one's indices.
+
+    Changes `owners`.
+    """
     sizes = np.bincount(owners, minlength=clients)
-    while sizes.min() < FEWEST:
+    while sizes.min() < MIN_EXAMPLES:
         giver, taker = int(sizes.argmax()), int(sizes.argmin())
         owners[generator.choice(np.flatnonzero(owners == giver))] = taker
         sizes[giver], sizes[taker] = sizes[giver] - 1, sizes[taker] + 1

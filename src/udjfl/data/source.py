@@ -1,8 +1,9 @@
-"""What a data source is, and where its files are looked for.
+"""The description of a data source, and where the files of sources are searched for.
 
-A source is a value: a name, a function from a `Request` to `Pools`, and what a reader has to know to choose and get it.
-Files are read from the data root (`--data-root`, or the variable UDJFL_DATA) and from the cache (UDJFL_CACHE, or udjfl's
-folder in the user's cache). Only the cache is ever written to: what is downloaded, and what is made.
+A source is a value: a name, a function from a `Request` to `Pools`, and what a user needs to know
+to choose it and to get its files. Files are read from the data root (`--data-root`, or the folder
+in UDJFL_DATA) and from the cache (UDJFL_CACHE, or udjfl's folder in the user's cache). Only the
+cache is written to.
 """
 
 from __future__ import annotations
@@ -13,120 +14,153 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl.data.federation import Pools
+from udjfl._spec import parse_spec
+from udjfl.data.federation import Examples
+from udjfl.data.partition import IndexArray
 from udjfl.errors import DataError, SettingsError
-from udjfl.settings import Settings, checked
+from udjfl.settings import Settings, validate_settings
 
-# Called with the stage, how much is done, and of how much.
-Progress = Callable[[str, int, int], None]
+# Called with the stage, the amount done, and the total amount (0: unknown).
+OnProgress = Callable[[str, int, int], None]
 
 
 class NoOptions(Settings):
-    """For sources without a choice."""
+    """The options of a source that has none."""
 
 
-def silent(stage: str, done: int, total: int) -> None:
-    """No progress shown."""
+def ignore_progress(stage: str, done: int, total: int) -> None:
+    """Show no progress."""
 
 
-def data_root(given: str | os.PathLike[str] | None = None) -> Path | None:
-    """The user's own data: as given, else as UDJFL_DATA says, else none."""
-    named = given or os.environ.get("UDJFL_DATA")
-    if not named:
+def find_data_root(given: str | os.PathLike[str] | None = None) -> Path | None:
+    """Return the user's data folder or file: `given`, else the one in UDJFL_DATA, else None."""
+    chosen = given or os.environ.get("UDJFL_DATA")
+    if not chosen:
         return None
-    root = Path(named).expanduser()
+    root = Path(chosen).expanduser()
     if not root.exists():
-        told = "data_root" if given else "UDJFL_DATA"
-        raise SettingsError(f"{told}: {root} does not exist; name the folder that has the data")
+        setting = "data_root" if given else "UDJFL_DATA"
+        raise SettingsError(f"{setting}: {root} does not exist; name the folder that has the data")
     return root
 
 
-def cache_root() -> Path:
-    """Where downloads and what is made from them are kept."""
-    named = os.environ.get("UDJFL_CACHE")
-    if named:
-        return Path(named).expanduser()
+def find_cache_root() -> Path:
+    """Return the folder for downloads and generated files. It need not exist."""
+    chosen = os.environ.get("UDJFL_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "udjfl"
 
 
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """The examples of a data source, before they are cut into clients.
+
+    clean, ambiguous    the examples; `ambiguous` is None if the source has none
+    test                the global test set; None: the clean examples of the clients' test parts
+    class_names         one name for each class
+    clean_groups        a group number for each clean example, and `ambiguous_groups` for each
+                        ambiguous one. Examples of one group (copies of one image, frames of one
+                        track) stay on one side of the train/test split. Both arrays share the
+                        same numbers.
+    validation          examples for the server's own use, in no client's data
+    owners              for each clean example, the client it belongs to, for partition `natural`
+    preprocess          `preprocess(train, test)` prepares a client's parts (fills missing values,
+                        scales features), using statistics of the train part only
+    whole_groups        shards are made of whole groups instead of single examples
+    title               the name of the data, if it differs from the source's
+    tabular             equal rows are normal and may be on both sides of the split
+    """
+
+    clean: Examples
+    ambiguous: Examples | None
+    test: Examples | None
+    class_names: tuple[str, ...]
+    clean_groups: IndexArray
+    ambiguous_groups: IndexArray
+    validation: Examples | None = None
+    owners: Sequence[str] | None = None
+    preprocess: Callable[[Examples, Examples], tuple[Examples, Examples]] | None = None
+    whole_groups: bool = False
+    title: str | None = None
+    tabular: bool = False
+
+
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a source: the seed, the user's data root (a folder or a file), the cache, the source's options."""
+    """The input of a source: seed, data root (a folder or a file), cache folder, options."""
 
     seed: int
     root: Path | None
     cache: Path
     options: Any = None
 
+    @property
+    def places(self) -> list[Path]:
+        """The places to search, in order: the data root if there is one, then the cache."""
+        return [self.cache] if self.root is None else [self.root, self.cache]
+
     def find(self, names: Sequence[str], folders: Sequence[str] = ("",)) -> Path | None:
-        """The first of these files there is, in the data root before the cache, and there in the order of the folders."""
-        for place in (self.root, self.cache):
-            if place is None:
-                continue
-            for folder in folders:
-                for name in names:
-                    if (place / folder / name).is_file():
-                        return place / folder / name
-        return None
+        """Return the first file that exists: by place, then by folder, then by name."""
+        candidates = (
+            place / folder / name for place in self.places for folder in folders for name in names
+        )
+        return next((path for path in candidates if path.is_file()), None)
+
+    def not_found(self, what: str, how_to_get: str) -> DataError:
+        """Return the error for files that are in none of the places."""
+        return DataError(f"{what} not found in {' and '.join(map(str, self.places))}. {how_to_get}")
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Getting a source's files ready: as a `Request`, whether to make what cannot be had, and whom to tell how far it is."""
+    """The input of `Source.prepare`. `regenerate`: generate what cannot be downloaded."""
 
     request: Request
     regenerate: bool = False
-    progress: Progress = silent
+    on_progress: OnProgress = ignore_progress
 
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of data. `pools` loads it; `prepare` gets its files, where that is possible, and says what it did.
+    """One kind of data.
 
-    `files` tells where they are without reading them, with a DataError if some are missing; a source without it needs none.
-    `regenerates`: what cannot be had, `prepare` can make. `clients` and `partition` are those of its usual federation. Where
-    examples are pictures, `to_pixels` turns features [n, channels, height, width] back into numbers from 0 to 1, to be
-    looked at.
+    name, summary       its name in `load` and `--data`, and one line that describes it
+    how_to_get          one sentence on how to get its files
+    load_pools          loads the examples
+    options             the options that may follow the name
+    clients, partition  the defaults of `load`
+    find_files          returns the paths of its files without reading them, or raises a DataError
+                        if some are missing; None: the source needs no files
+    prepare             downloads or generates files, and returns lines that report the result;
+                        None: nothing to prepare
+    can_regenerate      `prepare` can generate what cannot be downloaded
+    to_pixels           turns features [n, channels, height, width] back into pixels from 0 to 1;
+                        None: the examples are not images
     """
 
     name: str
-    line: str
+    summary: str
     how_to_get: str
-    pools: Callable[[Request], Pools]
+    load_pools: Callable[[Request], Pools]
     options: type[Settings] = NoOptions
     clients: int = 5
     partition: str = "shards"
-    files: Callable[[Request], list[Path]] | None = None
+    find_files: Callable[[Request], list[Path]] | None = None
     prepare: Callable[[Preparation], list[str]] | None = None
-    regenerates: bool = False
+    can_regenerate: bool = False
     to_pixels: Callable[[Any], Any] | None = None
 
     def request(
         self, seed: int, root: str | os.PathLike[str] | None, options: dict[str, Any]
     ) -> Request:
-        """A checked request."""
-        return Request(seed, data_root(root), cache_root(), checked(self.options, options))
+        """Return a request with the options checked and the folders resolved."""
+        folders = find_data_root(root), find_cache_root()
+        return Request(seed, *folders, validate_settings(self.options, options))
 
 
 def parse_data(text: str) -> tuple[str, dict[str, str]]:
-    """A source's name and options: "signs", "signs:level=3", "cure-tsr:challenge=Rain:level=2"."""
-    name, *pairs = text.split(":")
-    options: dict[str, str] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals or not key.strip():
-            raise SettingsError(f"data {text!r}: write options as {name}:key=value")
-        field = key.strip().replace("-", "_")
-        if field in options:
-            raise SettingsError(f"data {text!r}: {key.strip()} is given twice, keep one")
-        options[field] = value.strip()
-    return name.strip(), options
-
-
-def not_found(what: str, request: Request, how_to_get: str) -> DataError:
-    """The error for files that are in neither place."""
-    looked = " and ".join(
-        str(place) for place in (request.root, request.cache) if place is not None
-    )
-    return DataError(f"{what} not found in {looked}. {how_to_get}")
+    """Split a source's name from its options, as in "cure-tsr:challenge=Rain:level=2"."""
+    spec = parse_spec(text, "data")
+    return spec.name, spec.options

@@ -1,7 +1,7 @@
-"""Finding every mistake in the data of a federation, and turning a user's arrays into tensors.
+"""Checks of a federation's data, and the conversion of a user's arrays to tensors.
 
-Nothing here raises: each function returns, or adds to a list, one sentence per mistake, so that a user sees all of them
-at once.
+Nothing here raises: each function returns, or adds to a list, one sentence per mistake, so that a
+user sees all of them at once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import torch
 
 Numbers: TypeAlias = npt.ArrayLike | torch.Tensor
 
-# Labels are class numbers. One above this is far more often an id or a code that was never turned into a class number.
+# Labels are class numbers. A larger one is most likely an id or a code that was not converted.
 MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The train or test part of one client; or, `client` being None, the global test set or the server's validation set."""
+    """The train or test part of one client.
+
+    If `client` is None: the global test set, or the server's validation set.
+    """
 
     client: str | None
     side: str
@@ -33,7 +36,7 @@ class Part:
 
     @property
     def where(self) -> str:
-        """How a message names this part."""
+        """The name of this part in messages."""
         return part_name(self.client, self.side)
 
     @property
@@ -43,13 +46,13 @@ class Part:
 
 
 def part_name(client: str | None, side: str) -> str:
-    """How a message names a part."""
+    """Return the name of a part in messages."""
     shared = {"test": "the global test set", "validation": "the server's validation set"}
     return shared[side] if client is None else f"client {client!r}, {side} part"
 
 
-def client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | None]) -> list[str]:
-    """No clients, ids that are empty or used twice, shares that are not shares."""
+def find_client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | None]) -> list[str]:
+    """Find missing clients, ids that are empty or used twice, and shares outside 0 to 1."""
     if not ids:
         return ["there are no clients: give at least one"]
     mistakes = [] if all(ids) else ["a client's id is empty: give it a name"]
@@ -61,13 +64,14 @@ def client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | None]
     for client, share in zip(ids, ambiguous_shares, strict=True):
         if share is not None and not 0 <= share <= 1:
             mistakes.append(
-                f"client {client!r}: ambiguous_share is {share}: give a share from 0 to 1, None if unknown"
+                f"client {client!r}: ambiguous_share is {share}: give a share from 0 to 1, "
+                "None if unknown"
             )
     return mistakes
 
 
-def class_name_mistakes(names: Sequence[str]) -> list[str]:
-    """No classes, or a name used twice."""
+def find_class_name_mistakes(names: Sequence[str]) -> list[str]:
+    """Find missing classes, and names used twice."""
     if not names:
         return ["class_names is empty: name at least one class"]
     twice = ", ".join(repr(name) for name, times in Counter(names).items() if times > 1)
@@ -76,30 +80,31 @@ def class_name_mistakes(names: Sequence[str]) -> list[str]:
     )
 
 
-def part_mistakes(parts: Sequence[Part], n_classes: int, allow_duplicates: bool) -> list[str]:
-    """What is wrong with each part, with their shapes taken together, and between train and test parts."""
-    problems = [_problems(part, n_classes) for part in parts]
-    mistakes = [
-        f"{part.where}: {problem}"
-        for part, found in zip(parts, problems, strict=True)
-        for problem in found
-    ]
-    sound = [part for part, found in zip(parts, problems, strict=True) if not found]
-    mistakes += _shape_mistakes(sound)
+def find_part_mistakes(parts: Sequence[Part], n_classes: int, allow_duplicates: bool) -> list[str]:
+    """Find mistakes in each part, shapes that differ, and examples in both train and test parts."""
+    mistakes: list[str] = []
+    sound: list[Part] = []
+    for part in parts:
+        problems = _find_problems(part, n_classes)
+        mistakes += [f"{part.where}: {problem}" for problem in problems]
+        sound += [] if problems else [part]
+    mistakes += _find_shape_mistakes(sound)
     if not allow_duplicates:
-        mistakes += _duplicate_mistakes(sound)
+        mistakes += _find_duplicates(sound)
     return mistakes
 
 
-def _problems(part: Part, n_classes: int) -> list[str]:
+def _find_problems(part: Part, n_classes: int) -> list[str]:
     x, y = part.x, part.y
     if x.dtype != torch.float32 or y.dtype != torch.int64:
         return [
-            f"x is {x.dtype}, y is {y.dtype}: give float32 and int64, or use Federation.from_arrays, which converts"
+            f"x is {x.dtype}, y is {y.dtype}: give float32 and int64, or use "
+            "Federation.from_arrays, which converts"
         ]
     if x.ndim == 0 or y.ndim != 1:
         return [
-            f"x has shape {tuple(x.shape)}, y has shape {tuple(y.shape)}: give x as [n, features], y as [n]"
+            f"x has shape {tuple(x.shape)}, y has shape {tuple(y.shape)}: "
+            "give x as [n, features], y as [n]"
         ]
     if len(x) != len(y):
         return [f"x has {len(x)} rows and y has {len(y)} labels: give one label per row"]
@@ -113,49 +118,60 @@ def _problems(part: Part, n_classes: int) -> list[str]:
     if not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
         problems.append(
-            f"{bad} of {len(x)} examples have values that are not finite in float32: remove or fill them"
+            f"{bad} of {len(x)} examples have values that are not finite in float32: "
+            "remove or fill them"
         )
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= n_classes:
         problems.append(
-            f"labels go from {low} to {high}: use 0 to {n_classes - 1}, or name all classes in class_names"
+            f"labels go from {low} to {high}: use 0 to {n_classes - 1}, "
+            "or name all classes in class_names"
         )
     return problems
 
 
-def _shape_mistakes(parts: Sequence[Part]) -> list[str]:
+def _find_shape_mistakes(parts: Sequence[Part]) -> list[str]:
     shapes = Counter(part.example_shape for part in parts)
     if len(shapes) < 2:
         return []
     usual = shapes.most_common(1)[0][0]
     return [
-        f"{part.where}: one example has shape {part.example_shape}, elsewhere {usual}: bring all features to one shape"
+        f"{part.where}: one example has shape {part.example_shape}, elsewhere {usual}: "
+        "bring all features to one shape"
         for part in parts
         if part.example_shape != usual
     ]
 
 
-def _duplicate_mistakes(parts: Sequence[Part]) -> list[str]:
-    """Train examples that are also test examples anywhere in the federation: they make accuracies look too good."""
-    owner: dict[bytes, str] = {}
+def _find_duplicates(parts: Sequence[Part]) -> list[str]:
+    """Find train examples that are also test examples of any part: they inflate accuracies."""
+    test_part_of: dict[bytes, str] = {}
     for part in parts:
         if part.side == "test":
-            owner.update(dict.fromkeys(_row_digests(part.x), part.where))
+            test_part_of.update(dict.fromkeys(_hash_examples(part.x), part.where))
     mistakes = []
     for part in parts:
-        if part.side != "test":
-            found = Counter(owner[row] for row in _row_digests(part.x) if row in owner)
-            if found:
-                places = "; ".join(f"{count} in {where}" for where, count in found.items())
-                mistakes.append(
-                    f"{part.where}: {found.total()} of {len(part.x)} examples are also test examples ({places}): keep "
-                    "every example on one side, or set allow_duplicates=True if equal rows are normal in your data"
-                )
+        if part.side == "test":
+            continue
+        hashes = _hash_examples(part.x)
+        counts = Counter(test_part_of[key] for key in hashes if key in test_part_of)
+        if counts:
+            listed = "; ".join(f"{count} in {where}" for where, count in counts.items())
+            mistakes.append(
+                f"{part.where}: {counts.total()} of {len(part.x)} examples are also test examples "
+                f"({listed}): keep every example on one side, or set allow_duplicates=True if "
+                "equal rows are normal in your data"
+            )
     return mistakes
 
 
-def group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> list[str]:
-    """What is wrong with the sensitive attribute, given for each client with its number of train examples."""
+def _hash_examples(x: torch.Tensor) -> list[bytes]:
+    rows = np.ascontiguousarray(x.detach().cpu().numpy()).reshape(len(x), -1)
+    return [hashlib.blake2b(row.data, digest_size=16).digest() for row in rows]
+
+
+def find_group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> list[str]:
+    """Check the sensitive attribute of each client, given with its number of train examples."""
     without = [client for client, (group, _) in groups.items() if group is None]
     if len(without) == len(groups):
         return []
@@ -166,22 +182,21 @@ def group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> lis
     for client, (group, size) in groups.items():
         if group is None:
             continue
+        where = f"client {client!r}: the sensitive attribute"
         if group.dtype != torch.int64 or group.shape != (size,):
-            found = f"{group.dtype} of shape {tuple(group.shape)}"
             mistakes.append(
-                f"client {client!r}: the sensitive attribute is {found}: give int64, one per train example ({size})"
+                f"{where} is {group.dtype} of shape {tuple(group.shape)}: "
+                f"give int64, one per train example ({size})"
             )
         elif size and int(group.min()) < 0:
-            mistakes.append(
-                f"client {client!r}: the sensitive attribute has {int(group.min())}: number the groups from 0"
-            )
+            mistakes.append(f"{where} has {int(group.min())}: number the groups from 0")
     return mistakes
 
 
-def converted_groups(
+def convert_groups(
     clients: Sequence[str], given: object, mistakes: list[str]
 ) -> dict[str, torch.Tensor]:
-    """The sensitive attribute of each client as numbers; what cannot be converted is added to `mistakes`."""
+    """Convert each client's sensitive attribute; add to `mistakes` what cannot be converted."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -197,15 +212,10 @@ def converted_groups(
     return {key: torch.from_numpy(values) for key, values in groups.items() if values is not None}
 
 
-def _row_digests(x: torch.Tensor) -> list[bytes]:
-    rows = np.ascontiguousarray(x.detach().cpu().numpy()).reshape(len(x), -1)
-    return [hashlib.blake2b(row.data, digest_size=16).digest() for row in rows]
-
-
-def converted(
+def convert_parts(
     client: str | None, sides: Sequence[str], arrays: object, mistakes: list[str]
 ) -> list[Part]:
-    """The parts made of (x, y) for each side; what cannot be converted is left out and added to `mistakes`."""
+    """Convert (x, y) of each side; leave out, and add to `mistakes`, what cannot be converted."""
     if not isinstance(arrays, tuple | list) or len(arrays) != 2 * len(sides):
         expected = "x, y" if client is None else ", ".join(f"x_{side}, y_{side}" for side in sides)
         got = f"{len(arrays)} values" if isinstance(arrays, tuple | list) else type(arrays).__name__
@@ -215,22 +225,13 @@ def converted(
     parts = []
     for side, x, y in zip(sides, arrays[0::2], arrays[1::2], strict=True):
         where = part_name(client, side)
-        features, labels = (
-            _as_numbers(f"{where}: x", x, mistakes),
-            _as_labels(f"{where}: y", y, mistakes),
-        )
+        features = _as_numbers(f"{where}: x", x, mistakes)
+        labels = _as_labels(f"{where}: y", y, mistakes)
         if features is not None and labels is not None:
-            with np.errstate(
-                over="ignore"
-            ):  # too large for float32 becomes infinite, which the checks report
-                parts.append(
-                    Part(
-                        client,
-                        side,
-                        torch.from_numpy(features.astype(np.float32)),
-                        torch.from_numpy(labels),
-                    )
-                )
+            # Values too large for float32 become infinite, which the checks report.
+            with np.errstate(over="ignore"):
+                features = features.astype(np.float32)
+            parts.append(Part(client, side, torch.from_numpy(features), torch.from_numpy(labels)))
     return parts
 
 
@@ -260,7 +261,7 @@ def _as_labels(what: str, values: Numbers, mistakes: list[str]) -> npt.NDArray[n
 
 
 def default_class_names(parts: Sequence[Part], mistakes: list[str]) -> tuple[str, ...]:
-    """The numbers from 0 to the highest label of all parts, as texts."""
+    """Return the numbers from 0 to the highest label of all parts, as texts."""
     highest = max((int(part.y.max()) for part in parts if part.y.numel()), default=0)
     if highest >= MOST_CLASSES:
         mistakes.append(

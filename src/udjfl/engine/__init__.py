@@ -1,4 +1,4 @@
-"""One round of local work for all clients. `choose` picks how it is computed; the numbers are the same either way."""
+"""One round of local work for all clients. Engines differ in speed and agree up to rounding."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Literal
 import torch
 from torch import nn
 
-from udjfl._threads import cores
+from udjfl._threads import available_cores
 from udjfl.data.federation import Client
 from udjfl.engine import mapped
+from udjfl.engine._memory import tune_allocator
 from udjfl.engine.base import (
     Engine,
     EvaluationSet,
@@ -28,7 +29,6 @@ from udjfl.engine.stacked import StackedEngine, unsupported_reason
 from udjfl.errors import SettingsError
 
 logger = logging.getLogger("udjfl")
-_said: set[str] = set()
 
 
 def make_engine(
@@ -38,12 +38,13 @@ def make_engine(
     device: str = "cpu",
     workers: int = 1,
 ) -> Engine:
-    """The stacked engine where the model allows it; else, on a GPU or if asked for, the mapped one; else the serial one.
+    """Return the stacked engine if the model allows it, else one for any model.
 
-    Why a model must be trained one client at a time is said once. 0 workers: one for each core.
+    That is the mapped engine on a GPU, or if it is requested, and the model allows it; else the
+    serial one, and a warning says why. 0 workers are one for each core.
     """
     check_device(device)
-    workers = workers or cores()
+    workers = workers or available_cores()
     if engine == "serial":
         return SerialEngine(module, clients, device, workers)
     reasons = []
@@ -52,25 +53,21 @@ def make_engine(
         if reason is None:
             return StackedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be stacked")
-    if engine == "mapped" or not _on_cpu(device):
+    if engine == "mapped" or not _is_cpu(device):
         reason = mapped.unsupported_reason(module, clients[0].train.x[:1].to(device))
         if reason is None:
             return MappedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be mapped")
-    said = "; ".join(reasons)
-    if said not in _said:
-        _said.add(said)
-        logger.warning("The model is trained one client at a time: %s.", said)
+    logger.warning("The model is trained one client at a time: %s.", "; ".join(reasons))
     return SerialEngine(module, clients, device, workers)
 
 
-def _on_cpu(device: str) -> bool:
-    """Whether one client's work fills the device, as it does a core. It leaves most of a GPU idle."""
+def _is_cpu(device: str) -> bool:
     return torch.device(device).type == "cpu"
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that cannot be used here."""
+    """Raise SettingsError if this device cannot be used here."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -92,8 +89,9 @@ __all__ = [
     "StackedEngine",
     "TrainJob",
     "check_device",
-    "choose",
+    "make_engine",
     "one_thread",
     "probe",
+    "tune_allocator",
     "unsupported_reason",
 ]

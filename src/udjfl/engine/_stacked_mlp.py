@@ -1,20 +1,22 @@
 """Stacks of linear layers, many models at a time, with their gradients written out.
 
-A model here is a list of layers: linear, weight-normalised linear or masked linear, with or without a ReLU behind it. K
-clients train S settings each: every tensor of the model has two axes in front, [K, S, ...]. All settings of a client see the
-same batch, so the first layers of all S stand side by side in one wide matrix product with the client's data; from there on
-every product is batched over the K * S models. Autograd is not involved: it would keep every intermediate result, and add as
-many passes over memory again.
+A model is a list of layers: linear, weight-normalised linear or masked linear, with or without a
+ReLU after it. K clients train S settings each: every tensor of the model has two more axes, in
+front: [K, S, ...]. All settings of a client see the same batch, so the first layers of all S are
+side by side in one wide matrix product with the client's data; every later product is batched over
+the K * S models. Autograd is not involved: it would keep every intermediate result and pass over
+memory as many times again.
 
-A step is a dozen small operations, so what can be made once is: the views of the tensors that products need stay valid while
-the tensors are updated in place, and a gradient that is a product is added to its velocity by the product itself.
+A step is a dozen small operations, so whatever can be prepared once is: the views of tensors that
+products need stay valid while the tensors are updated in place, and a gradient that is a product is
+added to its velocity by the product itself.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +27,9 @@ from udjfl.models.masked import MaskedLinear, mask
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer: which of the model's tensors are its own, and whether a ReLU follows.
+    """One linear layer, and whether a ReLU follows.
 
-    `first` is the place of its first tensor among the model's trainable ones, `count` how many it has.
+    It has `count` of the model's trainable tensors, from number `first` on.
     """
 
     module: nn.Module
@@ -37,26 +39,27 @@ class Layer:
 
 
 def layers_of(module: nn.Sequential) -> list[Layer]:
-    """The layers of a model that `stacked.unsupported_reason` has no objection to."""
-    found: list[Layer] = []
-    place = 0
+    """Return the layers of a model for which `stacked.unsupported_reason` is None."""
+    layers: list[Layer] = []
+    first = 0
     for part in module:
         if isinstance(part, nn.ReLU):
-            if found:
-                found[-1] = Layer(found[-1].module, found[-1].first, found[-1].count, relu=True)
+            if layers:
+                layers[-1] = replace(layers[-1], relu=True)
             continue
         count = sum(p.requires_grad for p in part.parameters())
         if count:
-            found.append(Layer(part, place, count, relu=False))
-            place += count
-    return found
+            layers.append(Layer(part, first, count, relu=False))
+            first += count
+    return layers
 
 
 @dataclass(frozen=True)
 class _Matrices:
-    """What a layer multiplies with: its weight [K * S, out, in], that transposed, and the bias [K * S, 1, out].
+    """A layer's weight [K * S, out, in], its transpose, and its bias [K * S, 1, out].
 
-    If `wide`, as the first layer can be, all settings of a client stand side by side: S * out in place of out, K of K * S.
+    If `wide`, as the first layer can be, all settings of a client are side by side: S * out in
+    place of out, K in place of K * S.
     """
 
     weight: Tensor
@@ -66,30 +69,28 @@ class _Matrices:
 
     @staticmethod
     def of(weight: Tensor, bias: Tensor | None, clients: int, wide: bool) -> _Matrices:
-        """From a weight [K, S, out, in] and bias [K, S, out]; K is 1 if all clients have the same."""
+        """Make them of a weight [K, S, out, in] and a bias [K, S, out]; K is 1 if all are equal."""
         if wide:
-            weight, bias = (
-                weight.flatten(1, 2).expand(clients, -1, -1),
-                None if bias is None else bias.flatten(1).expand(clients, -1),
-            )
+            weight = weight.flatten(1, 2).expand(clients, -1, -1)
+            bias = None if bias is None else bias.flatten(1).expand(clients, -1)
         else:
             weight = weight.expand(clients, -1, -1, -1).flatten(0, 1)
             bias = None if bias is None else bias.expand(clients, -1, -1).flatten(0, 1)
-        return _Matrices(
-            weight, weight.transpose(1, 2), None if bias is None else bias.unsqueeze(1), wide
-        )
+        row = None if bias is None else bias.unsqueeze(1)
+        return _Matrices(weight, weight.transpose(1, 2), row, wide)
 
-    def times(self, h: Tensor) -> Tensor:
-        return (
-            torch.bmm(h, self.transposed)
-            if self.bias is None
-            else torch.baddbmm(self.bias, h, self.transposed)
-        )
+    def apply(self, h: Tensor) -> Tensor:
+        if self.bias is None:
+            return torch.bmm(h, self.transposed)
+        return torch.baddbmm(self.bias, h, self.transposed)
 
 
 @dataclass(frozen=True)
-class Passed:
-    """What a forward pass leaves for the backward one: each layer's input and matrices, and the logits [K * S, B, C]."""
+class ForwardPass:
+    """Values that the backward pass needs: each layer's input and matrices, and the logits.
+
+    The logits are [K * S, B, C].
+    """
 
     inputs: list[Tensor]
     matrices: list[_Matrices]
@@ -97,7 +98,7 @@ class Passed:
 
 
 class Stack:
-    """K * S models of one shape; `tensors` are the model's trainable tensors, each [K, S, ...], or [1, S, ...] for all alike.
+    """K * S models of one shape, given by their tensors [K, S, ...], or [1, S, ...] if K are equal.
 
     The tensors may be changed in place: what is prepared here are views of them.
     """
@@ -112,9 +113,9 @@ class Stack:
             for number, layer in enumerate(layers)
         ]
 
-    def forward(self, x: Tensor) -> Passed:
-        """Logits for inputs [K, B, F]."""
-        wide = self._side_by_side(x.shape[1])
+    def forward(self, x: Tensor) -> ForwardPass:
+        """Compute the logits for inputs [K, B, F]."""
+        wide = self._is_wide(x.shape[1])
         h = x if wide else x.repeat_interleave(self.settings, dim=0)
         inputs: list[Tensor] = []
         all_matrices: list[_Matrices] = []
@@ -126,7 +127,7 @@ class Stack:
                 )
             inputs.append(h)
             all_matrices.append(matrices)
-            h = matrices.times(h)
+            h = matrices.apply(h)
             if layer.relu:
                 h.relu_()
             if matrices.wide and self.settings > 1:  # side by side -> one below the other
@@ -135,142 +136,148 @@ class Stack:
                     .transpose(1, 2)
                     .flatten(0, 1)
                 )
-        return Passed(inputs, all_matrices, h)
+        return ForwardPass(inputs, all_matrices, h)
 
-    def backward(self, passed: Passed, d: Tensor, into: Update) -> None:
-        """Hand every tensor's gradient to `into`, given that of the logits [K * S, B, C]."""
-        after = passed.logits
+    def backward(self, forward: ForwardPass, d: Tensor, update: Update) -> None:
+        """Add every tensor's gradient to the update, given that of the logits [K * S, B, C]."""
+        output = forward.logits
         for number in reversed(range(len(self.layers))):
-            layer, h, matrices = self.layers[number], passed.inputs[number], passed.matrices[number]
+            layer, h, matrices = (
+                self.layers[number],
+                forward.inputs[number],
+                forward.matrices[number],
+            )
             if layer.relu:
-                d = torch.ops.aten.threshold_backward(d, after, 0)
+                d = torch.ops.aten.threshold_backward(d, output, 0)
             if layer.count > 1:
-                into.add(layer.first + layer.count - 1, d.sum(dim=1))
+                update.add(layer.first + layer.count - 1, d.sum(dim=1))
             if matrices.wide and self.settings > 1:  # one below the other -> side by side
                 wide = (
                     d.view(self.clients, self.settings, h.shape[1], -1).transpose(1, 2).flatten(2)
                 )
-                self._hand_over(layer, wide.transpose(1, 2), h, into)
+                self._add_gradients(layer, wide.transpose(1, 2), h, update)
             else:
-                self._hand_over(layer, d.transpose(1, 2), h, into)
+                self._add_gradients(layer, d.transpose(1, 2), h, update)
             if number > 0:
                 d = torch.bmm(d, matrices.weight)
-            after = h
+            output = h
 
-    def _side_by_side(self, batch: int) -> bool:
-        """Whether the first layers of a client's settings are multiplied in one product."""
+    def _is_wide(self, batch: int) -> bool:
+        """Return whether the first layers of a client's settings are multiplied in one product."""
         if self.settings == 1:
             return True
-        first = self._own(self.layers[0])[0]
-        return _company_is_free(
+        first = self._tensors_of(self.layers[0])[0]
+        return _wide_product_is_exact(
             batch, first.shape[3], first.shape[2], self.settings, first.dtype, first.device
         )
 
-    def _own(self, layer: Layer) -> list[Tensor]:
+    def _tensors_of(self, layer: Layer) -> list[Tensor]:
         return self.tensors[layer.first : layer.first + layer.count]
 
     def _effective(self, layer: Layer) -> tuple[Tensor, Tensor | None]:
-        """The weight [K, S, out, in] and bias [K, S, out] that a layer multiplies with."""
-        own = self._own(layer)
+        """Return the weight [K, S, out, in] and the bias [K, S, out] that a layer applies."""
+        tensors = self._tensors_of(layer)
         if isinstance(layer.module, WeightNormLinear):
-            direction, scale, bias = own
-            return direction * (scale / torch.linalg.vector_norm(direction, dim=-1)).unsqueeze(
-                -1
-            ), bias
+            direction, scale, bias = tensors
+            stretch = scale / torch.linalg.vector_norm(direction, dim=-1)
+            return direction * stretch.unsqueeze(-1), bias
         if isinstance(layer.module, MaskedLinear):
-            return layer.module.weight * mask(own[0], layer.module.keep), None
-        return own[0], own[1]
+            return layer.module.weight * mask(tensors[0], layer.module.keep), None
+        return tensors[0], tensors[1]
 
-    def _hand_over(self, layer: Layer, left: Tensor, h: Tensor, into: Update) -> None:
-        """The gradients of one layer but for its bias. Its weight's is `left` [.., out, B] times its input h [.., B, in]."""
+    def _add_gradients(self, layer: Layer, left: Tensor, h: Tensor, update: Update) -> None:
+        """Add the gradients of one layer but for its bias.
+
+        That of its weight is the product of `left` [.., out, B] and its input h [.., B, in].
+        """
         if isinstance(layer.module, nn.Linear):
-            into.add_product(layer.first, left, h)
+            update.add_product(layer.first, left, h)
             return
-        own = self._own(layer)
-        gradient = torch.bmm(left, h).view(self.clients, *own[0].shape[1:])
+        tensors = self._tensors_of(layer)
+        gradient = torch.bmm(left, h).view(self.clients, *tensors[0].shape[1:])
         if isinstance(layer.module, MaskedLinear):
-            into.add(layer.first, gradient.mul_(layer.module.weight))
+            update.add(layer.first, gradient.mul_(layer.module.weight))
             return
-        direction, scale = own[:2]
+        direction, scale = tensors[:2]
         length = torch.linalg.vector_norm(direction, dim=-1)
-        length = length * (
-            length / length
-        )  # NaN, not infinity, once it has overflown: that run diverged
+        # NaN in place of infinity: a run whose length overflows has diverged.
+        length = length * (length / length)
         along = (gradient * direction).sum(dim=-1) / length
         stretch = scale / length
         gradient.mul_(stretch.unsqueeze(-1)).addcmul_(
             direction, (along * stretch / length).unsqueeze(-1), value=-1
         )
-        into.add(layer.first, gradient)
-        into.add(layer.first + 1, along)
+        update.add(layer.first, gradient)
+        update.add(layer.first + 1, along)
 
 
 class Update:
-    """SGD with momentum on a stack of models: velocity <- momentum velocity + gradient; tensor <- tensor - lr velocity.
+    """SGD with momentum on a stack of models.
 
-    All clients begin at `start`; `models`, tensors [K, S, ...], are where they are from the first step on. `lrs` has a number
-    for each setting. `pull` has the model's tensors [1, S, ...], mixed into the gradient by its share.
+        velocity <- momentum velocity + gradient
+        tensor   <- tensor - lr velocity
+
+    All clients begin at `start`; from the first step on `models` are their tensors [K, S, ...].
+    There is a learning rate for each setting. `pull`, the tensors [1, S, ...] of a direction, is
+    mixed into the gradient with weight `pull_share`.
     """
 
     def __init__(
         self,
         start: Sequence[Tensor],
-        clients: int,
+        n_clients: int,
         lrs: Sequence[float],
         momentum: float,
         pull: Sequence[Tensor] | None = None,
         pull_share: float = 0.0,
     ) -> None:
         self.start, self.lrs, self.momentum = start, lrs, momentum
-        self.models = [tensor.new_empty(clients, *tensor.shape[1:]) for tensor in start]
+        self.models = [tensor.new_empty(n_clients, *tensor.shape[1:]) for tensor in start]
         self.velocities = [torch.empty_like(model) for model in self.models]
         self.pull = pull if pull_share else None
         self.share = pull_share if pull is not None else 0.0
         self.at_start = True
-        self.decay = torch.tensor(
-            momentum, dtype=start[0].dtype
-        )  # made here once, not in every product with a number
-        self.only(clients)
+        # A tensor made once, not in every product with a number.
+        self.decay = torch.tensor(momentum, dtype=start[0].dtype)
+        self.keep_clients(n_clients)
 
-    def only(self, clients: int) -> None:
-        """From here on, only the first of the clients take steps."""
-        self.moving = [model[:clients] for model in self.models]
-        self.velocities = [velocity[:clients] for velocity in self.velocities]
+    def keep_clients(self, count: int) -> None:
+        """Let only the first `count` clients take further steps."""
+        self.moving = [model[:count] for model in self.models]
+        self.velocities = [velocity[:count] for velocity in self.velocities]
         self.views: dict[tuple[int, int], Tensor] = {}
         self.products: dict[tuple[int, int], Tensor] = {}
 
-    def add(self, place: int, gradient: Tensor) -> None:
-        """The gradient of the tensor at this place, [k, S, ...] or [k * S, ...]."""
-        velocity = self.views.get((place, gradient.ndim))
+    def add(self, index: int, gradient: Tensor) -> None:
+        """Add the gradient of the tensor with this index, [k, S, ...] or [k * S, ...]."""
+        velocity = self.views.get((index, gradient.ndim))
         if velocity is None:
-            velocity = self.views[place, gradient.ndim] = self.velocities[place].view_as(gradient)
+            velocity = self.views[index, gradient.ndim] = self.velocities[index].view_as(gradient)
         if self.at_start:
             torch.mul(gradient, 1 - self.share, out=velocity)
         else:
             velocity.mul_(self.decay).add_(gradient, alpha=1 - self.share)
 
-    def add_product(self, place: int, left: Tensor, right: Tensor) -> None:
-        """The same, of a gradient that is the product of two stacks of matrices."""
-        # Settings stand side by side or one below the other from step to step; in memory it is the same.
+    def add_product(self, index: int, left: Tensor, right: Tensor) -> None:
+        """Add a gradient that is the product of two stacks of matrices."""
+        # Settings are side by side or one below the other: the same in memory.
         rows = left.shape[1]
-        velocity = self.products.get((place, rows))
+        velocity = self.products.get((index, rows))
         if velocity is None:
-            velocity = self.products[place, rows] = self.velocities[place].view(
-                -1, rows, right.shape[2]
-            )
-        velocity.baddbmm_(
-            left, right, beta=0 if self.at_start else self.momentum, alpha=1 - self.share
-        )
+            velocity = self.velocities[index].view(-1, rows, right.shape[2])
+            self.products[index, rows] = velocity
+        beta = 0 if self.at_start else self.momentum
+        velocity.baddbmm_(left, right, beta=beta, alpha=1 - self.share)
 
-    def mix(self, pull: Sequence[Tensor]) -> None:
-        """Add the pull's share."""
-        for velocity, own in zip(self.velocities, pull, strict=True):
-            velocity.add_(own, alpha=self.share)
+    def mix_pull(self, pull: Sequence[Tensor]) -> None:
+        """Add the pull's share to the velocities."""
+        for velocity, direction in zip(self.velocities, pull, strict=True):
+            velocity.add_(direction, alpha=self.share)
 
-    def apply(self) -> None:
-        """One step."""
+    def step(self) -> None:
+        """Update the models."""
         if self.pull is not None:
-            self.mix(self.pull)
+            self.mix_pull(self.pull)
         before = self.start if self.at_start else self.moving
         if len(set(self.lrs)) > 1:
             for old, velocity, new in zip(before, self.velocities, self.moving, strict=True):
@@ -285,21 +292,22 @@ class Update:
 
 
 def log_softmax_at(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """log p [K * S, B, 1] of the labels [K * S, B, 1], and the gradient of -log p by the logits, unweighted."""
+    """Return log p [K * S, B, 1] of the labels, and the gradient of -log p by the logits."""
     log_p = torch.log_softmax(logits, dim=2)
     at_label = log_p.gather(2, label)
     return at_label, log_p.exp_().scatter_(2, label, -1.0, reduce="add")
 
 
 @functools.cache
-def _company_is_free(
+def _wide_product_is_exact(
     batch: int, features: int, hidden: int, settings: int, dtype: torch.dtype, device: torch.device
 ) -> bool:
-    """Whether products of this shape, side by side, have the very bits that they have one by one.
+    """Return whether products of this shape, side by side, have the bits that they have one by one.
 
-    They do where the BLAS library adds up in the same order whatever the width, which for most shapes it does. Where it does
-    not, settings are multiplied one by one: what a method computes must not depend on what it is compared with. On a GPU we
-    take the speed, and say so.
+    They do where the BLAS library adds up in the same order whatever the width, as for most shapes.
+    Elsewhere settings are multiplied one by one: the numbers of a method must not depend on the
+    methods it is compared with. A GPU always multiplies side by side, so there they may, in the
+    last digits.
     """
     if device.type != "cpu":
         return True

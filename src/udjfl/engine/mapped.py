@@ -1,15 +1,17 @@
-"""All clients of a round at once, for any nn.Module that `torch.func.vmap` can take: meant for GPUs.
+"""All clients of a round at once, for any nn.Module that `torch.func.vmap` supports.
 
-One client's batch keeps a GPU busy for a moment only; here the same step of many clients is one step of a network whose
-parameters and buffers have one more axis, the clients. On a CPU it gains where images and batches are small, and loses where
-they are not.
+The same step of many clients is one step of a network whose parameters and buffers have one more
+axis, the clients. A GPU needs that: one client's batch keeps it busy for a moment only. On a CPU it
+is several times as fast as `serial` where steps are so small that they are mostly overhead; with
+larger steps it gains nothing (benchmarks/README.md).
 
-No batch is ever padded, since layers such as batch norm mix the examples of a batch: clients take a step together if they have
-equally many examples left for it. They stand in the order of their sizes and begin every epoch together, so those are always
-neighbours, and a step works on slices of the stacked numbers, without copies. Federations with many different sizes gain least.
+Batches are never padded, since layers such as batch norm mix the examples of a batch: clients take
+a step together if they have equally many examples left for it. They are sorted by size and begin
+every epoch together, so that such clients are neighbours and a step works on slices of the stacked
+tensors, without copies. Federations with many different sizes gain least.
 
-The numbers are those of `serial` up to rounding, except where the network draws random numbers (dropout): those come from the
-seed as well, so the same seed gives the same numbers, but they are other draws, and they depend on who else takes part.
+The numbers are those of `serial` up to rounding, except where the network draws random numbers
+(dropout): these come from the seed as well, but the draws differ and depend on the other clients.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,12 +30,12 @@ from torch.func import functional_call, vmap
 
 from udjfl.data.federation import Client, Examples
 from udjfl.engine.adam import Moments
-from udjfl.engine.base import Engine, LocalResult, LocalTraining, batch_order, own_randomness
-from udjfl.engine.recurrent import written_out
+from udjfl.engine.base import Engine, LocalResult, LocalTraining, seeded_generator
+from udjfl.engine.batches import batch_order
 from udjfl.errors import DataError
 from udjfl.seeds import stream_seed
 
-# What clients that train at a time may take up. Not what happens to be free: dropout's draws depend on who is together.
+# Memory of the clients that train at a time. A constant: dropout's draws depend on the chunks.
 CHUNK_BYTES = 1_000_000_000
 NO_RULE = re.compile(r"batching rule (?:not implemented )?for (aten::\w+)", re.IGNORECASE)
 
@@ -42,10 +43,13 @@ Named = dict[str, Tensor]
 
 
 def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
-    """Why clients cannot be mapped over this model, or None if they can. Two clients try it, on copies of x's first example."""
+    """Return why vmap does not support this model, or None if it does.
+
+    Tries two clients with copies of the first example of x.
+    """
     network = copy.deepcopy(module).to(x.device).train()
     zeros = torch.zeros(2, 2, dtype=torch.int64, device=x.device)
-    with warnings.catch_warnings(record=True) as said, own_randomness(0, x.device):
+    with warnings.catch_warnings(record=True) as caught, seeded_generator(0, x.device):
         warnings.simplefilter("always")
         try:
             parameters = {
@@ -53,28 +57,25 @@ def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
                 for name, p in _trainable(network).items()
             }
             buffers = {name: torch.stack([b] * 2) for name, b in network.named_buffers()}
-            losses, _ = _losses(network, parameters, buffers, x[zeros], zeros)
+            losses, _ = _example_losses(network, parameters, buffers, x[zeros], zeros)
             mapped = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-            alone = nn.functional.cross_entropy(network(x[zeros[0]]), zeros[0])
-            plain = torch.autograd.grad(
-                alone, list(_trainable(network).values()), allow_unused=True
-            )
-        except (
-            Exception
-        ) as error:  # whatever the model's own code makes of tensors that are not quite tensors
+            loss = nn.functional.cross_entropy(network(x[zeros[0]]), zeros[0])
+            own = list(_trainable(network).values())
+            plain = torch.autograd.grad(loss, own, allow_unused=True)
+        except Exception as error:  # the model's own code may raise anything
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            return _without_rule(str(error)) or f"vmap cannot take it ({first_line})"
+            return _missing_rule(str(error)) or f"vmap cannot take it ({first_line})"
     if [gradient is None for gradient in mapped] != [gradient is None for gradient in plain]:
         return "it does not look up its parameters by their names"
-    # Where vmap has no rule it may still get through, one client after the other, and warns of it.
-    return next(filter(None, (_without_rule(str(warning.message)) for warning in said)), None)
+    # Without a rule vmap may still get through, one client after the other, with a warning.
+    return next(filter(None, (_missing_rule(str(warning.message)) for warning in caught)), None)
 
 
 @dataclass(frozen=True)
 class _Models:
-    """The models of K clients while they train: every tensor has the clients as its first axis. Pulls are one for all.
+    """The models of K clients in training: the first axis of every tensor is the clients.
 
-    Velocities are what SGD remembers, and there are none if `moments` are there, which are Adam's.
+    Pulls are the same for all. Velocities are SGD's state; with Adam there are moments instead.
     """
 
     parameters: Named
@@ -83,8 +84,8 @@ class _Models:
     pulls: Named | None
     moments: Moments | None
 
-    def move(self, who: slice, gradients: Named, work: LocalTraining) -> None:
-        """One step of some clients."""
+    def step(self, clients: slice, gradients: Named, work: LocalTraining) -> None:
+        """Take one optimiser step with some clients."""
         values = list(gradients.values())
         if self.pulls is not None:
             values = [
@@ -92,19 +93,19 @@ class _Models:
                 for name, g in gradients.items()
             ]
         if self.moments is not None:
-            self.moments.move(
-                who, self.parameters, dict(zip(gradients, values, strict=True)), work.lr
-            )
+            mixed = dict(zip(gradients, values, strict=True))
+            self.moments.step(clients, self.parameters, mixed, work.lr)
             return
-        velocities = [self.velocities[name][who] for name in gradients]
+        velocities = [self.velocities[name][clients] for name in gradients]
+        parameters = [self.parameters[name][clients] for name in gradients]
         torch._foreach_mul_(velocities, work.momentum)
         torch._foreach_add_(velocities, values)
-        torch._foreach_add_(
-            [self.parameters[name][who] for name in gradients], velocities, alpha=-work.lr
-        )
+        torch._foreach_add_(parameters, velocities, alpha=-work.lr)
 
 
 class MappedEngine(Engine):
+    """Trains many clients at a time through `torch.func.vmap`."""
+
     name = "mapped"
 
     def __init__(
@@ -112,179 +113,177 @@ class MappedEngine(Engine):
     ) -> None:
         super().__init__(module, clients, device, workers)
         self.network = copy.deepcopy(self.module).train()
-        self.examples = Examples.joined(self.train_data)
-        self.starts = [0, *itertools.accumulate(len(data) for data in self.train_data)]
+        self.examples = Examples.concatenate(self.train_data)
+        self.starts = [0, *itertools.accumulate(self.sizes)]
 
     def train(
         self,
         vector: Tensor,
         buffers: Tensor,
-        rows: Sequence[int],
+        client_indices: Sequence[int],
         work: LocalTraining,
         address: tuple[int, str, int],
     ) -> LocalResult:
-        vectors, buffers = vector.to(self.device).expand(len(rows), -1), buffers.to(self.device)
-        sizes = [len(self.train_data[row]) for row in rows]
-        steps = torch.tensor(
-            [work.epochs * math.ceil(size / work.batch_size) for size in sizes], dtype=torch.float64
-        )
+        n = len(client_indices)
+        vectors, buffers = vector.to(self.device).expand(n, -1), buffers.to(self.device)
+        sizes = [self.sizes[index] for index in client_indices]
+        steps = torch.tensor([work.count_steps(size) for size in sizes], dtype=torch.float64)
         deltas = vectors.new_empty(vectors.shape)
-        firsts = torch.empty_like(deltas) if work.first_step else None
-        after = buffers.new_empty(len(rows), len(buffers))
-        running = torch.empty(len(rows), dtype=torch.float64, device=self.device)
-        order = sorted(range(len(rows)), key=lambda place: -sizes[place])
+        first_deltas = torch.empty_like(deltas) if work.first_step else None
+        after = buffers.new_empty(n, len(buffers))
+        running = torch.empty(n, dtype=torch.float64, device=self.device)
+        order = sorted(range(n), key=lambda row: -sizes[row])
         size = self._chunk_size(max(sizes), work)
-        for chunk in (order[begin : begin + size] for begin in range(0, len(order), size)):
-            own = replace(
-                work,
-                multipliers=None
-                if work.multipliers is None
-                else work.multipliers[chunk].to(self.device),
-            )
-            models = self._received(vectors[chunk], buffers, work)
-            running[chunk], first = self._descend(
-                models, [rows[place] for place in chunk], own, address
-            )
-            deltas[chunk] = vectors[chunk] - _rows(models.parameters)
+        for rows in (order[begin : begin + size] for begin in range(0, n, size)):
+            models = self._start_models(vectors[rows], buffers, work)
+            indices, own = [client_indices[row] for row in rows], self._work_of(work, rows)
+            running[rows], first = self._train_models(models, indices, own, address)
+            deltas[rows] = vectors[rows] - _rows(models.parameters)
             if models.buffers:
-                after[chunk] = _rows(models.buffers).to(after)
-            if firsts is not None:
-                firsts[chunk] = vectors[chunk] - torch.cat(first)
+                after[rows] = _rows(models.buffers).to(after)
+            if first_deltas is not None:
+                first_deltas[rows] = vectors[rows] - torch.cat(first)
         losses = running.cpu() / steps
         if work.loss_at == "received":
-            losses = self.received_losses(vector, buffers, rows)
+            losses = self.train_losses(vector, buffers, client_indices)
         elif work.loss_at == "final":
-            each = zip(vectors - deltas, after, rows, strict=True)
-            losses = torch.cat(
-                [
-                    self.received_losses(trained, own_buffers, [row])
-                    for trained, own_buffers, row in each
-                ]
-            )
-        return LocalResult(deltas, losses, steps, after, firsts)
+            losses = self._final_losses(vectors - deltas, after, client_indices)
+        return LocalResult(deltas, losses, steps, after, first_deltas)
 
-    def _received(self, vectors: Tensor, buffers: Tensor, work: LocalTraining) -> _Models:
-        """Models as clients receive them: [K, D] their numbers, and the buffers, which are one vector for all."""
+    def _work_of(self, work: LocalTraining, rows: list[int]) -> LocalTraining:
+        """Return the work of the clients in these rows."""
+        if work.multipliers is None:
+            return work
+        return replace(work, multipliers=work.multipliers[rows].to(self.device))
+
+    def _start_models(self, vectors: Tensor, buffers: Tensor, work: LocalTraining) -> _Models:
+        """Return the models before training, of parameters [K, D] and buffers [B] for all."""
         like = _trainable(self.network)
         parameters = _tensors(vectors, like)
         with_adam = work.optimiser == "adam"
+        pull = work.pull if work.pull_share else None
         return _Models(
             parameters,
             {} if with_adam else {name: torch.zeros_like(p) for name, p in parameters.items()},
             _tensors(buffers.expand(len(vectors), -1), dict(self.network.named_buffers())),
-            None
-            if work.pull is None or not work.pull_share
-            else _tensors(work.pull.to(self.device)[None], like),
-            Moments.of(parameters) if with_adam else None,
+            None if pull is None else _tensors(pull.to(self.device)[None], like),
+            Moments.zeros(parameters) if with_adam else None,
         )
 
-    def _descend(
+    def _train_models(
         self,
         models: _Models,
-        rows: Sequence[int],
+        client_indices: Sequence[int],
         work: LocalTraining,
         address: tuple[int, str, int],
     ) -> tuple[Tensor, list[Tensor]]:
-        """Train the models of clients, the largest first: sums of their batches' losses [K], and where the first step led."""
-        orders = self._orders(rows, work.epochs, address)
-        ids = [self.clients[row].id for row in rows]
-        total = torch.zeros(len(rows), dtype=torch.float64, device=self.device)
+        """Train the models of clients, the largest first.
+
+        Returns the sums of their batches' losses [K], and the models after the first step.
+        """
+        orders = self._orders(client_indices, work.epochs, address)
+        ids = [self.clients[index].id for index in client_indices]
+        total = torch.zeros(len(ids), dtype=torch.float64, device=self.device)
         first: list[Tensor] = []
-        plan = list(_together([len(self.train_data[row]) for row in rows], work.batch_size))
-        with own_randomness(stream_seed(*address, "inside the model", *ids), self.device):
-            for epoch, (who, columns) in itertools.product(range(work.epochs), plan):
+        steps = list(
+            _steps_of_epoch([self.sizes[index] for index in client_indices], work.batch_size)
+        )
+        with seeded_generator(stream_seed(*address, "inside the model", *ids), self.device):
+            for epoch, (clients, columns) in itertools.product(range(work.epochs), steps):
                 try:
-                    total[who] += self._step(models, who, orders[epoch, who, columns], work)
+                    batch = orders[epoch, clients, columns]
+                    total[clients] += self._step(models, clients, batch, work)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
                     raise DataError(
-                        f"client {ids[who.start]!r} cannot train this model: {error}"
+                        f"client {ids[clients.start]!r} cannot train this model: {error}"
                     ) from None
                 if work.first_step and epoch == 0 and columns.start == 0:
-                    first.append(_rows({name: p[who] for name, p in models.parameters.items()}))
+                    first.append(_rows({name: p[clients] for name, p in models.parameters.items()}))
         return total, first
 
-    def _step(self, models: _Models, who: slice, batch: Tensor, work: LocalTraining) -> Tensor:
-        """One step of some clients, on batches [k, B] of all examples. Their mean losses [k] before it."""
+    def _step(self, models: _Models, clients: slice, batch: Tensor, work: LocalTraining) -> Tensor:
+        """Take one step with some clients on batches [k, B]; return their mean losses before it."""
         parameters = {
-            name: p[who].detach().requires_grad_() for name, p in models.parameters.items()
+            name: p[clients].detach().requires_grad_() for name, p in models.parameters.items()
         }
-        buffers = {name: b[who] for name, b in models.buffers.items()}
-        losses, changed = _losses(
-            self.network, parameters, buffers, self.examples.x[batch], self.examples.y[batch]
-        )
-        goals = losses.mean(dim=1)
+        buffers = {name: b[clients] for name, b in models.buffers.items()}
+        x, y = self.examples.x[batch], self.examples.y[batch]
+        losses, new_buffers = _example_losses(self.network, parameters, buffers, x, y)
+        objectives = losses.mean(dim=1)
         if work.objective is not None:
-            # Objectives are written for many clients, and may look at the values in their tensors: they stay outside of vmap.
+            # Outside vmap: an objective may look at the values in its tensors.
             groups = None if self.examples.group is None else self.examples.group[batch]
-            multipliers = None if work.multipliers is None else work.multipliers[who].to(losses)
-            goals = work.objective(
-                losses, torch.full_like(losses, 1 / batch.shape[1]), groups, multipliers
-            )
-        gradients = torch.autograd.grad(goals.sum(), list(parameters.values()), allow_unused=True)
+            multipliers = None if work.multipliers is None else work.multipliers[clients].to(losses)
+            weights = torch.full_like(losses, 1 / batch.shape[1])
+            objectives = work.objective(losses, weights, groups, multipliers)
+        values = torch.autograd.grad(objectives.sum(), list(parameters.values()), allow_unused=True)
+        gradients = {name: g for name, g in zip(parameters, values, strict=True) if g is not None}
         with torch.no_grad():
-            models.move(
-                who,
-                {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None},
-                work,
-            )
+            models.step(clients, gradients, work)
             for name, buffer in buffers.items():
-                buffer.copy_(changed[name])
+                buffer.copy_(new_buffers[name])
         return losses.detach().mean(dim=1)
 
-    def _orders(self, rows: Sequence[int], epochs: int, address: tuple[int, str, int]) -> Tensor:
-        """[epochs, K, size of the largest] places of clients' examples among all examples, as each client sees them."""
-        orders = torch.zeros(epochs, len(rows), len(self.train_data[rows[0]]), dtype=torch.int64)
-        for place, row in enumerate(rows):
-            size = len(self.train_data[row])
-            orders[:, place, :size] = (
-                batch_order(size, epochs, address, self.clients[row].id) + self.starts[row]
-            )
+    def _orders(
+        self, client_indices: Sequence[int], epochs: int, address: tuple[int, str, int]
+    ) -> Tensor:
+        """Return the examples of clients in the order in which each sees its own.
+
+        They are positions among all examples, [epochs, K, size of the largest client].
+        """
+        largest = self.sizes[client_indices[0]]
+        orders = torch.zeros(epochs, len(client_indices), largest, dtype=torch.int64)
+        for row, index in enumerate(client_indices):
+            order = batch_order(self.sizes[index], epochs, address, self.clients[index].id)
+            orders[:, row, : self.sizes[index]] = order + self.starts[index]
         return orders.to(self.device)
 
     def _chunk_size(self, largest: int, work: LocalTraining) -> int:
-        """How many clients train at a time: each has parameters, the optimiser's, gradients, a batch, and what lies between."""
-        numbers = sum(p.nbytes for p in _trainable(self.network).values())
-        an_example = self.examples.x[0].nbytes + 2 * self._bytes_an_example
-        kept = 4 if work.optimiser == "sgd" else 6
-        each = (
-            kept * numbers + min(work.batch_size, largest) * an_example + 8 * work.epochs * largest
-        )
-        return max(1, CHUNK_BYTES // each)
+        """Return how many clients train at a time.
+
+        Each has parameters, the optimiser's state, gradients, a batch and intermediate results.
+        """
+        parameter_bytes = sum(p.nbytes for p in _trainable(self.network).values())
+        example_bytes = self.examples.x[0].nbytes + 2 * self._activation_bytes
+        copies = 4 if work.optimiser == "sgd" else 6
+        batch_bytes = min(work.batch_size, largest) * example_bytes
+        order_bytes = 8 * work.epochs * largest
+        return max(1, CHUNK_BYTES // (copies * parameter_bytes + batch_bytes + order_bytes))
 
     @functools.cached_property
-    def _bytes_an_example(self) -> int:
-        """What one more example in a batch makes the network keep for its backward pass."""
-        few, more = (_bytes_kept(self.network, self.examples.x[[0] * count]) for count in (2, 4))
-        return (more - few) // 2
+    def _activation_bytes(self) -> int:
+        """The memory that one more example in a batch takes until the backward pass."""
+        two, four = (_saved_bytes(self.network, self.examples.x[[0] * count]) for count in (2, 4))
+        return (four - two) // 2
 
 
-def _losses(
+def _example_losses(
     network: nn.Module, parameters: Named, buffers: Named, x: Tensor, y: Tensor
 ) -> tuple[Tensor, Named]:
-    """The loss of each example [k, B], each client's with its own parameters and buffers, and the buffers afterwards."""
+    """Return the loss of each example [k, B] at its client's model, and the new buffers."""
 
-    def of_one(parameters: Named, buffers: Named, x: Tensor, y: Tensor) -> tuple[Tensor, Named]:
-        numbers = {
-            **parameters,
-            **buffers,
-        }  # where the network leaves new buffers, should it not write into the old ones
-        with written_out(network):
-            logits = functional_call(network, numbers, (x,))
-        return nn.functional.cross_entropy(logits, y, reduction="none"), {
-            name: numbers[name] for name in buffers
-        }
+    def losses_of_one(
+        parameters: Named, buffers: Named, x: Tensor, y: Tensor
+    ) -> tuple[Tensor, Named]:
+        # A network that replaces its buffers, rather than writing into them, does so in this dict.
+        tensors = {**parameters, **buffers}
+        logits = functional_call(network, tensors, (x,))
+        losses = nn.functional.cross_entropy(logits, y, reduction="none")
+        return losses, {name: tensors[name] for name in buffers}
 
-    return vmap(of_one, randomness="different")(parameters, buffers, x, y)
+    return vmap(losses_of_one, randomness="different")(parameters, buffers, x, y)
 
 
-def _together(sizes: Sequence[int], batch_size: int) -> Iterator[tuple[slice, slice]]:
-    """The steps of one epoch: which clients, and which part of their order. Sizes fall, so equal batches are neighbours."""
+def _steps_of_epoch(sizes: Sequence[int], batch_size: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the steps of one epoch: which clients, and which part of their order.
+
+    Sizes never rise, so clients with equal batches are neighbours.
+    """
     for begin in range(0, sizes[0], batch_size):
         stop = 0
-        for width, alike in itertools.groupby(
-            min(batch_size, size - begin) for size in sizes if size > begin
-        ):
-            start, stop = stop, stop + len(list(alike))
+        widths = (min(batch_size, size - begin) for size in sizes if size > begin)
+        for width, group in itertools.groupby(widths):
+            start, stop = stop, stop + len(list(group))
             yield slice(start, stop), slice(begin, begin + width)
 
 
@@ -293,39 +292,40 @@ def _trainable(network: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _tensors(rows: Tensor, like: Mapping[str, Tensor]) -> Named:
-    """Rows [K, D] as tensors [K, ...] of these shapes and types, which own their memory; counters are rounded."""
+    """Copy rows [K, D] into tensors [K, ...] of these shapes and types; counters are rounded."""
     parts = torch.split(rows, [tensor.numel() for tensor in like.values()], dim=1)
-    found = {}
+    tensors = {}
     for (name, tensor), part in zip(like.items(), parts, strict=True):
         values = part if tensor.is_floating_point() else part.round()
-        found[name] = values.reshape(-1, *tensor.shape).to(tensor.dtype, copy=True).contiguous()
-    return found
+        tensors[name] = values.reshape(-1, *tensor.shape).to(tensor.dtype, copy=True).contiguous()
+    return tensors
 
 
 def _rows(tensors: Named) -> Tensor:
-    """Tensors [K, ...] as rows [K, D]."""
-    return torch.cat(
-        [tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()],
-        dim=1,
-    )
+    """Return tensors [K, ...] as rows [K, D]."""
+    columns = [
+        tensor.flatten(1) if tensor.ndim > 1 else tensor[:, None] for tensor in tensors.values()
+    ]
+    return torch.cat(columns, dim=1)
 
 
-def _bytes_kept(network: nn.Module, x: Tensor) -> int:
-    kept: dict[int, int] = {}
+def _saved_bytes(network: nn.Module, x: Tensor) -> int:
+    """Return the size of what a forward pass saves for the backward pass."""
+    sizes: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+    def record(tensor: Tensor) -> Tensor:
+        sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    network = copy.deepcopy(network)  # batch norm remembers what it sees
+    network = copy.deepcopy(network)  # batch norm changes its buffers
     with (
-        own_randomness(0, x.device),
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+        seeded_generator(0, x.device),
+        torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor),
     ):
-        _ = network(x)  # held until we have counted: freed memory would be used, and counted, again
-    return sum(kept.values())
+        _ = network(x)  # kept until all are counted: freed memory would be used and counted again
+    return sum(sizes.values())
 
 
-def _without_rule(message: str) -> str | None:
-    found = NO_RULE.search(message)
-    return f"vmap has no rule for {found[1]}" if found else None
+def _missing_rule(message: str) -> str | None:
+    match = NO_RULE.search(message)
+    return f"vmap has no rule for {match[1]}" if match else None

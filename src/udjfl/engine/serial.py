@@ -1,11 +1,10 @@
-"""One client after the other, for any nn.Module; as many at a time as there are workers."""
+"""One client after the other, for any nn.Module; several at a time with several workers."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import queue
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,53 +14,60 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from udjfl._threads import spread
+from udjfl._threads import run_in_threads
 from udjfl.data.federation import Client, Examples
-from udjfl.engine._fork_pool import Tables
+from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.base import (
-    EVALUATION_BATCH,
     EvaluationSet,
     ForkPoolEngine,
     LocalResult,
     LocalTraining,
-    batch_order,
-    own_randomness,
+    Scores,
+    load_model,
+    seeded_generator,
 )
+from udjfl.engine.batches import batch_order
 from udjfl.errors import DataError
-from udjfl.models import buffers_from_vector, buffers_to_vector, from_vector, to_vector, trainable
+from udjfl.models import buffers_to_vector, to_vector, trainable
 from udjfl.seeds import stream_seed
 
-# With less than this to do, in seconds, other processes are not asked.
-WORTH_SHARING = 0.01
-PLAIN_BATCH = 1024  # to evaluate at a time, where there are no convolutions
+# With less to compute, other processes are not asked: 10 ms of one core, measured with an MLP
+# 784-64-10. An optimiser step takes as long as this many multiplications, however small the model.
+SHARED_PRODUCTS, PRODUCTS_PER_STEP = 50_000_000, 1_500_000
+PLAIN_EVALUATION_BATCH = 1024  # for networks without convolutions
 
 
 @dataclass(frozen=True)
-class _Task:
-    """Training of the clients at these places, from one model for all [D] or one for each [N, D]."""
+class _Shared:
+    """The common part of a job's tasks: one model for all [D], or one for each [N, D]."""
 
     vectors: Tensor
     buffers: Tensor
-    rows: Sequence[int]
+    client_indices: Sequence[int]
     work: LocalTraining
     address: tuple[int, str, int]
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By way of numpy: pickling a tensor writes a file in memory.
-        return _sent_task, (
-            self.vectors.numpy(),
-            self.buffers.numpy(),
-            self.rows,
-            self.work,
-            self.address,
-        )
+        # Tensors go through numpy: pickling one writes a file in memory.
+        arrays = self.vectors.numpy(), self.buffers.numpy()
+        return _unpickle_shared, (*arrays, self.client_indices, self.work, self.address)
 
 
-def _sent_task(vectors: np.ndarray, buffers: np.ndarray, *others: Any) -> _Task:
-    return _Task(torch.from_numpy(vectors), torch.from_numpy(buffers), *others)
+def _unpickle_shared(vectors: np.ndarray, buffers: np.ndarray, *others: Any) -> _Shared:
+    return _Shared(torch.from_numpy(vectors), torch.from_numpy(buffers), *others)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Training of one client; its results go into row `row` of each table."""
+
+    shared: _Shared
+    row: int
 
 
 class SerialEngine(ForkPoolEngine):
+    """Trains any nn.Module with torch's autograd and optimisers."""
+
     name = "serial"
 
     def __init__(
@@ -69,147 +75,137 @@ class SerialEngine(ForkPoolEngine):
     ) -> None:
         super().__init__(module, clients, device, workers)
         # Threads that evaluate at the same time need a network each.
-        self.spare: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
+        self._spare_networks: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
         if not self._has_convolutions:
-            self.batch = max(self.batch, PLAIN_BATCH)
+            self.batch_size = max(self.batch_size, PLAIN_EVALUATION_BATCH)
 
     def train(
         self,
         vector: Tensor,
         buffers: Tensor,
-        rows: Sequence[int],
+        client_indices: Sequence[int],
         work: LocalTraining,
         address: tuple[int, str, int],
     ) -> LocalResult:
-        losses = self.received_losses(vector, buffers, rows) if work.loss_at == "received" else None
-        task = _Task(vector.to(self.device), buffers, list(rows), work, address)
-        tables = self._trained(task)
-        if work.loss_at == "running":
+        received = (
+            self.train_losses(vector, buffers, client_indices)
+            if work.loss_at == "received"
+            else None
+        )
+        shared = _Shared(vector.to(self.device), buffers, list(client_indices), work, address)
+        steps = [work.count_steps(self.sizes[index]) for index in client_indices]
+        tables = self._map(
+            [_Task(shared, row) for row in range(len(client_indices))],
+            self._shapes(shared),
+            share=self._is_worth_sharing(shared, sum(steps)),
+        )
+        deltas, buffers = tables["deltas"], tables["buffers"]
+        if received is not None:
+            losses = received
+        elif work.loss_at == "running":
             losses = tables["running"].cpu()
-        elif work.loss_at == "final":
-            each = zip(task.vectors - tables["deltas"], tables["buffers"], rows, strict=True)
-            losses = torch.cat(
-                [self.received_losses(trained, own, [row]) for trained, own, row in each]
-            )
-        assert losses is not None
-        steps = [work.epochs * -(-self.sizes[row] // work.batch_size) for row in rows]
-        return LocalResult(
-            deltas=tables["deltas"],
-            losses=losses,
-            steps=torch.tensor(steps, dtype=torch.float64),
-            buffers=tables["buffers"],
-            first_deltas=tables.get("firsts"),
-        )
+        else:
+            losses = self._final_losses(shared.vectors - deltas, buffers, client_indices)
+        taken = torch.tensor(steps, dtype=torch.float64)
+        return LocalResult(deltas, losses, taken, buffers, tables.get("first_deltas"))
 
-    def _trained(self, task: _Task) -> Tables:
-        """Train all clients of a task; what came of client i is in row i of each table."""
-        n, table = len(task.rows), ((len(task.rows), task.vectors.shape[-1]), task.vectors.dtype)
-        shapes = {
+    def _shapes(self, shared: _Shared) -> Shapes:
+        n, vectors = len(shared.client_indices), shared.vectors
+        table = ((n, vectors.shape[-1]), vectors.dtype)
+        return {
             "deltas": table,
-            "buffers": ((n, len(task.buffers)), torch.float64),
+            "buffers": ((n, len(shared.buffers)), torch.float64),
             "running": ((n,), torch.float64),
+            **({"first_deltas": table} if shared.work.first_step else {}),
         }
-        if task.work.first_step:
-            shapes["firsts"] = table
-        examples = task.work.epochs * sum(self.sizes[row] for row in task.rows)
-        worth_sharing = self.workers > 1 and examples * self._seconds_an_example >= WORTH_SHARING
-        return self._done(task, n, shapes, share=worth_sharing)
 
-    def _do(self, task: _Task, number: int, tables: Tables) -> None:
-        """One client's training, in a network that nobody else is using."""
-        row, own = task.rows[number], task.work.multipliers
-        pull = None if task.work.pull is None else task.work.pull.to(self.device)
-        work = replace(
-            task.work,
-            multipliers=None if own is None else own[number : number + 1].to(self.device),
-            pull=pull,
-        )
-        start = task.vectors if task.vectors.ndim == 1 else task.vectors[number]
-        with self._network() as network:
-            _load(network, start, task.buffers.to(self.device))
-            # Whatever the network draws, as dropout does, comes from the global generator: each client has its own state of it.
-            with own_randomness(
-                stream_seed(*task.address, "inside the model", self.clients[row].id), self.device
-            ):
+    def _is_worth_sharing(self, shared: _Shared, n_steps: int) -> bool:
+        """Return whether there is enough to do for several processes.
+
+        A parameter is multiplied once for each example, or up to once for each pixel if the network
+        has convolutions.
+        """
+        n_examples = shared.work.epochs * sum(self.sizes[i] for i in shared.client_indices)
+        pixels = self.train_data[0].x.shape[2:].numel() if self._has_convolutions else 1
+        products = n_examples * shared.vectors.shape[-1] * pixels
+        return products + n_steps * PRODUCTS_PER_STEP >= SHARED_PRODUCTS
+
+    def _run_task(self, task: _Task, tables: Tables) -> None:
+        """Train one client."""
+        shared, row = task.shared, task.row
+        client = self.clients[shared.client_indices[row]]
+        start = shared.vectors if shared.vectors.ndim == 1 else shared.vectors[row]
+        # Dropout and the like draw from the global generator: each client has its own state of it.
+        seed = stream_seed(*shared.address, "inside the model", client.id)
+        with self._borrow_network() as network:
+            load_model(network, start, shared.buffers.to(self.device))
+            with seeded_generator(seed, self.device):
                 try:
-                    running, first = self._descend(network, row, work, task.address)
+                    running, first = self._train_network(network, shared, row)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
                     raise DataError(
-                        f"client {self.clients[row].id!r} cannot train this model: {error}"
+                        f"client {client.id!r} cannot train this model: {error}"
                     ) from error
-            torch.sub(start, to_vector(network), out=tables["deltas"][number])
+            torch.sub(start, to_vector(network), out=tables["deltas"][row])
             if first is not None:
-                torch.sub(start, first, out=tables["firsts"][number])
-            tables["buffers"][number] = buffers_to_vector(network)
-            tables["running"][number] = running
+                torch.sub(start, first, out=tables["first_deltas"][row])
+            tables["buffers"][row] = buffers_to_vector(network)
+            tables["running"][row] = running
 
-    def _descend(
-        self, network: nn.Module, row: int, work: LocalTraining, address: tuple[int, str, int]
+    def _train_network(
+        self, network: nn.Module, shared: _Shared, row: int
     ) -> tuple[Tensor, Tensor | None]:
-        """Train one client: the mean of the batches' losses, and where the first step led, if that is wanted."""
-        data = self.train_data[row]
-        optimiser = _optimiser(network, work)
+        """Train one client: return the mean loss of its batches, and the model after one step."""
+        index, work = shared.client_indices[row], self._on_device(shared.work, row)
+        data, first, n_steps = self.train_data[index], None, 0
+        optimiser = _make_optimiser(network, work)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
-        taken = 0
-        first = None
         network.train()
-        for order in batch_order(len(data), work.epochs, address, self.clients[row].id).to(
-            self.device
-        ):
+        orders = batch_order(len(data), work.epochs, shared.address, self.clients[index].id)
+        for order in orders.to(self.device):
             for batch in order.split(work.batch_size):
                 optimiser.zero_grad(set_to_none=True)
-                loss, goal = _batch_loss(network, data, batch, work)
-                goal.backward()  # type: ignore[no-untyped-call]
-                _pull(network, work)
+                loss, objective = _batch_losses(network, data, batch, work)
+                objective.backward()  # type: ignore[no-untyped-call]
+                _mix_pull(network, work)
                 optimiser.step()
                 total += loss.detach()
-                taken += 1
-                if work.first_step and taken == 1:
+                n_steps += 1
+                if work.first_step and n_steps == 1:
                     first = to_vector(network)
-        return (total / taken).cpu(), first
+        return (total / n_steps).cpu(), first
 
-    def evaluate(
-        self, vector: Tensor, buffers: Tensor, pooled: EvaluationSet
-    ) -> tuple[Tensor, Tensor]:
-        def piece(rows: slice) -> Callable[[], Tensor]:
-            def evaluate_rows() -> Tensor:
-                with self._network() as network, torch.no_grad():
-                    _load(network, vector.to(self.device), buffers.to(self.device))
-                    return pooled.sums(network.eval()(pooled.x[rows])[None], rows)
-
-            return evaluate_rows
-
-        losses, accuracies = pooled.means(
-            spread([piece(rows) for rows in pooled.pieces(self.batch)], self.workers)
+    def _on_device(self, work: LocalTraining, row: int) -> LocalTraining:
+        """Return the work of the client in this row, with its tensors on the device."""
+        pull, multipliers = work.pull, work.multipliers
+        return replace(
+            work,
+            pull=None if pull is None else pull.to(self.device),
+            multipliers=None if multipliers is None else multipliers[row : row + 1].to(self.device),
         )
+
+    def evaluate(self, vector: Tensor, buffers: Tensor, data: EvaluationSet) -> Scores:
+        def score(rows: slice) -> Callable[[], Tensor]:
+            def sum_scores() -> Tensor:
+                with self._borrow_network() as network, torch.no_grad():
+                    load_model(network, vector.to(self.device), buffers.to(self.device))
+                    return data.sum_scores(network.eval()(data.x[rows])[None], rows)
+
+            return sum_scores
+
+        sums = run_in_threads([score(rows) for rows in data.slices(self.batch_size)])
+        losses, accuracies = data.mean_scores(sums)
         return losses[0], accuracies[0]
 
     @contextmanager
-    def _network(self) -> Iterator[nn.Module]:
-        """A network that nobody else is using."""
+    def _borrow_network(self) -> Iterator[nn.Module]:
+        """Provide a network that no other thread uses."""
         try:
-            network = self.spare.get_nowait()
+            network = self._spare_networks.get_nowait()
         except queue.Empty:
             network = copy.deepcopy(self.module).to(memory_format=self._layout)  # type: ignore[call-overload]
         yield network
-        self.spare.put(network)
-
-    @functools.cached_property
-    def _seconds_an_example(self) -> float:
-        """How long an example takes in training, roughly: of an unknown network that is known only when it was tried."""
-        x = self.train_data[0].x[:EVALUATION_BATCH]
-        network = copy.deepcopy(self.module).train()
-        with torch.random.fork_rng(devices=[]):
-            try:
-                _gradient(network, x)  # the first time takes longer
-                begin = time.perf_counter()
-                _gradient(network, x)
-            except (
-                RuntimeError,
-                ValueError,
-            ):  # a network that these examples do not suit; training will tell
-                return 0.0
-        return (time.perf_counter() - begin) / len(x)
+        self._spare_networks.put(network)
 
     @property
     def _has_convolutions(self) -> bool:
@@ -217,7 +213,7 @@ class SerialEngine(ForkPoolEngine):
 
     @functools.cached_property
     def _layout(self) -> torch.memory_format:
-        """How images lie in memory: with their channels last, which is fastest on a CPU, if the network bears it."""
+        """The memory format of the network: channels last, the fastest on a CPU, if it works."""
         x = self.train_data[0].x[:2]
         if self.device.type != "cpu" or x.ndim != 4 or not self._has_convolutions:
             return torch.preserve_format
@@ -225,55 +221,48 @@ class SerialEngine(ForkPoolEngine):
         try:
             other = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             with torch.random.fork_rng(devices=[]):
-                same = torch.allclose(
-                    _gradient(plain, x), _gradient(other, x), rtol=1e-3, atol=1e-5
-                )
-        except RuntimeError:  # a network that takes a `view` of images, say
+                gradients = _gradient(plain, x), _gradient(other, x)
+        except RuntimeError:  # such as that of a network that takes a `view` of images
             return torch.preserve_format
-        return torch.channels_last if same else torch.preserve_format
+        works = torch.allclose(*gradients, rtol=1e-3, atol=1e-5)
+        return torch.channels_last if works else torch.preserve_format
 
 
-def _load(network: nn.Module, vector: Tensor, buffers: Tensor) -> None:
-    from_vector(network, vector)
-    buffers_from_vector(network, buffers)
-
-
-def _optimiser(network: nn.Module, work: LocalTraining) -> torch.optim.Optimizer:
+def _make_optimiser(network: nn.Module, work: LocalTraining) -> torch.optim.Optimizer:
     if work.optimiser == "adam":
         return torch.optim.Adam(trainable(network), lr=work.lr)
     return torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
 
 
 def _gradient(network: nn.Module, x: Tensor) -> Tensor:
-    """Of the sum of the squared logits."""
+    """Return the gradient of the sum of the squared logits."""
     parts = torch.autograd.grad(
         network(x).square().sum(), trainable(network), allow_unused=True, materialize_grads=True
     )
     return torch.cat([part.reshape(-1) for part in parts])
 
 
-def _batch_loss(
+def _batch_losses(
     network: nn.Module, data: Examples, batch: Tensor, work: LocalTraining
 ) -> tuple[Tensor, Tensor]:
-    """The mean loss of a batch, and what is minimised."""
+    """Return the mean loss of a batch, and what is minimised."""
     logits = network(torch.index_select(data.x, 0, batch))
     if work.objective is None:
         loss = nn.functional.cross_entropy(logits, data.y[batch])
         return loss, loss
-    each = nn.functional.cross_entropy(logits, data.y[batch], reduction="none")[None]
+    losses = nn.functional.cross_entropy(logits, data.y[batch], reduction="none")[None]
     groups = None if data.group is None else data.group[batch][None]
-    multipliers = None if work.multipliers is None else work.multipliers.to(each)
-    goal = work.objective(each, torch.full_like(each, 1 / len(batch)), groups, multipliers)
-    return each.mean(), goal[0]
+    multipliers = None if work.multipliers is None else work.multipliers.to(losses)
+    weights = torch.full_like(losses, 1 / len(batch))
+    return losses.mean(), work.objective(losses, weights, groups, multipliers)[0]
 
 
-def _pull(network: nn.Module, work: LocalTraining) -> None:
-    """Mix the work's direction into the gradients."""
+def _mix_pull(network: nn.Module, work: LocalTraining) -> None:
+    """Mix the pull into the gradients."""
     if work.pull is None or not work.pull_share:
         return
-    own = trainable(network)
-    for p, pull in zip(
-        own, torch.split(work.pull.to(own[0].device), [p.numel() for p in own]), strict=True
-    ):
+    parameters = trainable(network)
+    parts = torch.split(work.pull, [p.numel() for p in parameters])
+    for p, pull in zip(parameters, parts, strict=True):
         if p.grad is not None:
             p.grad.mul_(1 - work.pull_share).add_(pull.view_as(p).to(p), alpha=work.pull_share)

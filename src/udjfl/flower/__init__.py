@@ -1,18 +1,19 @@
-"""The same methods across real machines, on Flower (https://flower.ai): needs `pip install udjfl[flower]`.
+"""The same methods across real machines, on Flower (https://flower.ai).
 
-A user brings a model and two functions, one that loads a client's own data and one that loads the server's:
+Needs `pip install udjfl[flower]`. A user brings a model and two functions, one that loads a
+client's own data and one that loads the server's:
 
     app = client_app("mlp", my_client_data)        # my_client_data(context) -> ClientData
     app = server_app("mlp", my_server_data)        # my_server_data(context) -> ServerData
 
-`MethodStrategy` is the Flower strategy behind `server_app`. What can be chosen in the run's configuration is in
-`udjfl.flower.settings`, what leaves a client in `udjfl.flower.client_app`.
+`MethodStrategy` is the Flower strategy behind `server_app`. `udjfl.flower.settings` has the keys
+of a run's configuration; `udjfl.flower.client_app` lists what leaves a client.
 """
 
 from __future__ import annotations
 
 try:
-    import flwr as _flwr  # noqa: F401 - only to say what is missing
+    import flwr as _flwr  # noqa: F401 - only to name what is missing
 except ImportError as error:  # pragma: no cover - depends on what is installed
     raise ImportError(
         "udjfl.flower needs Flower; install it with `pip install udjfl[flower]`"
@@ -20,8 +21,7 @@ except ImportError as error:  # pragma: no cover - depends on what is installed
 
 from udjfl.flower.client_app import client_app
 from udjfl.flower.data import ClientData, ServerData
-from udjfl.flower.errors import QuorumError
 from udjfl.flower.server_app import server_app
 from udjfl.flower.strategy import MethodStrategy
 
-__all__ = ["ClientData", "MethodStrategy", "QuorumError", "ServerData", "client_app", "server_app"]
+__all__ = ["ClientData", "MethodStrategy", "ServerData", "client_app", "server_app"]

@@ -1,4 +1,4 @@
-"""What a user's data functions return, on a client and on the server, checked when it is made."""
+"""The values that a user's data functions return, on a client and on the server."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from udjfl.data import Client, Examples, Federation
-from udjfl.data import validation as checks
+from udjfl.data import Client, Examples, Federation, validation
 from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
 
@@ -19,9 +18,10 @@ Given = Sequence[Numbers] | Examples
 class ClientData:
     """One client's own data, which stay with it.
 
-    id             its name, the same in every run and after every restart; no other client may have it
-    train, test    (x, y), as arrays, tensors or lists, or `udjfl.Examples` (which may have a sensitive attribute)
-    n_classes      how many classes there are in the whole federation, whether or not all occur here
+    id             its name, unique and the same in every run and after every restart
+    train, test    (x, y), as arrays, tensors or lists, or `udjfl.Examples` (which may have a
+                   sensitive attribute)
+    n_classes      the number of classes in the whole federation, whether or not all occur here
     """
 
     id: str
@@ -38,39 +38,33 @@ class ClientData:
             object.__setattr__(self, side, _examples(self.id, side, getattr(self, side), mistakes))
         if mistakes:
             raise DataError("\n".join(mistakes))
-        object.__setattr__(self, "_federation", self._alone())
+        object.__setattr__(self, "_federation", self._make_federation())
 
     @property
     def federation(self) -> Federation:
         """The federation of which this is the only client."""
         return self._federation  # type: ignore[attr-defined, no-any-return]  # set when it is made
 
-    def _alone(self) -> Federation:
+    def _make_federation(self) -> Federation:
         assert isinstance(self.train, Examples)  # they were converted
         assert isinstance(self.test, Examples)
         names = tuple(str(number) for number in range(self.n_classes))
-        found = checks.part_mistakes(
-            [
-                Part(self.id, side, part.x, part.y)
-                for side, part in (("train", self.train), ("test", self.test))
-            ],
-            self.n_classes,
-            self.allow_duplicates,
-        )
-        if found:  # before the federation finds them, which would name the test part twice
-            raise DataError("\n".join(found))
-        alone = (Client(self.id, self.train, self.test),)
-        return Federation(
-            self.id, alone, self.test, names, allow_duplicates=True
-        )  # it was looked for above
+        sides = (("train", self.train), ("test", self.test))
+        parts = [Part(self.id, side, part.x, part.y) for side, part in sides]
+        mistakes = validation.find_part_mistakes(parts, self.n_classes, self.allow_duplicates)
+        if mistakes:  # the federation would name the test part twice
+            raise DataError("\n".join(mistakes))
+        clients = (Client(self.id, self.train, self.test),)
+        # Duplicates were searched for above.
+        return Federation(self.id, clients, self.test, names, allow_duplicates=True)
 
 
 @dataclass(frozen=True, eq=False)
 class ServerData:
-    """What the server knows of the data, and holds itself.
+    """The server's own data, and the shape of the clients'.
 
     test           (x, y) for the global accuracy; None: there is none
-    validation     (x, y) for methods that score clients' models; None: such a method refuses
+    validation     (x, y) for methods that score clients' models; None: such a method is refused
     input_shape    the shape of one example
     n_classes      how many classes there are
     """
@@ -88,13 +82,15 @@ class ServerData:
         for side in ("test", "validation"):
             given = getattr(self, side)
             if given is not None:
-                made = _examples(None, side, given, mistakes)
-                object.__setattr__(self, side, made)
-                parts += [] if made is None else [Part(None, side, made.x, made.y)]
+                examples = _examples(None, side, given, mistakes)
+                object.__setattr__(self, side, examples)
+                if examples is not None:
+                    parts.append(Part(None, side, examples.x, examples.y))
         if not mistakes:
-            mistakes += checks.part_mistakes(parts, self.n_classes, allow_duplicates=True)
+            mistakes += validation.find_part_mistakes(parts, self.n_classes, allow_duplicates=True)
             mistakes += [
-                f"{part.where}: one example has shape {part.example_shape}, input_shape is {self.input_shape}: make them agree"
+                f"{part.where}: one example has shape {part.example_shape}, input_shape is "
+                f"{self.input_shape}: make them agree"
                 for part in parts
                 if part.x.ndim > 1 and part.example_shape != self.input_shape
             ]
@@ -111,7 +107,7 @@ def _check_classes(n_classes: object, where: str, mistakes: list[str]) -> None:
     if (
         isinstance(n_classes, bool)
         or not isinstance(n_classes, int)
-        or not 1 <= n_classes <= checks.MOST_CLASSES
+        or not 1 <= n_classes <= validation.MOST_CLASSES
     ):
         mistakes.append(f"{where}: n_classes is {n_classes!r}: give the number of classes")
 
@@ -122,7 +118,7 @@ def _examples(client: str | None, side: str, given: object, mistakes: list[str])
     arrays = tuple(given) if isinstance(given, list) else given
     if not isinstance(arrays, tuple) or len(arrays) != 2:
         got = f"{len(arrays)} values" if isinstance(arrays, tuple) else type(given).__name__
-        mistakes.append(f"{checks.part_name(client, side)}: give a tuple (x, y); got {got}")
+        mistakes.append(f"{validation.part_name(client, side)}: give a tuple (x, y); got {got}")
         return None
-    found = checks.converted(client, (side,), arrays, mistakes)
+    found = validation.convert_parts(client, (side,), arrays, mistakes)
     return Examples(found[0].x, found[0].y) if found else None

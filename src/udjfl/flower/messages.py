@@ -1,32 +1,33 @@
-"""What goes over the network, and how it is read again: nothing that comes from outside is believed before it was checked.
+"""Messages between a server and its clients: how they are written, sent and read.
 
-A message has two records. `arrays` holds tensors by name; `config` holds texts and numbers, among them the facts of the run as
-JSON, from which a client builds the same method and trains as the simulator does. A reply has these and `metrics`, single
-numbers by name.
+A message has two records. `arrays` holds tensors by name; `config` holds texts and numbers, among
+them the run's specification as JSON, from which a client builds the same method and trains as the
+simulator does. A reply has these and `metrics`, single numbers by name. Nothing in a reply is
+trusted before it was checked.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from udjfl.errors import ReportError
-from udjfl.methods import Method, Plan, method
-from udjfl.settings import TrainingSettings, checked
+from udjfl.methods import Plan
+from udjfl.methods import method as build_method
+from udjfl.settings import TrainingSettings, validate_settings
+from udjfl.training.replies import ClientReply
+from udjfl.training.state import RunSpec
 
-INTRODUCE, UNCERTAINTY, PROBE, TRAIN, EVALUATE = (
-    "query.introduce",
-    "query.uncertainty",
-    "query.probe",
-    "train",
-    "evaluate",
-)
+INTRODUCE, UNCERTAINTY, PROBE = "query.introduce", "query.uncertainty", "query.probe"
+TRAIN, EVALUATE = "train", "evaluate"
 # Names of single numbers in a reply, by those of the columns of `Reports`.
 NUMBERS = {
     "losses": "loss",
@@ -34,122 +35,113 @@ NUMBERS = {
     "uncertainties": "uncertainty",
     "steps": "steps",
 }
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between looks for replies
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What every client is told about the run. `model` names the model, or is empty: the client's app has its own."""
-
-    method: Method
-    settings: TrainingSettings
-    seed: int
-    model: str = ""
-    report_uncertainties: bool = False
-
-    def text(self) -> str:
-        about = {
-            "method": self.method.name,
-            "params": self.method.params,
-            "training": self.settings.model_dump(),
-            "seed": self.seed,
-            "model": self.model,
-            "report_uncertainties": self.report_uncertainties,
-        }
-        return json.dumps(about, sort_keys=True)
-
-    @staticmethod
-    def read(config: Mapping[str, Any]) -> Facts:
-        about = json.loads(config["facts"])
-        rule = method(about["method"], **about["params"])
-        settings = checked(TrainingSettings, about["training"])
-        return Facts(rule, settings, about["seed"], about["model"], about["report_uncertainties"])
-
-    @property
-    def tells_uncertainty(self) -> bool:
-        """Whether clients are asked for their uncertainty."""
-        return self.report_uncertainties or "uncertainties" in self.method.asked
-
-    def owed(self, has_buffers: bool) -> set[str]:
-        """What the server learns of each client, of losses, sizes, uncertainties and steps. Means of buffers need sizes."""
-        names = set(NUMBERS).intersection(self.method.asked)
-        return {
-            *names,
-            *(["sizes"] if has_buffers else []),
-            *(["uncertainties"] if self.tells_uncertainty else []),
-        }
+def write_spec(spec: RunSpec) -> str:
+    """Write down what every client has to know about the run."""
+    values = {
+        "method": spec.method.spec_name,
+        "params": spec.method.params,
+        "training": spec.settings.model_dump(),
+        "seed": spec.seed,
+        # Empty: the model is the one of the client's app.
+        "model": spec.settings.model if spec.model is None else "",
+        "report_uncertainties": spec.report_uncertainties,
+    }
+    return json.dumps(values, sort_keys=True)
 
 
-def question(
-    facts: str, tensors: Mapping[str, Tensor | Array], about: Mapping[str, str | int | float | bool]
-) -> RecordDict:
-    """The content of a message to a client."""
-    return RecordDict(
-        {"arrays": packed(tensors), "config": ConfigRecord({"facts": facts, **about})}
+def read_spec(content: RecordDict) -> RunSpec:
+    """Read the run's specification from a message."""
+    values = json.loads(str(config_of(content)["run"]))
+    return RunSpec(
+        build_method(values["method"], **values["params"]),
+        validate_settings(TrainingSettings, values["training"]),
+        values["seed"],
+        values["model"] or None,
+        values["report_uncertainties"],
     )
 
 
-def answer(
+def required_numbers(spec: RunSpec, has_buffers: bool) -> frozenset[str]:
+    """Return which of losses, sizes, uncertainties and steps the server learns of each client."""
+    names = set(NUMBERS).intersection(spec.method.needs)
+    if has_buffers:  # their mean is weighted by the number of examples
+        names.add("sizes")
+    if spec.needs_uncertainties:
+        names.add("uncertainties")
+    return frozenset(names)
+
+
+def make_request(
+    spec: str, tensors: Mapping[str, Tensor | Array], values: Mapping[str, str | int | float | bool]
+) -> RecordDict:
+    """Make the content of a message to a client."""
+    return RecordDict(
+        {"arrays": to_arrays(tensors), "config": ConfigRecord({"run": spec, **values})}
+    )
+
+
+def make_reply(
     client: str,
     tensors: Mapping[str, Tensor],
     numbers: Mapping[str, float],
-    about: Mapping[str, Any],
+    values: Mapping[str, Any],
 ) -> RecordDict:
-    """The content of a client's reply."""
+    """Make the content of a client's reply."""
     return RecordDict(
         {
-            "arrays": packed(tensors),
+            "arrays": to_arrays(tensors),
             "metrics": MetricRecord({name: float(value) for name, value in numbers.items()}),
-            "config": ConfigRecord({"client-id": client, **about}),
+            "config": ConfigRecord({"client-id": client, **values}),
         }
     )
 
 
-def packed(tensors: Mapping[str, Tensor | Array]) -> ArrayRecord:
-    return ArrayRecord(arrays(tensors))
+def to_arrays(tensors: Mapping[str, Tensor | Array]) -> ArrayRecord:
+    """Pack tensors into a record; what is an array already is shared, not copied."""
+    return ArrayRecord({name: to_array(tensor) for name, tensor in tensors.items()})
 
 
-def arrays(tensors: Mapping[str, Tensor | Array]) -> dict[str, Array]:
-    """As Flower has them: bytes. Records share them, so what all clients get is made once, and is in memory once."""
-    return {
-        name: tensor
-        if isinstance(tensor, Array)
-        else Array(tensor.detach().cpu().contiguous().numpy())
-        for name, tensor in tensors.items()
-    }
+def to_array(tensor: Tensor | Array) -> Array:
+    """Serialise a tensor once, so that the messages to all clients can share it."""
+    if isinstance(tensor, Array):
+        return tensor
+    return Array(tensor.detach().cpu().contiguous().numpy())
 
 
-def unpacked(content: RecordDict) -> dict[str, Tensor]:
-    return {
-        name: torch.from_numpy(array.numpy())
-        for name, array in content.array_records["arrays"].items()
-    }
+def tensors_of(content: RecordDict) -> dict[str, Tensor]:
+    """Return the tensors in a message."""
+    arrays = content.array_records["arrays"]
+    return {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
 
 
 def config_of(content: RecordDict) -> ConfigRecord:
+    """Return the texts and numbers in a message."""
     return content.config_records["config"]
 
 
-def signature(module: nn.Module) -> str:
-    """The names and shapes of what is trained, and how many buffers there are: equal if client and server have one model."""
+def model_signature(module: nn.Module) -> str:
+    """Return the names and shapes of the parameters, and the number of buffers, as text."""
     shapes = {name: list(value.shape) for name, value in module.named_parameters()}
     return json.dumps([shapes, sum(buffer.numel() for buffer in module.buffers())])
 
 
-def multiplier(plan: Plan, row: int) -> dict[str, Tensor]:
-    """What of a plan concerns the client at this place alone."""
-    return {} if plan.multipliers is None else {"multiplier": plan.multipliers[row : row + 1]}
-
-
-def pull(plan: Plan) -> dict[str, Tensor]:
-    """What of a plan is the same for all."""
-    return {} if plan.pull is None else {"pull": plan.pull}
-
-
-def plan_numbers(plan: Plan) -> dict[str, float | bool]:
+def plan_values(plan: Plan) -> dict[str, float | bool]:
+    """Return the single values of a plan."""
     return {"pull-share": float(plan.pull_share), "one-full-step": plan.one_full_step}
 
 
+def plan_tensors(plan: Plan, client_index: int) -> dict[str, Tensor]:
+    """Return the tensors of a plan that belong to one client alone."""
+    if plan.multipliers is None:
+        return {}
+    return {"multiplier": plan.multipliers[client_index : client_index + 1]}
+
+
 def read_plan(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Plan:
+    """Read a plan for one client."""
     return Plan(
         tensors.get("multiplier"),
         tensors.get("pull"),
@@ -160,43 +152,97 @@ def read_plan(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Plan:
 
 @dataclass(frozen=True)
 class Reply:
-    """A client's reply, read: whatever is in it has the right type, but may have any value and shape."""
+    """A client's reply: the types are right, but values and shapes may be anything."""
 
     id: str
     tensors: dict[str, Tensor]
     numbers: dict[str, float]
-    about: dict[str, Any]
+    values: dict[str, Any]
 
     @staticmethod
     def read(content: RecordDict, client: str, round: int | None) -> Reply:
-        """The reply of the node that introduced itself as this client. One that cannot be read is a `ReportError`."""
+        """Read the reply of the node that registered as this client, or raise `ReportError`."""
         try:
-            about = dict(config_of(content))
-            tensors = unpacked(content)
-            numbers = {
-                name: _number(value) for name, value in content.metric_records["metrics"].items()
-            }
-            if not isinstance(about["client-id"], str):
+            values = dict(config_of(content))
+            tensors = tensors_of(content)
+            metrics = content.metric_records["metrics"]
+            numbers = {name: _number(value) for name, value in metrics.items()}
+            if not isinstance(values["client-id"], str):
                 raise TypeError("its client-id is no text")
         except Exception as error:  # what others send can be broken in any way
-            problem = f"cannot be read ({type(error).__name__}: {error}); does the client run the same udjfl?"
+            problem = (
+                f"cannot be read ({type(error).__name__}: {error}); "
+                "does the client run the same udjfl?"
+            )
             raise ReportError(client, "reply", problem, round) from None
-        return Reply(about["client-id"], tensors, numbers, about)
+        return Reply(values["client-id"], tensors, numbers, values)
 
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
-        found = self.tensors.get(name)
-        return None if found is None else found.to(dtype)
+        """Return a tensor in this dtype, if it is there."""
+        tensor = self.tensors.get(name)
+        return None if tensor is None else tensor.to(dtype)
 
-    def extras(self, names: Iterable[str], dtype: torch.dtype) -> dict[str, Tensor]:
-        """What of these is there: numbers in float64, but steps of training as the model has it."""
-        kinds = {"first_deltas": dtype}
+    def to_client_reply(
+        self, known: Mapping[str, float], extras: Collection[str], dtype: torch.dtype
+    ) -> ClientReply:
+        """Return the parts of `Reports` in this reply, with numbers known from registration.
+
+        Extras are float64, but for steps of training, which have the model's dtype.
+        """
+        dtypes = {"first_deltas": dtype}
         found = {
-            name: self.tensor(f"extra.{name}", kinds.get(name, torch.float64)) for name in names
+            name: self.tensor(f"extra.{name}", dtypes.get(name, torch.float64)) for name in extras
         }
-        return {name: value for name, value in found.items() if value is not None}
+        numbers = {k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}
+        return ClientReply(
+            self.id,
+            self.tensor("delta", dtype),
+            {**numbers, **known},
+            {name: value for name, value in found.items() if value is not None},
+            self.tensor("buffers", torch.float64),
+        )
 
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r} is no number")
     return float(value)
+
+
+def send_and_receive(
+    grid: Grid, kind: str, contents: Mapping[int, RecordDict], timeout: float
+) -> list[tuple[int, Message]]:
+    """Send a message to each node; return the replies that came in time, with their nodes.
+
+    A message that is not fetched within the timeout is never delivered. Flower's own
+    `send_and_receive` looks for replies every three seconds, which is longer than most rounds.
+    Replies that Flower makes itself, for a node that is gone, name the message but no node.
+    """
+    ttl = max(timeout, 1.0)
+    messages = [Message(content, node, kind, ttl=ttl) for node, content in contents.items()]
+    if not messages:
+        return []
+    names = grid.push_messages(messages)
+    nodes = {name: node for name, node in zip(names, contents, strict=False) if name}
+    waiting = set(nodes)
+    replies: list[Message] = []
+    end, pause = time.monotonic() + timeout, FIRST_PAUSE
+    while waiting:
+        arrived = list(grid.pull_messages(sorted(waiting)))
+        replies += arrived
+        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+        if not waiting or time.monotonic() + pause > end:
+            break
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE)
+    return [(_node_of(reply, nodes), reply) for reply in replies]
+
+
+def _node_of(reply: Message, nodes: Mapping[str, int]) -> int:
+    metadata = reply.metadata
+    return int(nodes.get(metadata.reply_to_message_id, metadata.src_node_id))
+
+
+def last_by_node(replies: Iterable[tuple[int, Message]]) -> dict[int, Message]:
+    """Return one reply for each node, in the order of their numbers."""
+    return dict(sorted(dict(replies).items()))

@@ -1,7 +1,7 @@
-"""Who is there: which node is which client, what it said of itself, and how uncertain its data are.
+"""The registry of clients: which node is which client, and how uncertain its data are.
 
-A node is bound to the client it introduces itself as. One that did not answer is let go, and introduces itself again when it is
-back; nothing it said before may have changed.
+A node is bound to the client it introduces itself as. A node that does not reply is dropped, and
+introduces itself again when it is back; nothing it reported before may have changed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from udjfl._ids import id_sort_key
-from udjfl.errors import ReportError
-from udjfl.flower import messages as wire
-from udjfl.flower.errors import QuorumError, absence, error_text
-from udjfl.flower.messages import NUMBERS, Facts, Reply
-from udjfl.flower.post import Post
-from udjfl.training.run_folder import Record
+from udjfl.errors import QuorumError, ReportError
+from udjfl.flower.errors import absence_reason, error_text
+from udjfl.flower.messages import (
+    INTRODUCE,
+    NUMBERS,
+    UNCERTAINTY,
+    Reply,
+    last_by_node,
+    make_request,
+    send_and_receive,
+    write_spec,
+)
+from udjfl.training.state import RunSpec
+from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
 
-LOOK_EVERY = 0.5
+POLL_INTERVAL = 0.5
 # An uncertainty measured again, perhaps on another machine, may differ in its last digits.
-SAME = 1e-6
+TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
-class Introduction:
-    """What a client says of itself."""
+class ClientInfo:
+    """A client's introduction: everything that all clients have to agree on, and its size."""
 
     client: str
     input_shape: tuple[int, ...]
@@ -43,246 +51,250 @@ class Introduction:
     size: float | None
 
     @staticmethod
-    def of(reply: Reply) -> Introduction:
-        about = reply.about
-        shape = tuple(int(size) for size in about["input-shape"])
-        size = reply.numbers.get(NUMBERS["sizes"])
-        return Introduction(
+    def of(reply: Reply) -> ClientInfo:
+        """Read an introduction; raises KeyError, TypeError or ValueError if it is incomplete."""
+        values = reply.values
+        return ClientInfo(
             reply.id,
-            shape,
-            int(about["n-classes"]),
-            bool(about["has-groups"]),
-            str(about["model"]),
-            size,
+            tuple(int(size) for size in values["input-shape"]),
+            int(values["n-classes"]),
+            bool(values["has-groups"]),
+            str(values["model"]),
+            reply.numbers.get(NUMBERS["sizes"]),
         )
 
 
-class Said(NamedTuple):
-    """What a node replied to a question: what could be read, or why it is to be refused."""
+class NodeReply(NamedTuple):
+    """A node's reply: its content, or the problem with it."""
 
     node: int
     reply: Reply | None
     problem: str
 
 
-class Meeting:
-    """The clients of a run and the nodes they are at. `expected` has what all have to agree on, once that is known."""
+class Registry:
+    """The clients of a run and the nodes they are at.
 
-    def __init__(self, facts: Facts, post: Post, timeout: float, patience: float) -> None:
-        self.facts, self.post = facts, post
-        # Introducing oneself takes no longer than loading data; to measure an uncertainty means to train.
-        self.timeouts = {wire.INTRODUCE: min(timeout, patience), wire.UNCERTAINTY: timeout}
+    nodes          the node of each client that is connected
+    uncertainties  as reported; kept when a client leaves
+    members        the ids of the run's clients, once `freeze` was called
+    excluded       reasons for nodes rejected since the last round began, by client
+    """
+
+    def __init__(self, spec: RunSpec, grid: Grid, timeout: float, wait_timeout: float) -> None:
+        self.spec, self.grid, self.wait_timeout = spec, grid, wait_timeout
+        # An introduction takes no longer than loading data; measuring an uncertainty is training.
+        self.timeouts = {INTRODUCE: min(timeout, wait_timeout), UNCERTAINTY: timeout}
         self.nodes: dict[str, int] = {}
-        self.told: set[str] = (
-            set()
-        )  # clients whose uncertainty was asked for since their node was bound
-        self.known: dict[str, Introduction] = {}
-        self.refused: dict[int, str] = {}
+        self.infos: dict[str, ClientInfo] = {}
+        self.rejected_nodes: dict[int, str] = {}
         self.uncertainties: dict[str, float] = {}
         self.epistemic: dict[str, float] = {}
         self.members: tuple[str, ...] | None = None
-        self.expected: Introduction | None = None
-        self.said: list[Record] = []
+        self.expected: ClientInfo | None = None
+        self.excluded: dict[str, str] = {}
+        self.round = 1
+        # Clients that reported their uncertainty since their node was bound.
+        self._measured: set[str] = set()
 
-    def wait(self, grid: Grid, clients: int, patience: float, round: int) -> None:
-        """Until so many clients have introduced themselves; or, if members are known, all the time there is for them."""
-        end = time.monotonic() + patience
+    def wait_for(self, clients: int) -> None:
+        """Wait until so many clients are registered, or until the time is over."""
+        end = time.monotonic() + self.wait_timeout
         while True:
-            self.greet(grid, round, measure=False)
-            if len(self.nodes) >= clients or time.monotonic() + LOOK_EVERY > end:
+            self.register_new(measure=False)
+            if len(self.nodes) >= clients or time.monotonic() + POLL_INTERVAL > end:
                 return
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_INTERVAL)
 
-    def require(self, clients: int, patience: float) -> None:
-        if len(self.nodes) < clients:
-            here = ", ".join(sorted(self.nodes, key=id_sort_key)) or "nobody"
-            why = "".join(f"; {reason}" for reason in self.refused.values())
-            raise QuorumError(
-                f"{len(self.nodes)} of {clients} clients came within {patience:g} seconds ({here}){why}; start the others and "
-                "run again, or set clients to how many there are. Nothing was trained yet"
-            )
+    def check_enough(self, clients: int) -> None:
+        """Raise an error if fewer clients than this are registered."""
+        if len(self.nodes) >= clients:
+            return
+        present = ", ".join(sorted(self.nodes, key=id_sort_key)) or "none"
+        reasons = "".join(f"; {reason}" for reason in self.rejected_nodes.values())
+        raise QuorumError(
+            f"{len(self.nodes)} of {clients} clients came within {self.wait_timeout:g} seconds "
+            f"({present}){reasons}; start the others and run again, or set clients to how many "
+            "there are. Nothing was trained yet"
+        )
 
-    def close(
-        self,
-        expected: Introduction,
-        members: Sequence[str],
-        sizes: Mapping[str, float | None],
-        round: int,
+    def freeze(
+        self, expected: ClientInfo, members: Sequence[str], sizes: Mapping[str, float | None]
     ) -> None:
-        """From here on these are the clients, and this is what they agree on. Who does not is refused.
+        """Fix the clients of the run, and what they have to agree on; reject all others.
 
-        `sizes` has the numbers of examples that clients told a run which is resumed, None if they were not asked.
+        `sizes` has the numbers of examples that clients reported to a run which is resumed.
         """
         self.expected, self.members = expected, tuple(members)
         for client, size in sizes.items():
-            self.known[client] = replace(expected, client=client, size=size)
+            self.infos[client] = replace(expected, client=client, size=size)
         for client, node in list(self.nodes.items()):
-            problem = self._disagreement(self.known[client])
+            problem = self._find_disagreement(self.infos[client])
             if client not in self.members:
-                problem = (
-                    "id",
-                    f"is of no client of this run, which has {', '.join(self.members)}; start it without",
-                )
+                names = ", ".join(self.members)
+                problem = "id", f"is of no client of this run, which has {names}; start it without"
             if problem:
-                self.lose(client)
-                self._refuse(node, client, *problem, round)
+                self.drop(client)
+                self._reject(node, client, *problem)
 
-    def greet(self, grid: Grid, round: int, measure: bool = True) -> None:
-        """Let nodes that are new, or back, introduce themselves."""
-        present = set(grid.get_node_ids())
+    def register_new(self, measure: bool = True) -> None:
+        """Register nodes that are new or back, and drop those that are gone."""
+        present = set(self.grid.get_node_ids())
         for client, node in list(self.nodes.items()):
             if node not in present:
-                self.lose(client)
-        new = sorted(present - set(self.nodes.values()) - set(self.refused))
-        for node, reply, problem in self._ask(grid, wire.INTRODUCE, new, round):
+                self.drop(client)
+        new = sorted(present - set(self.nodes.values()) - set(self.rejected_nodes))
+        for node, reply, problem in self._ask(INTRODUCE, new):
             if reply is None:
-                self._refuse(node, f"node {node}", "introduction", problem, round)
+                self._reject(node, f"node {node}", "introduction", problem)
             else:
-                self._bind(grid, node, reply, round)
+                self._bind(node, reply)
         if measure:
-            self.measure(grid, round)
+            self.request_uncertainties()
 
-    def measure(self, grid: Grid, round: int) -> None:
-        """Ask those who have not been asked since they came for their uncertainty, if the run wants it."""
-        if not self.facts.tells_uncertainty:
+    def request_uncertainties(self) -> None:
+        """Ask clients for their uncertainty, once after each registration, if the run needs it."""
+        if not self.spec.needs_uncertainties:
             return
-        client_at = {node: client for client, node in self.nodes.items() if client not in self.told}
-        for node, reply, problem in self._ask(grid, wire.UNCERTAINTY, sorted(client_at), round):
-            client = client_at[node]
-            wrong = (
-                ("uncertainties", problem)
-                if reply is None
-                else self._uncertainty_problem(client, reply)
-            )
-            if wrong:
-                self.lose(client)
-                self._refuse(node, client, *wrong, round)
+        clients = {node: name for name, node in self.nodes.items() if name not in self._measured}
+        for node, reply, problem in self._ask(UNCERTAINTY, sorted(clients)):
+            client = clients[node]
+            mistake = ("uncertainties", problem)
+            if reply is not None:
+                mistake = self._keep_uncertainty(client, reply)  # type: ignore[assignment]
+            if mistake:
+                self.drop(client)
+                self._reject(node, client, *mistake)
             else:
-                self.told.add(client)
-        for client in client_at.values():
-            if client not in self.told:
-                self.lose(client)
+                self._measured.add(client)
+        for client in clients.values():
+            if client not in self._measured:
+                self.drop(client)
 
-    def lose(self, client: str) -> None:
-        """A client that is not there has to introduce itself again, and to tell its uncertainty."""
+    def drop(self, client: str) -> None:
+        """Forget a client's node: it has to introduce itself again."""
         self.nodes.pop(client, None)
-        self.told.discard(client)
+        self._measured.discard(client)
 
-    def client_at(self, node: int) -> str | None:
-        return next((client for client, at in self.nodes.items() if at == node), None)
+    def take_excluded(self) -> dict[str, str]:
+        """Return the reasons for nodes rejected since the last call, by client."""
+        excluded, self.excluded = self.excluded, {}
+        return excluded
 
-    def _ask(self, grid: Grid, kind: str, nodes: Sequence[int], round: int) -> list[Said]:
-        """What these nodes say; those that are away are left out."""
-        facts = self.facts.text()
-        contents = {node: wire.question(facts, {}, {"round": round}) for node in nodes}
-        messages = self.post.messages(kind, contents, self.timeouts[kind])
-        replies = self.post.by_node(self.post.exchange(grid, messages, self.timeouts[kind]))
+    def known_uncertainty(self, ids: Sequence[str]) -> Uncertainty:
+        """Return all uncertainties reported so far; NaN where there is none."""
+        missing = math.nan
+        values = {name: self.uncertainties.get(name, missing) for name in ids}
+        epistemic = {name: self.epistemic.get(name, missing) for name in ids}
+        kind = self.spec.settings.uncertainty
+        return Uncertainty(kind, values, epistemic if self.epistemic else None)
+
+    def _ask(self, kind: str, nodes: Sequence[int]) -> list[NodeReply]:
+        """Send a query to nodes; those that are away are left out of the replies."""
+        text = write_spec(self.spec)
+        contents = {node: make_request(text, {}, {"round": self.round}) for node in nodes}
+        replies = send_and_receive(self.grid, kind, contents, self.timeouts[kind])
         return [
-            _said(node, reply, round)
-            for node, reply in replies.items()
-            if node in contents and absence(reply) is None
+            _read(node, reply)
+            for node, reply in last_by_node(replies).items()
+            if node in contents and absence_reason(reply) is None
         ]
 
-    def _bind(self, grid: Grid, node: int, reply: Reply, round: int) -> None:
+    def _bind(self, node: int, reply: Reply) -> None:
         try:
-            found = Introduction.of(reply)
+            info = ClientInfo.of(reply)
         except (KeyError, TypeError, ValueError) as error:
-            self._refuse(
-                node,
-                reply.id,
-                "introduction",
-                f"cannot be read ({error}); does it run the same udjfl?",
-                round,
-            )
+            problem = f"cannot be read ({error}); does it run the same udjfl?"
+            self._reject(node, reply.id, "introduction", problem)
             return
-        problem = self._disagreement(found)
-        if self.members is not None and found.client not in self.members:
-            problem = "id", f"is of no client of this run, which has {', '.join(self.members)}"
-        elif found.client in self.nodes and self._is_there(grid, found.client, round):
-            problem = (
-                "id",
-                f"is that of node {self.nodes[found.client]} as well; give every client its own id",
-            )
-        if problem:
-            self._refuse(node, found.client, *problem, round)
+        mistake = self._find_disagreement(info)
+        if self.members is not None and info.client not in self.members:
+            names = ", ".join(self.members)
+            mistake = "id", f"is of no client of this run, which has {names}"
+        elif info.client in self.nodes and self._still_replies(info.client):
+            other = self.nodes[info.client]
+            mistake = "id", f"is that of node {other} as well; give every client its own id"
+        if mistake:
+            self._reject(node, info.client, *mistake)
             return
-        self.known.setdefault(found.client, found)
-        self.lose(found.client)
-        self.nodes[found.client] = node
+        self.infos.setdefault(info.client, info)
+        self.drop(info.client)
+        self.nodes[info.client] = node
 
-    def _is_there(self, grid: Grid, client: str, round: int) -> bool:
-        """Whether the node that a client was bound to still answers. A node that died can be listed for a while."""
-        said = self._ask(grid, wire.INTRODUCE, [self.nodes[client]], round)
-        return any(reply is not None and reply.id == client for _, reply, _ in said)
+    def _still_replies(self, client: str) -> bool:
+        """Ask the node a client is bound to: a node that died can be listed for a while."""
+        replies = self._ask(INTRODUCE, [self.nodes[client]])
+        return any(reply is not None and reply.id == client for _, reply, _ in replies)
 
-    def _disagreement(self, found: Introduction) -> tuple[str, str] | None:
-        """The first thing that is not as the client said before, or not as the others have it."""
-        before = self.known.get(found.client)
-        if before is not None and before.size != found.size:
-            return (
-                "sizes",
-                f"was {before.size} and is now {found.size}; its data must not change during a run",
+    def _find_disagreement(self, info: ClientInfo) -> tuple[str, str] | None:
+        """Return the first field that changed, or that differs from the other clients'."""
+        before = self.infos.get(info.client)
+        if before is not None and before.size != info.size:
+            return "sizes", (
+                f"was {before.size} and is now {info.size}; its data must not change during a run"
             )
         e = self.expected
         if e is None:
             return None
-        if found.input_shape != e.input_shape:
-            return (
-                "input_shape",
-                f"is {list(found.input_shape)}, elsewhere {list(e.input_shape)}; bring features to one shape",
+        if info.input_shape != e.input_shape:
+            return "input_shape", (
+                f"is {list(info.input_shape)}, elsewhere {list(e.input_shape)}; bring features to "
+                "one shape"
             )
-        if found.n_classes != e.n_classes:
-            return (
-                "n_classes",
-                f"is {found.n_classes}, elsewhere {e.n_classes}; say how many there are in the whole federation",
+        if info.n_classes != e.n_classes:
+            return "n_classes", (
+                f"is {info.n_classes}, elsewhere {e.n_classes}; give the number of classes in the "
+                "whole federation"
             )
-        if found.has_groups != e.has_groups:
+        if info.has_groups != e.has_groups:
             return "sensitive attribute", "has to be there for every client, or for none"
-        if found.model != e.model:
-            return (
-                "model",
-                "differs from the server's; give client_app and server_app the same model",
+        if info.model != e.model:
+            return "model", (
+                "differs from the server's; give client_app and server_app the same model"
             )
         return None
 
-    def _uncertainty_problem(self, client: str, reply: Reply) -> tuple[str, str] | None:
+    def _keep_uncertainty(self, client: str, reply: Reply) -> tuple[str, str] | None:
+        """Store a client's uncertainty, or return the field and the problem with it."""
         if reply.id != client:
             return "id", f"was {client!r} and is now {reply.id!r}; a client keeps its id"
         value = reply.numbers.get(NUMBERS["uncertainties"])
         if value is None:
             return "uncertainties", "is missing; this run needs it of every client"
         before = self.uncertainties.get(client)
-        if before is not None and not (
-            math.isclose(before, value, rel_tol=SAME) or (before != before and value != value)
-        ):
-            return (
-                "uncertainties",
-                f"was {before:g} and is now {value:g}; it is measured once, and its data must not change",
+        if before is not None and not _same(before, value):
+            return "uncertainties", (
+                f"was {before:g} and is now {value:g}; it is measured once, and its data must not "
+                "change"
             )
-        if not math.isfinite(value) and self.facts.settings.on_bad_report == "fail":
-            return (
-                "uncertainties",
-                "could not be measured: training alone diverged; check its data, or try a smaller uncertainty-lr",
+        if not math.isfinite(value) and self.spec.settings.on_bad_report == "fail":
+            return "uncertainties", (
+                "could not be measured: training alone diverged; check its data, or try a smaller "
+                "uncertainty-lr"
             )
         self.uncertainties.setdefault(client, value)
         if "epistemic" in reply.numbers:
             self.epistemic.setdefault(client, reply.numbers["epistemic"])
         return None
 
-    def _refuse(self, node: int, client: str, field: str, problem: str, round: int) -> None:
+    def _reject(self, node: int, client: str, field: str, problem: str) -> None:
         error = ReportError(client, field, problem)
-        if self.facts.settings.on_bad_report == "fail":
+        if self.spec.settings.on_bad_report == "fail":
             raise error
-        logger.warning("Node %d is refused: %s", node, error)
-        self.refused[node] = str(error)
-        self.said.append(Record(round, client, "excluded", str(error)))
+        logger.warning("Node %d is rejected: %s", node, error)
+        self.rejected_nodes[node] = self.excluded[client] = str(error)
 
 
-def _said(node: int, reply: Message, round: int) -> Said:
+def _same(before: float, now: float) -> bool:
+    if math.isnan(before):
+        return math.isnan(now)
+    return math.isclose(before, now, rel_tol=TOLERANCE)
+
+
+def _read(node: int, reply: Message) -> NodeReply:
     if reply.has_error():
-        return Said(node, None, error_text(reply))
-    content: RecordDict = reply.content
+        return NodeReply(node, None, error_text(reply))
     try:
-        return Said(node, Reply.read(content, f"node {node}", round), "")
+        return NodeReply(node, Reply.read(reply.content, f"node {node}", None), "")
     except ReportError as error:
-        return Said(node, None, error.problem)
+        return NodeReply(node, None, error.problem)

@@ -1,6 +1,7 @@
-"""What can be chosen in the configuration of a Flower run: its keys are the fields below, with hyphens for underscores.
+"""The configuration of a Flower run: its keys are the settings below, with hyphens.
 
-Other keys are the app's own, for its data functions; but one that is nearly a key of ours is taken for a mistake.
+Other keys are the app's own, for its data functions; but a key that is nearly one of these is
+taken for a mistake.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from pydantic import Field
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ServerData
 from udjfl.flower.strategy import MethodStrategy
-from udjfl.methods import Method, parse_method
+from udjfl.methods import Method
+from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice, check_model
-from udjfl.settings import Settings, TrainingSettings, checked, training_part
+from udjfl.settings import Settings, TrainingSettings, validate_settings
 
-# Settings of the simulator that mean nothing here: clients drop out by themselves, and compute as their machines allow.
-NOT_HERE = ("drop_out", "engine", "device", "workers")
-ALMOST = 0.85
+# Settings of the simulator without a meaning here: clients drop out by themselves, and compute as
+# their machines allow.
+SIMULATOR_ONLY = ("drop_out", "engine", "device", "workers")
+SIMILAR = 0.85
 
 
-class RunOptions(Settings):
-    """What concerns the run as a whole. How clients train is in `TrainingSettings`."""
+class FlowerSettings(Settings):
+    """All keys. The model is that of the apps unless the configuration names one."""
 
+    training: TrainingSettings = TrainingSettings()
     method: Annotated[str, Field(description="method, as in rawls or udj:theory=rawls:beta=5")] = (
         "rawls"
     )
@@ -43,14 +47,12 @@ class RunOptions(Settings):
     wait_timeout: Annotated[
         float, Field(gt=0, description="seconds to wait for all clients before round 1")
     ] = 600.0
-    out: Annotated[
-        str, Field(description="the run folder, on the server; empty: nothing is kept")
-    ] = ""
+    out: Annotated[str, Field(description="the run folder, on the server; empty: none")] = ""
     resume: Annotated[
-        bool, Field(description="go on with the run that is in the folder, if there is one")
+        bool, Field(description="continue the run that is in the folder, if there is one")
     ] = False
     report_uncertainties: Annotated[
-        bool, Field(description="ask for uncertainties even if the method does without")
+        bool, Field(description="ask for uncertainties even if the method does not need them")
     ] = False
     max_update_norm: Annotated[
         float, Field(ge=0, description="a longer update is unusable; 0: any finite one is used")
@@ -60,38 +62,30 @@ class RunOptions(Settings):
     ] = ""
 
 
-class FlowerSettings(RunOptions, TrainingSettings):
-    """All keys."""
-
-    model: Annotated[
-        str,
-        Field(description="mlp, cnn, logistic or package.module:function; empty: the app's own"),
-    ] = ""
-
-
-def read(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
-    """The settings in a run's configuration and the method they name; or every mistake in them at once."""
-    keys = {
-        name.replace("_", "-"): name for name in FlowerSettings.model_fields if name not in NOT_HERE
-    }
+def read_settings(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
+    """Read a run's configuration and the method it names; all mistakes are reported at once."""
+    fields = FlowerSettings.flat_fields()
+    keys = {name.replace("_", "-"): name for name in fields if name not in SIMULATOR_ONLY}
     mistakes = [
         f"{key}: no such key. Did you mean {near[0]!r}?"
         for key in config
-        if key not in keys and (near := difflib.get_close_matches(key, keys, n=1, cutoff=ALMOST))
+        if key not in keys and (near := difflib.get_close_matches(key, keys, 1, SIMILAR))
     ]
+    values = {name: config[key] for key, name in keys.items() if key in config}
+    if not values.get("model"):
+        values.pop("model", None)
+    settings = FlowerSettings()
     try:
-        settings = checked(
-            FlowerSettings, {name: config[key] for key, name in keys.items() if key in config}
-        )
+        settings = validate_settings(FlowerSettings, values)
     except SettingsError as error:
-        mistakes += [_as_written(line) for line in error.mistakes]
+        mistakes += [_with_hyphens(line) for line in error.mistakes]
     try:
-        if config.get("model"):
-            check_model(str(config["model"]))
+        if "model" in values:
+            check_model(str(values["model"]))
     except SettingsError as error:
         mistakes += error.mistakes
     try:
-        method = parse_method(str(config.get("method", RunOptions().method)))
+        method = build_method(str(values.get("method", settings.method)))
     except SettingsError as error:
         mistakes += error.mistakes
     if mistakes:
@@ -99,19 +93,20 @@ def read(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
     return settings, method
 
 
-def _as_written(line: str) -> str:
-    """The mistake with the key as it is in a configuration."""
+def _with_hyphens(line: str) -> str:
+    """Return a mistake with the key as it is written in a configuration."""
     field, colon, rest = line.partition(":")
     return field.replace("_", "-") + colon + rest
 
 
-def strategy(config: Mapping[str, Any], model: ModelChoice, data: ServerData) -> MethodStrategy:
-    """The strategy that a configuration asks for. `model` is the app's own."""
-    s, method = read(config)
-    training = training_part(s).model_copy(update={"model": s.model or TrainingSettings().model})
+def make_strategy(
+    config: Mapping[str, Any], model: ModelChoice, data: ServerData
+) -> MethodStrategy:
+    """Make the strategy that a configuration asks for; `model` is the app's own."""
+    s, method = read_settings(config)
     return MethodStrategy(
         method,
-        settings=training,
+        settings=s.training,
         clients=s.clients,
         seed=s.seed,
         quorum=s.quorum or None,
@@ -121,7 +116,7 @@ def strategy(config: Mapping[str, Any], model: ModelChoice, data: ServerData) ->
         resume=s.resume,
         server_data=data,
         report_uncertainties=s.report_uncertainties,
-        model=None if s.model else model,
+        model=None if config.get("model") else model,
         max_update_norm=s.max_update_norm or None,
         reference=s.reference or None,
     )

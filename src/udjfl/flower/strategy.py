@@ -1,58 +1,76 @@
-"""Any method of the registry as a strategy of Flower: the same rounds as in the simulator, with clients that are elsewhere."""
+"""Any method as a Flower strategy: the rounds of `udjfl.training`, with clients elsewhere."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
 
+import torch
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
-from torch import Tensor
+from torch import nn
 
-from udjfl._ids import id_sort_key
+from udjfl._ids import sort_ids
 from udjfl.engine import one_thread
-from udjfl.errors import SettingsError
-from udjfl.flower import folder as folders
-from udjfl.flower import messages as wire
+from udjfl.errors import NotDefinedError, SettingsError, StorageError
 from udjfl.flower.data import ServerData
-from udjfl.flower.ground import Ground, refuse, settled
-from udjfl.flower.messages import Facts
-from udjfl.flower.post import Post
-from udjfl.flower.reading import NOT_HERE, Reading, Round, check_quorum
-from udjfl.flower.registration import Meeting
-from udjfl.methods import Method, Reports
+from udjfl.flower.messages import model_signature
+from udjfl.flower.registration import ClientInfo, Registry
+from udjfl.flower.remote_clients import RemoteClients
+from udjfl.flower.server_evaluation import ServerEvaluation
+from udjfl.methods import SERVER_SIDE, Method
 from udjfl.models import ModelChoice, describe
 from udjfl.settings import TrainingSettings
-from udjfl.training.asking import Answers
-from udjfl.training.keeping import finished, run_folder
+from udjfl.training.evaluation import Evaluation
+from udjfl.training.lifecycle import (
+    RunLog,
+    describe_run,
+    finish_run,
+    open_run_folder,
+    reference_accuracies,
+)
 from udjfl.training.result import Result
-from udjfl.training.rounds import Evaluated, Server, Steps, evaluation_records
-from udjfl.training.run_folder import Record
+from udjfl.training.round import run_round
+from udjfl.training.run_folder import RunFolder
+from udjfl.training.state import FederationInfo, Run, RunSpec, count_selected, initial_state
+from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
+NAME = "flower"
 
 
 class MethodStrategy(Strategy):
-    """A Flower strategy that runs a method as the simulator does: same federation, seed and settings, same numbers.
+    """A Flower strategy that runs a method as the simulator does.
+
+    The same federation, seed and settings give the same numbers.
 
     method, settings, seed   as in `udjfl.simulate`; but clients drop out by themselves here
-    clients                  how many to wait for; whoever is there then are the clients of the run
-    quorum                   fewest usable reports for a round to count; None: more than half of those asked
-    timeout                  seconds that clients have for each exchange; wait_timeout: for all to come
-    out, resume              the run folder, and whether to go on with the run that is there
-    server_data              the server's own data, and the shape of the clients'; without, clients tell the shape
-    report_uncertainties     ask for uncertainties even if the method does without, so that the metrics can rank clients
-    model                    as in `udjfl.simulate`, the same as in the clients' app; None: the one that settings name
-    max_update_norm          a longer update is unusable; None: any finite one is used
+    clients                  how many to wait for; those that come are the clients of the run
+    quorum                   fewest usable reports for a round to count; None: more than half of
+                             those asked
+    timeout, wait_timeout    seconds that clients have for each exchange, and to register
+    out, resume              the run folder, and whether to continue the run that is there
+    server_data              the server's own data, and the shape of the clients'; without it,
+                             clients report the shape
+    report_uncertainties     ask for uncertainties even if the method does not need them, so that
+                             the metrics can rank clients
+    model                    as in `udjfl.simulate`, the same as in the clients' app; None: the one
+                             that the settings name
+    max_update_norm          a longer update is unusable; None: any finite update is used
     reference                the folder of a finished FedAvg run, with which the metrics include psi
 
-    A client that is away misses the round, and is in its records as absent, with the reason; one whose reply cannot be used
-    stops the run or is excluded, by `settings.on_bad_report`. With fewer usable reports than the quorum the run stops, and can
-    be resumed from its folder, with nothing lost but that round. `start` leaves what `udjfl.simulate` returns in `result`.
+    A client that is away misses the round, and is recorded as absent with the reason. One whose
+    reply cannot be used stops the run or is excluded, by `settings.on_bad_report`. With fewer
+    usable reports than the quorum the run stops, and can be resumed from its folder, with nothing
+    lost but that round. `start` leaves what `udjfl.simulate` returns in `result`.
     """
 
     def __init__(
@@ -73,327 +91,261 @@ class MethodStrategy(Strategy):
         max_update_norm: float | None = None,
         reference: str | os.PathLike[str] | None = None,
     ) -> None:
-        asked = max(1, round(settings.participation * clients))
-        self.quorum = asked // 2 + 1 if quorum is None else quorum
-        refuse(method, settings, server_data, clients, self.quorum)
-        name = settings.model if model is None else ""
+        asked = count_selected(settings, clients)
+        quorum = asked // 2 + 1 if quorum is None else quorum
+        check_supported(method, settings, server_data, clients, quorum)
         if model is not None:
             settings = settings.model_copy(update={"model": describe(model)})
-        self.facts = Facts(method, settings, seed, name, report_uncertainties)
-        self.text = self.facts.text()
-        self.method, self.settings, self.seed, self.model = method, settings, seed, model
+        self.spec = RunSpec(
+            method, settings, seed, model, report_uncertainties, quorum, max_update_norm
+        )
         self.clients, self.timeout, self.wait_timeout = clients, timeout, wait_timeout
         self.out, self.resume, self.server_data = out, resume, server_data
-        self.max_update_norm, self.reference = max_update_norm, reference
-        self.post = Post()
-        self.meeting = Meeting(self.facts, self.post, timeout, wait_timeout)
-        self.steps = Steps(method, settings)
+        self.reference = reference
         self.result: Result | None = None
         # From `prepare` on:
-        self.ground: Ground
-        self.reading: Reading
-        self.keeper: folders.Keeper
-        self.server: Server
-        self.current: Round | None = None
-        self.evaluated: Evaluated | None = None
-        self.written: dict[str, float] = {}  # uncertainties in the folder
+        self.run: Run
+        self.module: nn.Module
+        self.notes: list[str]
+        self.registry: Registry
+        self.remote: RemoteClients
+        self.log: RunLog
+        self._folder: RunFolder | None = None
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord | None = None,
-        num_rounds: int | None = None,
-        timeout: float | None = None,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> FlowerResult:
-        """Play the rounds that are left. Only `grid` is to be given: the strategy has its own of all the others."""
-        others = {
-            "initial_arrays": initial_arrays,
-            "num_rounds": num_rounds,
-            "timeout": timeout,
-            "train_config": train_config,
-            "evaluate_config": evaluate_config,
-            "evaluate_fn": evaluate_fn,
-        }
-        mistakes = [
-            f"{name}: leave it out; MethodStrategy has its own"
-            for name, value in others.items()
-            if value is not None
-        ]
-        if mistakes:
-            raise SettingsError(mistakes)
+    def start(self, grid: Grid, *arguments: object, **keywords: object) -> FlowerResult:
+        """Play the rounds that are left. The strategy has its own values of all other arguments."""
+        if arguments or keywords:
+            names = ", ".join(keywords) or "all arguments but grid"
+            raise SettingsError(f"{names}: leave it out; MethodStrategy has its own")
         with one_thread():
-            self.prepare(grid)
             try:
-                while self.server.round < self.settings.rounds:
-                    self._play(grid)
-                if self.evaluated is None:  # the run was over before
-                    self._evaluate(grid, self.server.round)
-                self.result = self._finish()
+                self.prepare(grid)
+                self.result = self._play()
             finally:
-                self.keeper.checkpoint()  # so that whatever stopped the run costs no more than one round
+                if self._folder is not None:
+                    self._folder.unlock()
         return FlowerResult(arrays=ArrayRecord(self.result.model.state_dict()))
 
+    def _play(self) -> Result:
+        reference = reference_accuracies(self.reference, self.run.ids, self.spec.seed)
+        evaluation: Evaluation | None = None
+        try:
+            while self.log.server.round < self.spec.settings.rounds:
+                evaluation = self.play_round()
+            if evaluation is None:  # the run was over before
+                evaluation = self.remote.evaluate(self.log.server)
+        finally:  # whatever stopped the run costs no more than one round
+            self.log.save_checkpoint()
+        uncertainty = self.registry.known_uncertainty(self.run.ids)
+        return finish_run(
+            self.run, self.module, self.log, evaluation, uncertainty, self.notes, reference
+        )
+
+    def play_round(self) -> Evaluation | None:
+        """Play one round and write it down; return its evaluation, if it is evaluated."""
+        settings = self.spec.settings
+        result = run_round(self.run, self.log.server, self.remote)
+        round, evaluation = result.server.round, None
+        records = list(result.records)
+        if round % settings.eval_every == 0 or round == settings.rounds:
+            evaluation = self.remote.evaluate(result.server)
+            records += evaluation.records(round)
+        self.log.write(result.server, records)
+        self._save_uncertainties()
+        logger.info("Round %d of %d is done.", round, settings.rounds)
+        return evaluation
+
     def prepare(self, grid: Grid) -> None:
-        """Meet the clients, and be where the run begins or was stopped. Nothing is written before all is known to fit."""
+        """Register the clients, and restore the run; nothing is written before all fits."""
         self.summary()
-        if self.out is not None and not self.resume:
-            folders.check_free(self.out)
-        known = folders.members(self.out) if self.out is not None and self.resume else None
-        if known is None:
-            self._meet(grid)
+        if self.out is not None and not self.resume and RunFolder(Path(self.out)).holds_a_run:
+            raise StorageError(
+                f"{self.out} already holds a run; continue it with resume = true, or choose "
+                "another folder"
+            )
+        self.registry = Registry(self.spec, grid, self.timeout, self.wait_timeout)
+        members = read_members(self.out) if self.out is not None and self.resume else None
+        if members is None:
+            self.registry.wait_for(self.clients)
+            self.registry.check_enough(self.clients)
+            infos = {name: self.registry.infos[name] for name in sort_ids(self.registry.nodes)}
+            agreed = next(iter(infos.values()))
+            if self.server_data is not None:
+                own = self.server_data
+                agreed = replace(agreed, input_shape=own.input_shape, n_classes=own.n_classes)
+            sizes = {name: info.size for name, info in infos.items()}
         else:
-            agreed, sizes = known
-            self.ground = settled(self.facts, agreed, sizes, self.server_data, self.model)
-            self.meeting.close(
-                replace(agreed, model=wire.signature(self.ground.module)), list(sizes), sizes, 1
-            )
-            self.meeting.wait(grid, min(self.clients, len(sizes)), self.wait_timeout, 1)
-        roster = self.ground.roster
-        self.before = (
-            None
-            if self.reference is None
-            else folders.reference_accuracies(self.reference, roster, self.seed)
-        )
-        folder = None
+            agreed, sizes = members
+        self.run = Run(self.spec, self._describe_federation(agreed, sizes))
+        base_model = self.spec.build_model(self.run.federation)
+        self.module, server, self.notes = initial_state(self.run, base_model)
+        expected = replace(agreed, model=model_signature(self.module))
+        self.registry.freeze(expected, list(sizes), {} if members is None else sizes)
+        if members is None:
+            self.registry.check_enough(self.clients)
+        else:
+            self.registry.wait_for(min(self.clients, len(sizes)))
+        reference_accuracies(self.reference, self.run.ids, self.spec.seed)  # is it usable?
         if self.out is not None:
-            about = folders.description(
-                self.facts, roster, self.ground.module, self.max_update_norm
-            )
-            folder = run_folder(self.out, about, self.resume)
-            folders.kept_uncertainties(folder, self.meeting)
-        self.keeper = folders.Keeper(self.settings, self.ground.first, folder)
-        self.server = self.keeper.server
-        self.reading = Reading(
-            self.facts, self.ground, self.meeting, self.post, self.max_update_norm
+            self._folder = open_run_folder(self.out, self._describe(), self.resume)
+            load_uncertainties(self._folder, self.registry)
+        self.log = RunLog(self.spec.settings, server, self._folder)
+        evaluation = ServerEvaluation(self.module, self.server_data, self.spec.method)
+        self.remote = RemoteClients(
+            self.run, self.registry, evaluation, len(server.buffers), self.timeout
         )
-        self.meeting.measure(grid, self.server.round + 1)
-        self._keep_uncertainties()
+        self.registry.round = self.log.server.round + 1
+        self.registry.request_uncertainties()
+        self._save_uncertainties()
 
-    def _meet(self, grid: Grid) -> None:
-        """Wait for the clients of a new run, and see that they agree."""
-        self.meeting.wait(grid, self.clients, self.wait_timeout, 1)
-        self.meeting.require(self.clients, self.wait_timeout)
-        found = {
-            name: self.meeting.known[name] for name in sorted(self.meeting.nodes, key=id_sort_key)
+    def _describe_federation(
+        self, agreed: ClientInfo, sizes: Mapping[str, float | None]
+    ) -> FederationInfo:
+        data = self.server_data
+        return FederationInfo(
+            tuple(sizes),
+            tuple(float("nan") if size is None else float(size) for size in sizes.values()),
+            torch.zeros(2, *agreed.input_shape),
+            agreed.n_classes,
+            agreed.has_groups,
+            data is not None and data.validation is not None,
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        """Describe the run as far as the server knows it."""
+        federation = self.run.federation
+        shared = {
+            "input_shape": list(federation.input_shape),
+            "n_classes": federation.n_classes,
+            "has_groups": federation.has_groups,
         }
-        agreed = next(iter(found.values()))
-        if self.server_data is not None:
-            own = self.server_data
-            agreed = replace(agreed, input_shape=own.input_shape, n_classes=own.n_classes)
-        sizes = {name: one.size for name, one in found.items()}
-        self.ground = settled(self.facts, agreed, sizes, self.server_data, self.model)
-        self.meeting.close(
-            replace(agreed, model=wire.signature(self.ground.module)), list(found), {}, 1
-        )
-        self.meeting.require(self.clients, self.wait_timeout)
-
-    def _play(self, grid: Grid) -> None:
-        t = self.server.round + 1
-        messages = self.configure_train(t, self.arrays, ConfigRecord(), grid)
-        self.aggregate_train(t, self.post.exchange(grid, messages, self.timeout))
-        if self.steps.is_evaluated(t):
-            self._evaluate(grid, t)
-        assert self.current is not None
-        self.keeper.keep(self.server, self.current.records)
-        self.current = None
-        logger.info("Round %d of %d is done.", t, self.settings.rounds)
-
-    def _evaluate(self, grid: Grid, t: int) -> None:
-        messages = self.configure_evaluate(t, self.arrays, ConfigRecord(), grid)
-        self.aggregate_evaluate(t, self.post.exchange(grid, messages, self.timeout))
-
-    def configure_train(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-    ) -> list[Message]:
-        """The question of a round: a message to each client that is asked and there."""
-        self.meeting.greet(grid, server_round)
-        self._keep_uncertainties()
-        self.current = now = self._opened(server_round)
-        if now.rows:
-            vectors = self.ground.terms.sent(self.server.vector, now.state, now.rows)
-            probed = self._probed(grid, now, vectors) if self.method.probes else None
-            now.state, now.plan = self.method.plan(now.state, probed)
-            shared = wire.arrays({**self._shared(vectors), **wire.pull(now.plan)})
-        contents = {}
-        for place, row in enumerate(now.rows):
-            client = self.ground.ids[row]
-            if client in self.meeting.nodes and client not in now.excluded:
-                own = {**_own(vectors, place), **wire.multiplier(now.plan, row)}
-                about = {"round": server_round, **wire.plan_numbers(now.plan)}
-                contents[self.meeting.nodes[client]] = wire.question(
-                    self.text, {**shared, **own}, about
-                )
-        now.rows = [
-            row for row in now.rows if self.meeting.nodes.get(self.ground.ids[row]) in contents
-        ]
-        return self.post.messages(wire.TRAIN, contents, self.timeout)
-
-    def _opened(self, t: int) -> Round:
-        """Who is asked in this round, and who of them is there."""
-        asked, _ = self.ground.terms.participants(t, self.server.state)
-        names = {row: self.ground.ids[row] for row in asked}
-        records = [record._replace(round=t) for record in self.meeting.said]
-        self.meeting.said = []
-        said = {record.client for record in records}
-        here = [row for row, name in names.items() if name in self.meeting.nodes]
-        away = [
-            name for name in names.values() if name not in self.meeting.nodes and name not in said
-        ]
-        records += [Record(t, name, "absent", NOT_HERE) for name in away]
-        return Round(t, self.server, here, self.server.state, records)
-
-    def _probed(self, grid: Grid, now: Round, vectors: list[Tensor]) -> Reports | None:
-        """What clients say before they train: a second exchange in the round."""
-        shared = wire.arrays(self._shared(vectors))
-        contents = {
-            self.meeting.nodes[self.ground.ids[row]]: wire.question(
-                self.text, {**shared, **_own(vectors, place)}, {"round": now.t}
-            )
-            for place, row in enumerate(now.rows)
+        digest = hashlib.sha256(json.dumps([federation.ids, shared], sort_keys=True).encode())
+        sizes = [None if size != size else int(size) for size in federation.sizes]
+        clients = zip(federation.ids, sizes, strict=True)
+        description = {
+            "name": NAME,
+            "fingerprint": digest.hexdigest(),
+            "clients": [{"id": name, "train": size} for name, size in clients],
+            **shared,
         }
-        messages = self.post.messages(wire.PROBE, contents, self.timeout)
-        probed = self.reading.probed(now, self.post.exchange(grid, messages, self.timeout))
-        check_quorum(now, probed, self.quorum, self.out)
-        return probed
-
-    def _shared(self, vectors: list[Tensor]) -> dict[str, Tensor]:
-        """What all clients get alike: the model (or models, end to end), unless each has its own; and the buffers."""
-        return {
-            **({"model": self.server.vector} if vectors[0].ndim == 1 else {}),
-            **self._buffers(),
+        flower = {
+            "report_uncertainties": self.spec.report_uncertainties,
+            "max_update_norm": self.spec.max_update_norm,
         }
+        return describe_run(self.run, self.module, description, flower=flower)
 
-    def _buffers(self) -> dict[str, Tensor]:
-        return {"buffers": self.server.buffers} if len(self.server.buffers) else {}
-
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord, MetricRecord]:
-        """What the replies of a round make of the model. The numbers are in the run's records, not in Flower's."""
-        now = self.current
-        if now is None or now.t != server_round:
-            raise SettingsError(
-                f"round {server_round} was not configured; call configure_train first"
-            )
-        reports, buffers = self.reading.trained(now, replies)
-        check_quorum(now, reports, self.quorum, self.out)
-        if reports is not None and "validation_accuracies" in self.ground.terms.extras:
-            scoring = self.ground.scoring
-            reports = self.ground.terms.scored(
-                reports, now.state, self.server.buffers, scoring.engine, scoring.validation
-            )
-        self.server, records = self.steps.stepped(
-            self.server, Answers(reports, buffers, now.excluded, now.state)
-        )
-        now.records += records
-        self.evaluated = None
-        return self.arrays, MetricRecord()
-
-    def configure_evaluate(
-        self,
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        grid: Grid,
-    ) -> list[Message]:
-        """A message to each client that is there, with the model that it uses, or those that it mixes."""
-        served = self.method.served(self.server.state, self.server.vector)
-        shared = wire.arrays(
-            {**({"model": self.server.vector} if served is None else {}), **self._buffers()}
-        )
-        contents = {}
-        for row, client in enumerate(self.ground.ids):
-            if client not in self.meeting.nodes:
-                continue
-            own: dict[str, Tensor] = {}
-            if served is not None:
-                held = served.shares[row] > 0
-                own = {"model": served.models[held], "shares": served.shares[row][held]}
-            contents[self.meeting.nodes[client]] = wire.question(
-                self.text, {**shared, **own}, {"round": server_round}
-            )
-        return self.post.messages(wire.EVALUATE, contents, self.timeout)
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
-        """Each client's loss and accuracy, and those of the server's own test data, into the run's records."""
-        records = [] if self.current is None else self.current.records
-        found = self.reading.scores(server_round, replies, records)
-        losses: list[float | None] = [
-            found[name][0] if name in found else None for name in self.ground.ids
-        ]
-        accuracies: list[float | None] = [
-            100 * found[name][1] if name in found else None for name in self.ground.ids
-        ]
-        loss, accuracy = self.ground.scoring.everybody(self.server)
-        self.evaluated = Evaluated([*losses, loss], [*accuracies, accuracy])
-        told = evaluation_records(server_round, self.ground.ids, self.evaluated)
-        records += [record for record in told if record.client is None or record.client in found]
-        return MetricRecord()
+    def _save_uncertainties(self) -> None:
+        """Write the uncertainties reported so far into the run folder."""
+        folder = self.log.folder
+        if folder is None or not self.spec.needs_uncertainties:
+            return
+        known = self.registry.known_uncertainty(self.run.ids).as_dict()
+        reported = [name for name in self.run.ids if name in self.registry.uncertainties]
+        content = {**known, "told": reported}
+        if folder.read_json("uncertainty.json") != content:
+            folder.write_json("uncertainty.json", content)
 
     def summary(self) -> None:
-        """Say what is about to run."""
-        asked = sorted({*self.method.asked, *self.method.probes} - {"validation_accuracies"})
+        """Log what is about to run."""
+        method = self.spec.method
+        sent = sorted({*method.needs, *method.probes} - SERVER_SIDE)
         logger.info(
-            "%s for %d rounds with %d clients, at least %d reports a round; clients send their updates%s.",
-            self.method.label,
-            self.settings.rounds,
+            "%s for %d rounds with %d clients, at least %d reports a round; clients send their "
+            "updates%s.",
+            method.label,
+            self.spec.settings.rounds,
             self.clients,
-            self.quorum,
-            "".join(f", {name}" for name in asked),
+            self.spec.quorum,
+            "".join(f", {name}" for name in sent),
         )
 
-    @property
-    def arrays(self) -> ArrayRecord:
-        """The server's model as one vector, and its buffers."""
-        return wire.packed({"model": self.server.vector, **self._buffers()})
+    # The parts of Flower's own `start`, which this strategy replaces.
 
-    def _keep_uncertainties(self) -> None:
-        if (
-            self.keeper.folder is not None
-            and self.facts.tells_uncertainty
-            and self.meeting.uncertainties != self.written
-        ):
-            self.written = dict(self.meeting.uncertainties)
-            folders.keep_uncertainties(
-                self.keeper.folder, self.facts, self.ground.roster, self.meeting
-            )
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> NoReturn:
+        _reject_call()
 
-    def _finish(self) -> Result:
-        assert self.evaluated is not None, "the last round is always evaluated"
-        ground, notes = self.ground, list(self.ground.notes)
-        missing = [
-            name
-            for name, v in zip(ground.ids, self.evaluated.accuracies, strict=False)
-            if v is None
-        ]
-        if missing:
-            notes.append(
-                f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
-            )
-        known = folders.uncertainty(self.facts, ground.roster, self.meeting)
-        return finished(
-            self.method,
-            self.seed,
-            ground.module,
-            self.server,
-            self.evaluated,
-            ground.ids,
-            known,
-            self.keeper.everything(),
-            self.keeper.folder,
-            notes,
-            self.before,
-            ground.scoring.why_no_global,
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> NoReturn:
+        _reject_call()
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> NoReturn:
+        _reject_call()
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
+        _reject_call()
+
+
+def _reject_call() -> NoReturn:
+    raise SettingsError("MethodStrategy plays whole rounds itself: call start(grid)")
+
+
+def check_supported(
+    method: Method,
+    settings: TrainingSettings,
+    data: ServerData | None,
+    clients: int,
+    quorum: int,
+) -> None:
+    """Raise an error, before anything is sent, for what cannot be run across machines."""
+    mistakes = []
+    if clients < 1:
+        mistakes.append(f"clients: is {clients}; give how many there are")
+    elif not 1 <= quorum <= (asked := count_selected(settings, clients)):
+        mistakes.append(
+            f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round"
+        )
+    if settings.drop_out:
+        mistakes.append("drop-out: leave it at 0; across machines clients drop out by themselves")
+    if mistakes:
+        raise SettingsError(mistakes)
+    if "validation_accuracies" in method.needs and (data is None or data.validation is None):
+        raise NotDefinedError(
+            f"{method.name}: scores clients' models on data of the server's own, and the server "
+            "has none (it cannot take those of clients, which stay with them); give "
+            "ServerData(validation=(x, y)), or choose another method"
+        )
+    if method.n_models > 1 and "losses" in method.needs:
+        raise NotDefinedError(
+            f"{method.name}: trains {method.n_models} models; it has to ask for losses_of_each, "
+            "not losses"
         )
 
 
-def _own(vectors: list[Tensor], place: int) -> dict[str, Tensor]:
-    """The model of the client at this place of those asked, where each has its own."""
-    return {"model": vectors[0][place]} if vectors[0].ndim == 2 else {}
+def read_members(
+    out: str | os.PathLike[str],
+) -> tuple[ClientInfo, dict[str, float | None]] | None:
+    """Read from a run folder what its clients agreed on, and how many examples each reported."""
+    folder = RunFolder(Path(out))
+    if not folder.holds_a_run:
+        return None
+    federation = folder.read_settings("federation")["federation"]
+    try:
+        sizes = {str(client["id"]): client["train"] for client in federation["clients"]}
+        shape = tuple(int(size) for size in federation["input_shape"])
+        n_classes, has_groups = int(federation["n_classes"]), bool(federation["has_groups"])
+        return ClientInfo("", shape, n_classes, has_groups, "", None), sizes
+    except (KeyError, TypeError, ValueError):
+        raise StorageError(
+            f"{folder.path} holds a run that was not made across machines; choose another folder"
+        ) from None
+
+
+def load_uncertainties(folder: RunFolder, registry: Registry) -> None:
+    """Restore the uncertainties that clients reported to this run before."""
+    content = folder.read_json("uncertainty.json")
+    if content is None:
+        return
+    try:
+        values = {k: v for k, v in content["values"].items() if k in content["told"]}
+        known = Uncertainty.from_dict({**content, "values": values})
+        epistemic = content["epistemic"] or {}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise StorageError(
+            f"{folder.path / 'uncertainty.json'} is damaged; delete it and resume: clients are "
+            "asked for them again"
+        ) from None
+    registry.uncertainties = dict(known.values)
+    registry.epistemic = {name: value for name, value in epistemic.items() if value is not None}

@@ -1,34 +1,37 @@
 """Linear algebra over the rows of a table [N, D], in float64, a block of columns at a time.
 
-A table of updates may be gigabytes; a copy of it in float64 would be twice or three times that. Here no more than one block is
-copied. Up to `BLOCK` columns (fewer, if there are more than `ROWS` rows) there is one block, and the numbers are those of the
-plain formula.
+A table of updates may be gigabytes; a copy of it in float64 would be two or three times that. Here
+no more than one block is copied. Up to `BLOCK` columns (fewer, if there are more than `ROWS` rows)
+there is one block, and the numbers are those of the plain formula.
 
-Where a function takes `rows`, give the table itself or blocks made from it, one after another: `columns(table)` yields them,
-and a generator over that can scale them or put the rows of two tables together.
+Where a function takes `rows`, pass the table itself or blocks made from it, one after another:
+`columns(table)` yields them, and a generator over that can scale them or stack two tables.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from udjfl._threads import spread
+from udjfl._threads import run_in_threads
 from udjfl.errors import DivergedError
 
 BLOCK = 65_536  # columns
-ROWS = 5  # with more, a block has fewer columns: it is to stay in the cache
+ROWS = 5  # with more, a block has fewer columns, to stay in the cache
 STRIP = 128  # rows of a Gram matrix at a time
+TOO_LONG = (
+    "the updates of clients are too long to be squared; local training diverged (try a smaller lr)"
+)
 
 Rows = Tensor | Iterable[Tensor]
 
 
 def spans(n_columns: int, n_rows: int = 1) -> Iterator[slice]:
-    """The columns of each block; one block even of none."""
+    """Return the columns of each block; one block even if there are no columns."""
     width = max(1, BLOCK * ROWS // max(ROWS, n_rows))
     return (
         slice(start, min(start + width, n_columns)) for start in range(0, max(1, n_columns), width)
@@ -36,86 +39,86 @@ def spans(n_columns: int, n_rows: int = 1) -> Iterator[slice]:
 
 
 def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
-    """The blocks of a table [N, D] in float64; of the chosen rows only, by a mask or by their numbers."""
+    """Yield the blocks of a table [N, D] in float64, of the rows `chosen` by a mask or by index."""
     for span in spans(table.shape[1], len(table)):
         block = table[:, span] if chosen is None else table[:, span][chosen]
         yield block.to(torch.float64)
 
 
 def combination(weights: Tensor, table: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """[D] sum_i weights_i table_i, accumulated in float64; for weights [M, N], M such sums [M, D] in one pass."""
+    """Return sum_i weights_i table_i [D], accumulated in float64; for weights [M, N], M sums."""
     weights = weights.to(torch.float64)
-    found = torch.empty(*weights.shape[:-1], table.shape[1], dtype=dtype)
+    sums = torch.empty(*weights.shape[:-1], table.shape[1], dtype=dtype)
 
-    def piece(span: slice) -> Callable[[], None]:
-        def combine() -> None:
-            found[..., span] = weights @ table[:, span].to(torch.float64)
+    def combine(span: slice) -> None:
+        sums[..., span] = weights @ table[:, span].to(torch.float64)
 
-        return combine
-
-    spread([piece(span) for span in spans(table.shape[1], len(table))])
-    return found
+    run_in_threads([partial(combine, span) for span in spans(table.shape[1], len(table))])
+    return sums
 
 
 def weighted_sum(weights: Tensor, rows: Tensor) -> Tensor:
-    """sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
+    """Return sum_i weights_i rows_i, accumulated in float64, in the dtype of the rows."""
     return combination(weights, rows, rows.dtype)
 
 
 def total(rows: Rows) -> Tensor:
-    """[D] the sum of the rows, in float64."""
+    """Return the sum [D] of the rows, in float64."""
     return torch.cat([block.sum(dim=0) for block in _blocks(rows)])
 
 
 def mean(rows: Rows) -> Tensor:
-    """[D] the mean of the rows, in float64."""
+    """Return the mean [D] of the rows, in float64."""
     return torch.cat([block.mean(dim=0) for block in _blocks(rows)])
 
 
 def gram(rows: Rows) -> Tensor:
-    """[N, N] the inner product of every pair of rows, in float64; the squared lengths are on its diagonal."""
-    found = torch.zeros(0, 0, dtype=torch.float64)
+    """Return the inner products [N, N] of all pairs of rows, in float64."""
+    products = torch.zeros(0, 0, dtype=torch.float64)
     for block in _blocks(rows):
         n_rows = len(block)
-        found = found if len(found) else torch.zeros(n_rows, n_rows, dtype=torch.float64)
-        # By strips of rows up to the diagonal: of many rows, that is little more than half of the products.
+        products = products if len(products) else torch.zeros(n_rows, n_rows, dtype=torch.float64)
+        # In strips of rows up to the diagonal: with many rows, little more than half the products.
         for start in range(0, n_rows, STRIP):
             end = min(start + STRIP, n_rows)
-            found[start:end, :end].addmm_(block[start:end], block[:end].T)
-    return _finite(found.tril() + found.tril(-1).T)
+            products[start:end, :end].addmm_(block[start:end], block[:end].T)
+    return _check_finite(products.tril() + products.tril(-1).T)
 
 
 def dots(rows: Rows, vector: Tensor) -> Tensor:
-    """[N] the inner product of every row with a vector [D], in float64."""
+    """Return the inner product [N] of every row with a vector [D], in float64."""
     vector = vector.to(torch.float64)
-    found, start = torch.zeros(0), 0
-    # Added up at once: results kept in between would lie among the blocks in memory, and keep it from being used again.
+    products, start = torch.zeros(0), 0
+    # Summed at once: partial results between the blocks would keep their memory from being reused.
     for block in _blocks(rows):
         part = block @ vector[start : start + block.shape[1]]
-        found = part if start == 0 else found.add_(part)
+        products = part if start == 0 else products.add_(part)
         start += block.shape[1]
-    return _finite(found)
+    return _check_finite(products)
 
 
 def squared_norms(rows: Rows) -> Tensor:
-    """[N] the squared length of every row, in float64."""
-    # By way of the length: block.square() would be another block to write and read.
-    return _finite(
-        functools.reduce(torch.add, (block.norm(dim=1).square() for block in _blocks(rows)))
-    )
+    """Return the squared length [N] of every row, in float64."""
+    # From the lengths: block.square() would be another block to write and read.
+    squares = (block.norm(dim=1).square() for block in _blocks(rows))
+    return _check_finite(functools.reduce(torch.add, squares))
 
 
 def lengths(rows: Rows) -> Tensor:
-    """[N] the length of every row, in float64."""
-    return _finite(functools.reduce(torch.hypot, (block.norm(dim=1) for block in _blocks(rows))))
+    """Return the length [N] of every row, in float64."""
+    norms = (block.norm(dim=1) for block in _blocks(rows))
+    return _check_finite(functools.reduce(torch.hypot, norms))
 
 
 def finite_rows(table: Tensor) -> Tensor:
-    """[N] whether a row has neither NaN nor infinity; for a table of any dtype."""
+    """Return a mask [N] of the rows without NaN or infinity; for a table of any dtype."""
     table = table.reshape(len(table), -1)
-    # One pass without a copy: a sum is finite only if all its terms are. It may overflow without them, so then we look closer.
+    # One pass without a copy: a sum is finite only if all its terms are. It may also overflow by
+    # itself, so rows whose sum is not finite are checked again.
     parts = torch.split(table, max(1, 4 * BLOCK * ROWS // max(1, table.shape[1])))
-    finite = torch.isfinite(torch.cat(spread([partial(torch.sum, part, dim=1) for part in parts])))
+    finite = torch.isfinite(
+        torch.cat(run_in_threads([partial(torch.sum, part, dim=1) for part in parts]))
+    )
     for row in (~finite).nonzero().flatten().tolist():
         finite[row] = torch.isfinite(table[row]).all()
     return finite
@@ -125,9 +128,7 @@ def _blocks(rows: Rows) -> Iterable[Tensor]:
     return columns(rows) if isinstance(rows, Tensor) else rows
 
 
-def _finite(squares: Tensor) -> Tensor:
+def _check_finite(squares: Tensor) -> Tensor:
     if not torch.isfinite(squares).all():
-        raise DivergedError(
-            "the updates of clients are too long to be squared; local training diverged (try a smaller lr)"
-        )
+        raise DivergedError(TOO_LONG)
     return squares

@@ -1,79 +1,142 @@
-"""The mathematics UDJ-FL starts from: fairness measures, the objective, its curvature and its generalisation bound.
+"""The mathematics of UDJ-FL: the terms of its step, the fairness measure, the objective, curvature.
 
-Sources:
-  Carey & Wu, "Achieving Distributive Justice in Federated Learning via Uncertainty Quantification", FAccT 2025 (paper).
-  Lan, Kao, Chiang & Sabharwal, "An Axiomatic Theory of Fairness in Network Resource Allocation", INFOCOM 2010.
-  Mo & Walrand, "Fair End-to-End Window-Based Congestion Control", IEEE/ACM Transactions on Networking, 2000.
-  Li, Sanjabi, Beirami & Smith, "Fair Resource Allocation in Federated Learning", ICLR 2020 (q-FFL; the Lemma's origin).
-  Mohri, Sivek & Suresh, "Agnostic Federated Learning", ICML 2019 (the generalisation bound's origin).
+  Carey & Wu, "Achieving Distributive Justice in Federated Learning via Uncertainty
+    Quantification", FAccT 2025 (the paper).
+  Lan, Kao, Chiang & Sabharwal, "An Axiomatic Theory of Fairness in Network Resource Allocation",
+    INFOCOM 2010.
+  Mo & Walrand, "Fair End-to-End Window-Based Congestion Control", IEEE/ACM Transactions on
+    Networking, 2000.
+  Li, Sanjabi, Beirami & Smith, "Fair Resource Allocation in Federated Learning", ICLR 2020 (q-FFL,
+    where the paper's Lemma comes from).
 
-Every argument that has one number per client may be a sequence or a tensor. Work is in float64. Results are float64
-tensors (one number is a tensor without dimensions) and gradients flow through `fairness_measure`, `alpha_fair_utility`
-and `objective`; only `generalisation_bound` returns plain floats. Nothing here has state.
+Work is in float64, without state. The terms of the step take float64 tensors, one entry per
+reporting client. The other functions also take sequences, check them, and return float64 tensors;
+gradients flow through `fairness_measure`, `alpha_fair_utility` and `objective`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from udjfl.errors import SettingsError
+from udjfl.methods._linalg import squared_norms
 
+StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
 Numbers = Sequence[float] | Tensor
 """One number per client."""
 
+SMALLEST_LOSS = 1e-10
+# Where 1/u enters, an uncertainty below this share of the largest counts as this share.
+UNCERTAINTY_FLOOR = 0.01
+
+
+# --- the terms of the step; the symbols are those of udj.py ---
+
+
+def floor_uncertainties(u: Tensor, largest: float | None = None) -> Tensor:
+    """Raise u_i to at least a hundredth of the largest, so that no 1/u_i outweighs all others."""
+    return u.clamp_min(UNCERTAINTY_FLOOR * (float(u.max()) if largest is None else largest))
+
+
+def log_coefficients(p: Tensor, u: Tensor, gamma: float, H: Tensor) -> Tensor:
+    """Return log c_i, where c_i = |p_i| u_i^gamma H_i^(p_i-1): in logarithms no power overflows."""
+    return p.abs().log() + gamma * u.log() + (p - 1) * H.log()
+
+
+def curvature_factor(p: Tensor, H: Tensor, deltas: Tensor, L: float, rule: StepRule) -> Tensor:
+    """Return k_i = (p_i-1) |D_i|^2 / (L H_i), where |D_i|^2 / L = L |theta - theta_i|^2.
+
+    Its absolute value unless the rule is as published; 0 for the rule without curvature.
+    """
+    if rule == "normalised":
+        return torch.zeros_like(p)
+    k = (p - 1) * L * squared_norms(deltas) / H
+    return k if rule in ("paper", "authors") else k.abs()
+
+
+def step_signs(p: Tensor, rule: StepRule) -> tuple[Tensor, Tensor]:
+    """Return the signs s_i of the step's numerator and s'_i of its denominator."""
+    s = p.sign() if rule in ("paper", "authors") else torch.ones_like(p)
+    return s, s * (p - 1).sign() if rule == "authors" else s
+
+
+def lipschitz(rule: str, lr: float, momentum: float, mean_steps: float) -> float:
+    """Return L, which makes D_i = L (theta - theta_i) a gradient: 1/lr after one plain step.
+
+    For calibrated D_i is the mean gradient of the whole local training, of that many steps.
+    """
+    return (1 - momentum) / (lr * mean_steps) if rule == "calibrated" else 1 / lr
+
+
+def divide(numerator: Tensor, denominator: Tensor, rule: StepRule) -> Tensor:
+    """Divide by the step's denominator, which can be zero for the published rules."""
+    if denominator == 0:
+        raise SettingsError(
+            f"udj: step={rule!r} divides by zero here; use step='calibrated' or 'normalised'"
+        )
+    return numerator / denominator
+
+
+# --- what the paper starts from ---
+
 
 def fairness_measure(x: Numbers, q: Numbers, r: float, beta: float) -> Tensor:
-    """How fair the allocation x is, with importance q: Lan et al. (2010, Eq. 69), as the paper cites it.
+    """Measure how fair the allocation x is, with importance q: Lan et al. (2010, Eq. 69).
 
         f = sign(-r (1 + r beta)) * [ sum_i q_i x_i^(-r beta) ]^(1/beta)        higher is fairer
 
-    Needs x_i > 0, q_i >= 0 with at least one positive, and beta != 0. The value is 0 whatever x is when r = 0 or
-    r beta = -1, because the sign is 0 there: that includes r = 1, beta = -1, which is therefore NOT Jain's index.
+    Needs x_i > 0, q_i >= 0 with at least one positive, and beta != 0. The value is 0 for every x
+    when r = 0 or r beta = -1, because the sign is 0 there: that includes r = 1, beta = -1, which is
+    therefore NOT Jain's index.
 
-    Special cases of this form, with share_i = x_i / sum(x). It does not normalise x itself: pass the shares.
-      r = 1 - 1/beta, q = 1, shares:   sign(1-beta) [sum share_i^(1-beta)]^(1/beta), Lan et al.'s unweighted family.
+    Special cases, with share_i = x_i / sum(x). The function does not normalise x: pass the shares.
+      r = 1 - 1/beta, q = 1, shares:   sign(1-beta) [sum share_i^(1-beta)]^(1/beta), Lan et al.'s
+                                       unweighted family.
         beta = -1 (so r = 2):          1 / sum share_i^2 = N times Jain's index.
         beta -> 0:                     exp(entropy of the shares).
         beta -> infinity:              -1 / min share_i, so the fairest allocation is max-min.
       r = 2, beta = -1, q = 1/N, x_i / mean(x):  Jain's index itself, (sum x)^2 / (N sum x^2).
       r = -1, sum q = 1:               sign(1-beta) times the q-weighted power mean of order beta.
-      sum q = 1, r fixed, beta -> 0:   sign(-r) prod_i x_i^(-r q_i). For r = 1 and shares this is minus the exponential
-        of the cross-entropy of the shares under q, so it peaks where the shares equal q (where it is minus the
-        exponential of their entropy). If sum q != 1 there is no finite, nonzero limit.
-      r = 1 - 1/beta, beta != 1:       |f|^beta = sum q_i x_i^(1-beta), alpha-fairness with alpha = beta.
+      sum q = 1, r fixed, beta -> 0:   sign(-r) prod_i x_i^(-r q_i). For r = 1 and shares this is
+                                       minus the exponential of the cross-entropy of the shares
+                                       under q, so it peaks where the shares equal q (where it is
+                                       minus the exponential of their entropy). If sum q != 1 there
+                                       is no finite, nonzero limit.
+      r = 1 - 1/beta, beta != 1:       |f|^beta = sum q_i x_i^(1-beta), alpha-fairness with
+                                       alpha = beta.
     """
-    allocation = _column("x", x, above=0.0)
-    importance = _column("q", q, at_least=0.0)
-    _same_length({"x": allocation, "q": importance})
-    if not math.isfinite(r):
-        raise SettingsError(f"r is {r}; give a finite number.")
+    allocation = as_column("x", x, above=0.0)
+    importance = as_column("q", q, at_least=0.0)
+    check_same_length({"x": allocation, "q": importance})
+    _check_finite("r", r)
     if beta == 0 or not math.isfinite(beta):
         raise SettingsError(
             f"beta is {beta}; give a finite number other than 0 (0 exists only as a limit)."
         )
     if not bool((importance > 0).any()):
         raise SettingsError("q is zero everywhere; give at least one client a positive importance.")
-    # In logarithms, because a small beta raises the sum to a huge power. log(0) = -inf drops a client with q_i = 0.
+    # In logarithms: a small beta raises the sum to a huge power. log(0) = -inf drops q_i = 0.
     log_sum = torch.logsumexp(importance.log() - r * beta * allocation.log(), dim=0)
-    # r beta = -1 up to rounding, because r is often computed from beta (r = -1/beta need not give -1 exactly).
+    # Up to rounding, because r is often computed from beta: r = -1/beta need not give -1 exactly.
     if r == 0 or math.isclose(r * beta, -1.0, rel_tol=1e-15):
         return torch.zeros((), dtype=torch.float64)
     return math.copysign(1.0, -r * (1 + r * beta)) * torch.exp(log_sum / beta)
 
 
 def alpha_fair_utility(x: Numbers, alpha: float) -> Tensor:
-    """The alpha-fair utility of each allocation (Mo & Walrand, 2000): x^(1-alpha)/(1-alpha), and log x at alpha = 1.
+    """Return the alpha-fair utility of each x (Mo & Walrand, 2000): x^(1-alpha)/(1-alpha).
 
-    Needs x_i > 0 and alpha >= 0. Maximising the sum gives the utilitarian allocation at alpha = 0, the proportionally
-    fair one at 1, and tends to max-min as alpha grows. Continuous in alpha only up to a constant:
-    x^(1-alpha)/(1-alpha) minus 1/(1-alpha) tends to log x, and constants do not move the maximiser.
+    At alpha = 1 it is log x. Needs x_i > 0 and alpha >= 0. Maximising the sum gives the
+    utilitarian allocation at alpha = 0, the proportionally fair one at 1, and tends to max-min as
+    alpha grows. Continuous in alpha only up to a constant: x^(1-alpha)/(1-alpha) minus 1/(1-alpha)
+    tends to log x, and constants do not move the maximiser.
     """
-    allocation = _column("x", x, above=0.0)
+    allocation = as_column("x", x, above=0.0)
     if not (alpha >= 0 and math.isfinite(alpha)):
         raise SettingsError(f"alpha is {alpha}; give a finite number of at least 0.")
     return allocation.log() if alpha == 1 else allocation ** (1 - alpha) / (1 - alpha)
@@ -82,18 +145,19 @@ def alpha_fair_utility(x: Numbers, alpha: float) -> Tensor:
 def objective(
     losses: Numbers, uncertainties: Numbers, exponent: float | Numbers, gamma: float
 ) -> Tensor:
-    """What UDJ-FL minimises: sum_i u_i^gamma H_i^p, with the uncertainties u first normalised to sum to 1.
+    """Return what UDJ-FL minimises: sum_i u_i^gamma H_i^p, with the u_i normalised to sum to 1.
 
-    `exponent` is p = r * beta, one number or one per client (desert). Needs losses >= 0 and uncertainties > 0. A zero
-    loss with a negative exponent gives infinity. As p grows, objective^(1/p) tends to max_i H_i: the uncertainties drop
-    out, although the paper keeps them (its max_i |u_i H_i|).
+    `exponent` is p = r * beta, one number or one per client (desert). Needs losses >= 0 and
+    uncertainties > 0. A zero loss with a negative exponent gives infinity. As p grows,
+    objective^(1/p) tends to max_i H_i: the uncertainties drop out, although the paper keeps them
+    (its max_i |u_i H_i|).
     """
-    client_losses = _column("losses", losses, at_least=0.0)
-    shares = _shares(uncertainties)
-    power = _per_client("exponent", exponent, len(client_losses))
-    if not math.isfinite(gamma):
-        raise SettingsError(f"gamma is {gamma}; give a finite number.")
-    _same_length({"losses": client_losses, "uncertainties": shares, "exponent": power})
+    client_losses = as_column("losses", losses, at_least=0.0)
+    shares = uncertainty_shares(uncertainties)
+    power = torch.as_tensor(exponent, dtype=torch.float64)
+    power = as_column("exponent", power.expand(len(client_losses)) if power.ndim == 0 else power)
+    _check_finite("gamma", gamma)
+    check_same_length({"losses": client_losses, "uncertainties": shares, "exponent": power})
     return (shares**gamma * client_losses**power).sum()
 
 
@@ -104,23 +168,19 @@ def curvature_bound(
     exponent: float | Numbers,
     weight: float | Numbers,
 ) -> Tensor:
-    """An upper bound on the spectral norm of the Hessian of w h^p, element by element:
+    """Bound the spectral norm of the Hessian of w h^p from above, element by element:
 
         |p| w ( L h^(p-1) + |p-1| h^(p-2) |grad h|^2 )
 
-    where L is a Lipschitz constant of grad h. Holds for every real p where h > 0. The paper's Lemma lacks the two
-    absolute values; see `curvature_as_printed`. For p >= 1 the two are the same.
+    where L is a Lipschitz constant of grad h. Holds for every real p where h > 0. The paper's Lemma
+    lacks the two absolute values; see `curvature_as_printed`. For p >= 1 the two are the same.
 
-    A zero loss makes h^(p-1) infinite for p < 1 and h^(p-2) infinite for p < 2, and the bound with them, unless the
-    term they belong to has a zero factor (p = 0, p = 1, a zero gradient, a zero weight): such a term counts as zero.
-    Callers that need a finite number clamp the loss away from zero first. A very large power overflows to infinity.
+    A zero loss makes h^(p-1) infinite for p < 1 and h^(p-2) infinite for p < 2, and the bound with
+    them, unless their term has a zero factor (p = 0, p = 1, a zero gradient, a zero weight): such a
+    term counts as zero. Callers that need a finite number clamp the loss away from zero first. A
+    very large power overflows to infinity.
     """
-    h, gradient, smoothness, p, w = _curvature_inputs(
-        loss, gradient_norm_squared, lipschitz, exponent, weight
-    )
-    slope = _times(p.abs() * w * smoothness, h ** (p - 1))
-    bend = _times((p * (p - 1)).abs() * w * gradient, h ** (p - 2))
-    return slope + bend
+    return _curvature(loss, gradient_norm_squared, lipschitz, exponent, weight, magnitude=torch.abs)
 
 
 def curvature_as_printed(
@@ -130,111 +190,61 @@ def curvature_as_printed(
     exponent: float | Numbers,
     weight: float | Numbers,
 ) -> Tensor:
-    """The paper's Lemma, letter by letter: p w ( L h^(p-1) + (p-1) h^(p-2) |grad h|^2 ), element by element.
+    """Return the paper's Lemma, letter by letter: p w ( L h^(p-1) + (p-1) h^(p-2) |grad h|^2 ).
 
-    Not a bound for p < 1. Its proof bounds each matrix from above and then multiplies by p or p - 1, which turns the
-    inequality round when the factor is negative; and an upper bound on eigenvalues is not one on a norm. It can even be
-    negative, and a step divided by it then goes uphill. Kept to show the fault and to run the paper's own step.
-    A zero loss is as in `curvature_bound`, except that the two terms may be infinities of opposite sign: NaN.
+    Not a bound for p < 1. Its proof bounds each matrix from above and then multiplies by p or p -
+    1, which turns the inequality round when the factor is negative; and an upper bound on
+    eigenvalues is not one on a norm. It can even be negative, and a step divided by it then goes
+    uphill. Kept to show the fault and to check the paper's own step. A zero loss is as in
+    `curvature_bound`, except that the two terms may be infinities of opposite sign: NaN.
     """
-    h, gradient, smoothness, p, w = _curvature_inputs(
-        loss, gradient_norm_squared, lipschitz, exponent, weight
-    )
-    return _times(p * w * smoothness, h ** (p - 1)) + _times(
-        p * (p - 1) * w * gradient, h ** (p - 2)
+    return _curvature(
+        loss, gradient_norm_squared, lipschitz, exponent, weight, magnitude=torch.positive
     )
 
 
-def holder_bound(losses: Numbers, weights: Numbers, exponent: float) -> Tensor:
-    """Hoelder's bound on a weighted loss: sum_i w_i F_i <= ||w||_p ||F||_e, with 1/p + 1/e = 1.
-
-    `exponent` is e >= 1. At e = 1 the conjugate p is infinite and ||w||_p is the largest weight; at e = infinity
-    (`math.inf`) p = 1 and ||F||_e is the largest loss. Equality: for 1 < e < infinity exactly when w_i is proportional
-    to F_i^(e-1) (or one side is zero); at e = 1, when every client with a loss has the largest weight; at e = infinity,
-    when every client with a weight has the largest loss.
-    """
-    client_losses = _column("losses", losses, at_least=0.0)
-    client_weights = _column("weights", weights, at_least=0.0)
-    _same_length({"losses": client_losses, "weights": client_weights})
-    return _norm(client_weights, _conjugate(exponent)) * _norm(client_losses, exponent)
-
-
-@dataclass(frozen=True)
-class GeneralisationBound:
-    """The three terms of the bound on the true weighted loss, and their total."""
-
-    empirical: float
-    """||u||_p ||F||_e: at least the weighted training loss."""
-    complexity: float
-    """What the caller supplied."""
-    confidence: float
-    """M sqrt( log(1/delta) sum u_i^2 / (2 n_i) )."""
-
-    @property
-    def total(self) -> float:
-        """The bound itself."""
-        return self.empirical + self.complexity + self.confidence
-
-
-def generalisation_bound(
-    losses: Numbers,
-    uncertainties: Numbers,
-    sizes: Sequence[int] | Tensor,
-    exponent: float,
-    loss_bound: float,
-    delta: float,
-    complexity: float,
-) -> GeneralisationBound:
-    """With probability at least 1 - delta, the true loss sum_i u_i E[loss on client i] is at most the total:
-
-        ||u||_p ||F||_e  +  complexity  +  M sqrt( log(1/delta) sum_i u_i^2 / (2 n_i) ),      1/p + 1/e = 1
-
-    F_i is client i's mean training loss (`losses`), u the uncertainties normalised to sum to 1, n_i the `sizes`,
-    e = r * beta the `exponent`, M the `loss_bound` on the loss of any one example.
-
-    `complexity` is E[max over models of (true - training) weighted loss]. It depends on the class of models and cannot
-    be computed from the other arguments: the caller supplies it (0 shows the rest, and is then no bound).
-
-    Where the paper's appendix is loose, this is what is meant:
-      - It writes the training loss as (1/n_i) [sum of losses]^e; the mean belongs inside the power, F_i^e.
-      - It says sum F_i^e "can be written as" a maximum over ||sigma||_p <= 1. That maximum is the e-norm
-        (sum F_i^e)^(1/e), not the sum of powers; the e-norm is what the bound uses.
-      - It allows e >= 0. Hoelder's inequality needs e >= 1, so desert (negative exponents) has no bound here. e = 1,
-        the egalitarian and utilitarian exponent, is the limit p = infinity.
-      - It says "for any u"; the inequality it starts from holds for one u, fixed before the data are seen. A u computed
-        from the training data themselves is outside it.
-      - delta must lie between 0 and 1, and v_i in the last term is u_i.
-    """
-    mistakes = []
-    if not (loss_bound > 0 and math.isfinite(loss_bound)):
-        mistakes.append(
-            f"loss_bound is {loss_bound}; give the positive number no example's loss can exceed."
-        )
-    if not 0 < delta < 1:
-        mistakes.append(f"delta is {delta}; give a probability between 0 and 1.")
-    if not (complexity >= 0 and math.isfinite(complexity)):
-        mistakes.append(f"complexity is {complexity}; give a finite number of at least 0.")
+def _curvature(
+    loss: float | Numbers,
+    gradient_norm_squared: float | Numbers,
+    lipschitz: float | Numbers,
+    exponent: float | Numbers,
+    weight: float | Numbers,
+    magnitude: Callable[[Tensor], Tensor],
+) -> Tensor:
+    named = {
+        "loss": loss,
+        "gradient_norm_squared": gradient_norm_squared,
+        "lipschitz": lipschitz,
+        "exponent": exponent,
+        "weight": weight,
+    }
+    numbers = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in named.items()}
+    h, gradient, L, p, w = numbers.values()
+    mistakes = [
+        f"{name} has a value that is negative or not a number; it must be at least 0."
+        for name, value in numbers.items()
+        if name != "exponent" and not bool((value >= 0).all())
+    ]
+    if not bool(p.isfinite().all()):
+        mistakes.append("exponent has a value that is not a finite number.")
     if mistakes:
         raise SettingsError(mistakes)
-    client_losses, shares = _column("losses", losses, at_least=0.0), _shares(uncertainties)
-    client_sizes = _column("sizes", sizes, at_least=1.0)
-    _same_length({"losses": client_losses, "uncertainties": shares, "sizes": client_sizes})
-    if bool((client_losses > loss_bound).any()):
-        raise SettingsError(
-            f"losses reach {float(client_losses.max())}, above loss_bound {loss_bound}; raise it."
-        )
-    spread = float((shares**2 / (2 * client_sizes)).sum())
-    return GeneralisationBound(
-        empirical=float(holder_bound(client_losses, shares, exponent)),
-        complexity=float(complexity),
-        confidence=loss_bound * math.sqrt(spread * math.log(1 / delta)),
-    )
+    first = _times(magnitude(p) * w * L, h ** (p - 1))
+    return first + _times(magnitude(p * (p - 1)) * w * gradient, h ** (p - 2))
 
 
-def _column(
+def _times(factor: Tensor, power: Tensor) -> Tensor:
+    """Multiply, with a zero factor winning over an infinite power (which would give NaN)."""
+    return torch.where(factor == 0, torch.zeros_like(factor), factor * power)
+
+
+# --- checks ---
+
+
+def as_column(
     name: str, values: Numbers, *, above: float | None = None, at_least: float | None = None
 ) -> Tensor:
-    """The values as a float64 vector, or an error that names the field and the first bad client."""
+    """Return a float64 vector, or raise an error that names the field and the first bad client."""
     column = torch.as_tensor(values, dtype=torch.float64)
     if column.ndim != 1 or len(column) == 0:
         raise SettingsError(
@@ -251,67 +261,19 @@ def _column(
     return column
 
 
-def _per_client(name: str, value: float | Numbers, clients: int) -> Tensor:
-    """One number for all clients, or one for each."""
-    number = torch.as_tensor(value, dtype=torch.float64)
-    return _column(name, number.expand(clients) if number.ndim == 0 else number)
+def uncertainty_shares(uncertainties: Numbers) -> Tensor:
+    """Check uncertainties and normalise them to sum to 1."""
+    column = as_column("uncertainties", uncertainties, above=0.0)
+    return column / column.sum()
 
 
-def _same_length(columns: dict[str, Tensor]) -> None:
+def check_same_length(columns: dict[str, Tensor]) -> None:
+    """Reject columns of different lengths."""
     if len({len(column) for column in columns.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
         raise SettingsError(f"Every client needs one number in each: {lengths}.")
 
 
-def _shares(uncertainties: Numbers) -> Tensor:
-    column = _column("uncertainties", uncertainties, above=0.0)
-    return column / column.sum()
-
-
-def _curvature_inputs(
-    loss: float | Numbers,
-    gradient_norm_squared: float | Numbers,
-    lipschitz: float | Numbers,
-    exponent: float | Numbers,
-    weight: float | Numbers,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    named = {
-        "loss": loss,
-        "gradient_norm_squared": gradient_norm_squared,
-        "lipschitz": lipschitz,
-        "exponent": exponent,
-        "weight": weight,
-    }
-    numbers = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in named.items()}
-    mistakes = [
-        f"{name} has a value that is negative or not a number; it must be at least 0."
-        for name, value in numbers.items()
-        if name != "exponent" and not bool((value >= 0).all())
-    ]
-    if not bool(numbers["exponent"].isfinite().all()):
-        mistakes.append("exponent has a value that is not a finite number.")
-    if mistakes:
-        raise SettingsError(mistakes)
-    h, gradient, smoothness, p, w = numbers.values()
-    return h, gradient, smoothness, p, w
-
-
-def _times(factor: Tensor, power: Tensor) -> Tensor:
-    """factor * power, where a zero factor wins over an infinite power (plain multiplication would give NaN)."""
-    return torch.where(factor == 0, torch.zeros_like(factor), factor * power)
-
-
-def _conjugate(exponent: float) -> float:
-    if not exponent >= 1:
-        raise SettingsError(f"exponent is {exponent}; Hoelder's inequality needs at least 1.")
-    if exponent == 1:
-        return math.inf
-    return 1.0 if math.isinf(exponent) else exponent / (exponent - 1)
-
-
-def _norm(values: Tensor, order: float) -> Tensor:
-    """The norm of the given order. Divides by the largest value first: a large order would overflow or underflow."""
-    largest = values.max()
-    if float(largest) == 0 or math.isinf(order):
-        return largest
-    return largest * ((values / largest) ** order).sum() ** (1 / order)
+def _check_finite(name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise SettingsError(f"{name} is {value}; give a finite number.")

@@ -1,32 +1,37 @@
-"""AFL, agnostic federated learning: serve the worst mixture of the clients, by shifting weight to those with large losses.
+"""AFL, agnostic federated learning: shift weight to the clients with the largest losses.
 
 Mohri, Sivek, Suresh. Agnostic Federated Learning. ICML 2019. arXiv:1902.00146.
 
-    objective   min over w of max over lambda of sum_k lambda_k F_k(w)          lambda >= 0, sum_k lambda_k = 1
+    objective   min over w of max over lambda of sum_k lambda_k F_k(w)
+                lambda >= 0, sum_k lambda_k = 1: the worst mixture of the clients
 
     lambda  <-  P(lambda + gamma_lambda F)          P: the nearest point of the simplex
     step    =   sum_k lambda_k (w - w_k)
 
-The paper's own algorithm is recalled, not read: one stochastic gradient per round, and the mean of all iterates as the result.
-Here clients train as in FedAvg. The two orders are those of published codes, which disagree:
+The paper's own algorithm is recalled, not read: one stochastic gradient per round, and the mean of
+all iterates as the result. Here clients train as in FedAvg. The two orders are those of published
+codes, which disagree:
 
-    order="update_first"   lambda moves before it is used, and starts at n_k / sum_j n_j (PropFair's authors, UDJ-FL's): default
-    order="step_first"     the step is taken with the old lambda, which moves afterwards, and starts at 1/N: with
-                           start="uniform" (q-FFL's authors, who take a single minibatch per round, and flgo)
+    order="update_first"   lambda moves before it is used, and starts at n_k / sum_j n_j (the codes
+                           of PropFair's and of UDJ-FL's authors): the default
+    order="step_first"     the step is taken with the old lambda, which moves afterwards, and with
+                           start="uniform" begins at 1/N (the code of q-FFL's authors, who take a
+                           single minibatch per round, and flgo)
 
-Here the last model is the result under either order; the mean of the iterates is not kept. With constant steps lambda can
-settle on one client and jump to another, the sooner the larger gamma_lambda (here lr_lambda) times the spread of the losses.
-q-FFL's authors have 0.1 in their example, and told a user whose training was stuck to try 0.01.
+Under either order the last model is the result; the mean of the iterates is not kept. With constant
+steps lambda can settle on one client and jump to another, the sooner the larger gamma_lambda (here
+lr_lambda) times the spread of the losses. q-FFL's authors have 0.1 in their example, and advised a
+user whose training was stuck to try 0.01.
 
-Partial participation is not in the paper. Our extension: lambda is kept for every client of the federation; the ones that
-report move, all are projected together (so that the others give way), and the step uses the reporting clients' lambda, divided
-by its sum. If that sum is zero (all weight is on clients that are away), they count as they do at the start.
+Partial participation is not in the paper. Our extension: lambda is kept for every client of the
+federation; those that report move, all are projected together (so that the others give way), and
+the step uses the reporting clients' lambda, divided by its sum. If that sum is zero (all weight is
+on absent clients), they count as they do at the start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -34,13 +39,14 @@ from torch import Tensor
 
 from udjfl.methods._solvers import project_to_simplex
 from udjfl.methods.base import (
+    BySize,
     Diagnostics,
-    Grade,
     Method,
     Reports,
     Setup,
     State,
     parameters,
+    size_shares,
     weighted_sum,
 )
 
@@ -49,49 +55,43 @@ NO_WEIGHT = 1e-12
 
 @parameters
 class AFL(Method):
-    name: ClassVar[str] = "afl"
-    title: ClassVar[str] = "AFL"
+    name = "afl"
+    title = "AFL"
     theories = ("rawls",)
-    paper: ClassVar[str] = "Mohri et al., ICML 2019, arXiv:1902.00146"
-    grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = "Shift weight, round after round, to the clients with the largest losses."
-    cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "sizes"})
-    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("start", "size")}
+    paper = "Mohri et al., ICML 2019, arXiv:1902.00146"
+    grade = "verified"
+    idea = "Shift weight, round after round, to the clients with the largest losses."
+    cost = "a forward pass over the client's data"
 
     lr_lambda: Annotated[
         float,
         Field(
             ge=0,
             le=1e6,
-            description="how fast weight moves to large losses (not searched in the UDJ-FL paper: 0.1)",
+            description="how fast weight moves to large losses (UDJ-FL paper: 0.1, not searched)",
         ),
     ] = 0.1
     order: Annotated[
         Literal["update_first", "step_first"],
         Field(description="whether the weights move before or after a round uses them"),
     ] = "update_first"
-    start: Annotated[
-        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
-    ] = "size"
+    start: BySize = "size"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"losses", "sizes"} if self.start == "size" else {"losses"})
 
     def init(self, setup: Setup) -> State:
-        return {"lambda": self._start(setup.sizes)}
-
-    def _start(self, sizes: Tensor) -> Tensor:
-        start = (
-            sizes.to(torch.float64)
-            if self.start == "size"
-            else torch.ones(len(sizes), dtype=torch.float64)
-        )
-        return start / start.sum()
+        return {"lambda": size_shares(setup.sizes.to(torch.float64), self.start)}
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        reports.require("losses", *(["sizes"] if self.start == "size" else []))
         old = state["lambda"]
         moved = old.index_add(0, reports.client_indices, self.lr_lambda * reports.losses)
         new = project_to_simplex(moved)
         used = (new if self.order == "update_first" else old)[reports.client_indices]
-        share = used / used.sum() if used.sum() > NO_WEIGHT else self._start(reports.sizes)
-        notes = {"weight": share, "lambda": new[reports.client_indices]}
-        return {"lambda": new}, weighted_sum(share, reports.deltas), notes
+        if used.sum() > NO_WEIGHT:
+            share = used / used.sum()
+        else:
+            share = size_shares(reports.sizes, self.start)
+        diagnostics = {"weight": share, "lambda": new[reports.client_indices]}
+        return {"lambda": new}, weighted_sum(share, reports.deltas), diagnostics

@@ -1,181 +1,57 @@
-"""The interface of a method: what it is told, what it returns, and the slots it may fill."""
+"""The interface of a method: its declarations, its parameters, and the slots it may fill."""
 
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, cast, dataclass_transform
+from dataclasses import fields
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import pydantic.dataclasses
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl._spec import Registry
+from udjfl.errors import SettingsError
+from udjfl.methods._checks import (
+    SERVER_SIDE,
+    THEORIES,
+    check_declarations,
+    check_theories,
+    require_reports,
+)
 from udjfl.methods._linalg import weighted_sum
 from udjfl.methods.reports import EXTRAS, Reports
-from udjfl.settings import sentences
+from udjfl.methods.values import Additive, Diagnostics, Plan, ServedModels, Setup, State
+from udjfl.settings import describe_mistakes
 
-State = dict[str, Tensor]
-Diagnostics = dict[str, Tensor]
 Grade = Literal["verified", "partial", "recalled"]
-THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What a method is told before round 1. Columns have one entry per client of the federation, in client order.
-
-    ids, sizes     the clients, and how many training examples each has
-    model          [D] the initial model; M of them end to end if the method trains M side by side
-    layers         how many of a model's D numbers belong to each of its tensors, in order
-    participation  share of the clients asked each round; `drop_out` is the chance that an asked one does not answer
-    has_groups     whether the federation has a sensitive attribute; `has_validation`, whether the server has data of its own
-    """
-
-    ids: Sequence[str]
-    sizes: Tensor
-    model: Tensor
-    layers: Sequence[int] = ()
-    participation: float = 1.0
-    drop_out: float = 0.0
-    has_groups: bool = False
-    has_validation: bool = True
-
-    @staticmethod
-    def of(reports: Reports) -> Setup:
-        """A setup in which the clients of these reports are all there are, for trying a method by hand."""
-        n_parameters = reports.deltas.shape[1]
-        model = (
-            torch.zeros(n_parameters, dtype=reports.deltas.dtype)
-            if reports.model is None
-            else reports.model
-        )
-        return Setup(reports.ids, reports.sizes, model, (n_parameters,))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @property
-    def everyone_answers(self) -> bool:
-        """Whether each round has a report of each client."""
-        return self.participation == 1 and self.drop_out == 0
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What clients do differently in a round; as it is made without arguments, nothing.
-
-    multipliers    [N] a number for each client of the federation, handed to `Method.objective`
-    pull           [D] a direction mixed into every gradient of local training: (1 - pull_share) gradient + pull_share pull
-    one_full_step  one plain step on the gradient of the client's whole data, in place of epochs of batches
-    """
-
-    multipliers: Tensor | None = None
-    pull: Tensor | None = None
-    pull_share: float = 0.0
-    one_full_step: bool = False
-
-
-@dataclass(frozen=True)
-class ServedModels:
-    """Which models clients use when training is over: client i predicts with the mixture sum_m shares[i, m] models[m].
-
-    models [M, D], shares [N, M] with rows that sum to 1. What is mixed are probabilities.
-    """
-
-    models: Tensor
-    shares: Tensor
-
-
-class Additive(Protocol):
-    """A method's step made of sums over clients: with secure aggregation a server that learns those learns no client's terms.
-
-    common          numbers that every client has to be told beforehand, the same for all; each is a sum or a largest value
-    client_terms    what one client (a `Reports` of one) adds to the sums
-    step_from_sums  the step [D], which is that of `aggregate` to rounding
-    """
-
-    def common(self, reports: Reports) -> dict[str, float]: ...
-
-    def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]: ...
-
-    def step_from_sums(self, sums: Mapping[str, Tensor], lr: float, momentum: float) -> Tensor: ...
-
-
 MethodType = TypeVar("MethodType")
 
 
-@dataclass_transform(frozen_default=True)
-def parameters(kind: type[MethodType]) -> type[MethodType]:
-    """Decorate a method with this: its annotated fields become its parameters, frozen.
-
-    Unknown or ill-typed parameters are refused, and text from a command line is converted.
-    """
-    _check_declarations(kind)
-    config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
-    made: Any = pydantic.dataclasses.dataclass(kind, frozen=True, config=config)
-    plain_init = made.__init__
-
-    @functools.wraps(plain_init)
-    def checked_init(self: Any, *args: Any, **params: Any) -> None:
-        try:
-            plain_init(self, *args, **params)
-        except pydantic.ValidationError as error:
-            known = [field.name for field in fields(made)]
-            raise SettingsError(
-                [f"{made.name}: {line}" for line in sentences(error, known, "parameter")]
-            ) from None
-
-    made.__init__ = checked_init
-    return cast(type[MethodType], made)
-
-
-def _check_declarations(kind: type) -> None:
-    """A name that does not exist would be a request that nobody hears."""
-    name = getattr(kind, "name", kind.__name__)
-    known = {*EXTRAS, "losses", "sizes", "steps", "uncertainties"}
-    for attribute in ("needs", "needs_groups", "probes"):
-        for asked in sorted(getattr(kind, attribute, ())):
-            if asked not in known:
-                raise SettingsError(
-                    f"{name}: {attribute} has {asked!r}, which clients do not know.{did_you_mean(asked, known)}"
-                )
-    for asked in sorted(set(getattr(kind, "needs_if", ())) - set(getattr(kind, "needs", ()))):
-        raise SettingsError(
-            f"{name}: needs_if has {asked!r}, which is not in needs; name it there too"
-        )
-    theories = getattr(kind, "theories", ())
-    if "theories" in vars(kind).get("__annotations__", {}):
-        raise SettingsError(
-            f"{name}: write theories = (...) without a type, or it becomes a parameter"
-        )
-    for theory in theories if isinstance(theories, tuple) else ():
-        if theory not in THEORIES:
-            raise SettingsError(f"{name}: theories has {theory!r}.{did_you_mean(theory, THEORIES)}")
-
-
 class Method(ABC):
-    """A method. Subclasses are decorated with `parameters`; their fields are the method's parameters.
+    """A method. Decorate subclasses with `parameters`: their fields are the method's parameters.
 
-    name, title    how it is asked for, and how tables print it
-    theories       the theories of justice it serves: some of 'rawls', 'egalitarian', 'utilitarian', 'desert'
+    name, title    the name in specifications, and the name in tables
+    theories       the theories of justice it serves, some of `THEORIES`
     paper          citation
-    grade          'verified', 'partial' or 'recalled': how sure we are that this is the authors' method
-    idea           what it does, in one sentence
-    cost           what it takes beyond FedAvg, for K clients that report of N, and D numbers in the model
-    needs          what it reads of `Reports` beside deltas: all that its clients have to send. The simulator fills in sizes,
-                   steps, uncertainties and a loss for every method; the loss of the received model, and what is in `EXTRAS`,
-                   are computed only if they are declared here. Across machines nothing else leaves a client
-    needs_if       what of `needs` is read only where a parameter has a certain value: {"sizes": ("weights", "size")}
-    needs_groups   the same, but only where the federation has a sensitive attribute
-    probes         what of `EXTRAS`, and losses, it must know before clients train, for `plan`
-    global_model   whether there is one model for everybody, so that "global accuracy" means something
+    grade          'verified'; 'partial' or 'recalled' if we could check it only in part, or not at
+                   all, against the authors' code or paper
+    idea           one sentence on what it does
+    cost           its cost beyond FedAvg, for K reporting clients of N, and D numbers in the model
+    needs          the fields of `Reports` beyond deltas that it reads, `EXTRAS` included; they may
+                   depend on the parameters. On Flower, clients send these and nothing else. Reports
+                   that lack one are refused before `aggregate` runs
+    needs_groups   the same, but only for a federation with a sensitive attribute
+    probes         the losses and `EXTRAS` that `plan` reads: measured before clients train
+    global_model   False if there is no one model for all clients
 
-    Most methods write `aggregate` and nothing else. The other slots, in the order of a round: `select`, `initial_models`, `plan`,
-    `objective`, `models_to_score`, `aggregate`, `served`; and once, before round 1, `adapt`, `init` and `notes`.
+    Most methods write `aggregate` and nothing else. The other slots, in the order of a round:
+    `select`, `initial_models`, `plan`, `objective`, `models_to_score`, `aggregate`, `served`;
+    and once, before round 1, `adapt`, `init` and `notes`.
     """
 
     name: ClassVar[str]
@@ -185,111 +61,131 @@ class Method(ABC):
     grade: ClassVar[Grade]
     idea: ClassVar[str] = ""
     cost: ClassVar[str] = ""
-    needs: ClassVar[frozenset[str]] = frozenset()
-    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {}
     needs_groups: ClassVar[frozenset[str]] = frozenset()
     probes: ClassVar[frozenset[str]] = frozenset()
     global_model: ClassVar[bool] = True
 
+    def __init_subclass__(cls) -> None:
+        """Let `plan`, `models_to_score` and `aggregate` refuse incomplete reports."""
+        super().__init_subclass__()
+        for slot in ("plan", "models_to_score", "aggregate"):
+            if slot in vars(cls):
+                setattr(cls, slot, require_reports(slot, vars(cls)[slot]))
+
     @property
-    def asked(self) -> frozenset[str]:
-        """What of `needs` clients have to send with these parameters."""
-        idle = {
-            name
-            for name, (parameter, value) in self.needs_if.items()
-            if getattr(self, parameter) != value
-        }
-        return self.needs - idle
+    def needs(self) -> frozenset[str]:
+        """Fields of `Reports` that the method reads with these parameters; a class may set it."""
+        return frozenset()
 
     @property
     def additive(self) -> Additive | None:
-        """The same step from sums over clients, where the method has that form."""
+        """The step computed from sums over clients, where the method has that form."""
         return None
 
     @property
     def n_models(self) -> int:
-        """How many models the server trains side by side; every client trains each of them."""
+        """Number of models that the server trains side by side; every client trains each."""
         return 1
 
     def adapt(self, module: nn.Module, generator: torch.Generator) -> nn.Module:
-        """The network that is trained in place of the given one. Whatever it draws comes from the generator."""
+        """Return the network to train instead of the given one, drawing from the generator only."""
         return module
 
     def init(self, setup: Setup) -> State:
-        """The state before round 1: a plain dictionary of tensors, so that it can be saved as it is.
+        """Return the state before round 1: a plain dictionary of tensors, saved as it is.
 
-        Also the place to refuse, with a `SettingsError`, a federation the method is not defined for.
+        Raise `SettingsError` here if the method is not defined for the federation.
         """
         return {}
 
     def notes(self, setup: Setup) -> list[str]:
-        """What a reader of the results has to know about the method on this federation: a sentence each."""
+        """Return sentences on the method and this federation that belong under its results."""
         return []
 
     def select(
         self, state: State, n_clients: int, count: int, generator: np.random.Generator
     ) -> Sequence[int]:
-        """The places of the clients to ask, in a round that does not ask everybody. At random unless the method chooses."""
-        return [int(place) for place in generator.choice(n_clients, size=count, replace=False)]
+        """Choose `count` clients to ask, by index: by default at random."""
+        return [int(index) for index in generator.choice(n_clients, size=count, replace=False)]
 
     def initial_models(self, state: State, client_indices: Tensor) -> Tensor | None:
-        """[K, D] the model each of these clients starts from, by their places; None: all start from the server's."""
+        """Return the models [K, D] that these clients start from; None for the server's model."""
         return None
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
-        """What clients do differently in this round. `probe` has what `probes` names, of reports whose deltas are zero."""
+        """Change local training for this round.
+
+        `probe` has what `probes` names, and deltas of zero; None if `probes` is empty.
+        """
         return state, Plan()
 
     def objective(
         self, losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
     ) -> Tensor:
-        """[K] what each client minimises on a batch: by default the mean loss. Row i is a client; differentiable.
+        """Return what each client minimises on a batch [K], differentiable: the mean loss.
 
-        losses [K, B] of each example; weights [K, B] 1/batch size, 0 for padding; groups [K, B] the sensitive attribute,
-        if there is one; multipliers [K] of the plan, if it has some.
+        losses       [K, B] of each example; row i is a client
+        weights      [K, B] 1 / batch size, and 0 for padding
+        groups       [K, B] the sensitive attribute, if there is one
+        multipliers  [K] those of the plan, if it has some
         """
         return (losses * weights).sum(dim=1)
 
     def models_to_score(self, state: State, reports: Reports) -> Tensor:
-        """[K, D] the models whose accuracy on the server's validation data `aggregate` needs."""
+        """Return the models [K, D] to score on the server's validation data for `aggregate`."""
         raise NotImplementedError(
-            f"{self.name} needs validation_accuracies; it has to say of which models"
+            f"{self.name} needs validation_accuracies; it has to say of which models: "
+            "write models_to_score"
         )
 
     @abstractmethod
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        """One round: the next state, the step [D] which the server subtracts, and what to record.
+        """Return the next state, the step [D] that the server subtracts, and diagnostics.
 
-        Diagnostics are tensors: one value per reporting client, or a single one for the round.
+        Diagnostics are tensors: one value per reporting client, or one for the round.
         """
 
-    def served(self, state: State, model: Tensor) -> ServedModels | None:
-        """Which models clients use in the end, given the server's model; None: everybody the server's."""
+    def warning(self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]) -> str | None:
+        """Return a sentence for the log about a round's diagnostics, or None.
+
+        `ids` are the clients of the diagnostics, in their order.
+        """
         return None
+
+    def served(self, state: State, model: Tensor) -> ServedModels | None:
+        """Return the models that clients use after training; None for the server's `model`."""
+        return None
+
+    @property
+    def spec_name(self) -> str:
+        """The text that `udjfl.method` builds this class from: a name or `package.module:Class`."""
+        cls = type(self)
+        return (
+            self.name if METHODS.get(self.name) is cls else f"{cls.__module__}:{cls.__qualname__}"
+        )
 
     @property
     def params(self) -> dict[str, Any]:
         """The parameters by name, as plain values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        return {name: getattr(self, name) for name in parameter_defaults(type(self))}
 
     @property
     def changed(self) -> dict[str, Any]:
         """The parameters that differ from their defaults."""
-        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]  # subclasses are dataclasses
+        defaults = parameter_defaults(type(self))
         return {name: value for name, value in self.params.items() if value != defaults[name]}
 
     @property
     def changed_text(self) -> str:
         """`changed` as text: `beta=2, gamma=1`."""
-        shown = {
-            name: f"{value:g}" if isinstance(value, float) else str(value)
+        return ", ".join(
+            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
             for name, value in self.changed.items()
-        }
-        return ", ".join(f"{name}={value}" for name, value in shown.items())
+        )
 
     @property
     def short(self) -> str:
-        """What to call it where there is little room: the title, or the name of a point of a family."""
+        """A name for narrow columns: the title, or the name of a point of a family."""
         return self.title
 
     @property
@@ -297,11 +193,66 @@ class Method(ABC):
         """A short name for tables: the title and the parameters that differ from their defaults."""
         return f"{self.title} ({self.changed_text})" if self.changed_text else self.title
 
+    def __hash__(self) -> int:
+        """Hash the parameters' values, of which one may be a dictionary."""
+        values = (
+            v if not isinstance(v, dict) else frozenset(v.items()) for v in self.params.values()
+        )
+        return hash((type(self), *values))
+
+
+BySize = Annotated[
+    Literal["size", "uniform"], Field(description="by number of examples, or all alike")
+]
+
+
+def size_shares(sizes: Tensor, weights: BySize) -> Tensor:
+    """Return the clients' shares, by number of examples or all alike; they sum to 1."""
+    shares = sizes if weights == "size" else torch.ones_like(sizes)
+    return shares / shares.sum()
+
+
+METHODS: Registry[type[Method]] = Registry("method", "udjfl.methods")
+
+
+def parameter_defaults(cls: type[Method]) -> dict[str, Any]:
+    """Return the default of each parameter of a method's class."""
+    return {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+
+
+@dataclass_transform(frozen_default=True)
+def parameters(cls: type[MethodType]) -> type[MethodType]:
+    """Make the annotated fields of a method its parameters: frozen, checked, read from text too.
+
+    Unknown or ill-typed parameters raise `SettingsError`, as do unknown names in `needs`,
+    `needs_groups` and `probes` when an instance is made.
+    """
+    check_theories(cls)
+    config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+    method_class: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
+    validate = method_class.__init__
+
+    @functools.wraps(validate)
+    def init(self: Any, *args: Any, **params: Any) -> None:
+        try:
+            validate(self, *args, **params)
+        except pydantic.ValidationError as error:
+            lines = describe_mistakes(error, list(parameter_defaults(method_class)), "parameter")
+            raise SettingsError([f"{self.name}: {line}" for line in lines]) from None
+        check_declarations(self)
+
+    method_class.__init__ = init
+    method_class.__hash__ = Method.__hash__
+    return cast(type[MethodType], method_class)
+
 
 __all__ = [
     "EXTRAS",
+    "METHODS",
+    "SERVER_SIDE",
     "THEORIES",
     "Additive",
+    "BySize",
     "Diagnostics",
     "Grade",
     "Method",
@@ -311,5 +262,6 @@ __all__ = [
     "Setup",
     "State",
     "parameters",
+    "size_shares",
     "weighted_sum",
 ]

@@ -1,38 +1,44 @@
-"""EFFL: first within limits on bias and on inequality, then better for all clients at once. Recalled in its core; see below.
+"""EFFL: first limit bias and inequality, then lower all losses at once. Recalled in its core.
 
-Gao, Huang, Tang, Tan, Yao, Wei. EFFL: Egalitarian Fairness in Federated Learning for Mitigating Matthew Effect. 2023,
-arXiv:2309.16338; a later version is Anti-Matthew FL, ECAI 2024.
+Gao, Huang, Tang, Tan, Yao, Wei. EFFL: Egalitarian Fairness in Federated Learning for Mitigating
+Matthew Effect. 2023, arXiv:2309.16338; a later version is Anti-Matthew FL, ECAI 2024.
 
     objective   lower all of (l_1, ..., l_N) together, subject for all k to
                 f_k <= eps_b      |f_k - mean f| <= eps_vb      |l_k - mean l| <= eps_vl
 
-l_k is the client's loss and f_k its bias between groups of a sensitive attribute. Each stage steps along the shortest vector d
-in the hull of some gradients, which is downhill for each of them (the multiple-gradient descent algorithm) as far as the
-solver's precision goes: 1e-4 of the longest, so that beside a gradient 1e7 times as long a short one's may be missed:
+l_k is the client's loss and f_k its bias between groups of a sensitive attribute. Each stage steps
+along the shortest vector d in the hull of some gradients, which is downhill for each of them (the
+multiple-gradient descent algorithm) as far as the solver's precision goes: 1e-4 of the longest, so
+that beside a gradient 1e7 times as long a short one's may be missed:
 
     stage 1   while a bias is over its limit:    all loss gradients, and that of the largest f_k
-    stage 2   while a spread is over its limit:  the gradient of each such spread max_k |. - mean|, that of the largest loss,
-                                                 and those of limits nearly reached
-    stage 3   else:                              all loss gradients, and those of limits nearly reached
+    stage 2   while a spread is over its limit:  the gradient of each such spread max_k |. - mean|,
+                                                 that of the largest loss, and those of limits
+                                                 nearly reached
+    stage 3   else:                              all loss gradients, and those of limits nearly
+                                                 reached
     step      server_lr * lr * d                 lr: the clients' learning rate
 
-From secondary sources: the problem, that there are three stages with a largest value in place of many constraints, and that
-gradients have to be exact and everybody's. Recalled: which gradients each stage takes. No code of the authors was found.
-Ours: the bias is the gap between the mean losses of the best and the worst served group (the paper's surrogates, also
-recalled, need a binary target); "nearly" is 9/10 of a limit; the stage is chosen afresh each round, so that a limit broken
-later is mended; a limit that no step can change (its gradient is zero) is passed over; all default values.
+From secondary sources: the problem, that there are three stages with a largest value in place of
+many constraints, and that gradients have to be exact and of all clients. Recalled: which gradients
+each stage takes. No code of the authors was found.
+Ours: the bias is the gap between the mean losses of the best and the worst served group (the
+paper's surrogates, also recalled, need a binary target); "nearly" is 9/10 of a limit; the stage is
+chosen afresh each round, so that a limit broken later is mended; a limit that no step can change
+(its gradient is zero) is passed over; all default values.
 
-Limits that cannot be met are not an error: steps shrink where nothing improves all that the stage looks at, and the
-diagnostics say by how much the limits are still exceeded. With limits far away only stage 3 is left, plain descent for all.
-Without a sensitive attribute there are no f_k. Every client has to answer in every round: partial participation is refused
-before round 1, and a round from which a report had to be excluded when it comes. The UDJ-FL paper did not run EFFL.
+Limits that cannot be met are not an error: steps shrink where nothing improves all that the stage
+looks at, and the diagnostics show by how much the limits are still exceeded. With limits far away
+only stage 3 is left, plain descent for all. Without a sensitive attribute there are no f_k. Every
+client has to report in every round: partial participation is refused before round 1, and so is a
+round from which a report had to be excluded. The UDJ-FL paper did not run EFFL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -41,7 +47,7 @@ from torch import Tensor
 from udjfl.errors import NotDefinedError
 from udjfl.methods import _linalg
 from udjfl.methods._solvers import min_norm_weights
-from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
+from udjfl.methods.base import Diagnostics, Method, Plan, Reports, Setup, State, parameters
 
 NEARLY = 0.9  # of a limit
 NO_GRADIENT = 1e-10  # of the longest gradient: what rounding leaves where gradients cancel
@@ -49,7 +55,7 @@ NO_GRADIENT = 1e-10  # of the longest gradient: what rounding leaves where gradi
 
 @dataclass(frozen=True)
 class Limit:
-    """A value and its limit; the value's gradient is `row` times the rows of gradients."""
+    """A value and its limit; the value's gradient is `row` times the table of gradients."""
 
     value: Tensor
     limit: float
@@ -58,20 +64,20 @@ class Limit:
 
 @parameters
 class EFFL(Method):
-    name: ClassVar[str] = "effl"
-    title: ClassVar[str] = "EFFL"
+    name = "effl"
+    title = "EFFL"
     theories = ("egalitarian",)
-    paper: ClassVar[str] = "Gao et al., 2023, arXiv:2309.16338"
-    grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = (
+    paper = "Gao et al., 2023, arXiv:2309.16338"
+    grade = "recalled"
+    idea = (
         "Bring the clients' losses (and biases) near one another, then lower all of them together."
     )
-    cost: ClassVar[str] = (
-        "a round is one gradient of all the client's data (two, with groups) in place of epochs: cheap, but "
-        "more are needed; server: K² D, and a quadratic programme"
+    cost = (
+        "a round is one gradient of all the client's data (two, with groups) instead of epochs: "
+        "cheap, but more rounds are needed; server: K² D, and a quadratic programme"
     )
-    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
-    needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps", "group_gap_gradients"})
+    needs = frozenset({"losses"})
+    needs_groups = frozenset({"group_gaps", "group_gap_gradients"})
 
     eps_vl: Annotated[
         float, Field(gt=0, description="how far a client's loss may be from the mean loss")
@@ -95,91 +101,89 @@ class EFFL(Method):
     def init(self, setup: Setup) -> State:
         if not setup.everyone_answers:
             raise NotDefinedError(
-                "effl: compares all clients in every round, so every one has to answer; set participation to 1 and drop_out to "
-                "0, or choose another method (fedmgda also looks for a step that suits all)"
+                "effl: compares all clients in every round, so every one has to report; set "
+                "participation to 1 and drop_out to 0, or choose another method (fedmgda also "
+                "looks for a step that is downhill for all)"
             )
         return {"stage": torch.tensor(0), "clients": torch.tensor(len(setup))}
 
     def notes(self, setup: Setup) -> list[str]:
-        said = [
-            "EFFL: clients take one step on all their data a round, so it needs more rounds than others do."
+        notes = [
+            "EFFL: clients take one step on all their data a round, "
+            "so it needs more rounds than others do."
         ]
         if not setup.has_groups:
-            said.append(
-                "EFFL: without a sensitive attribute it runs on the clients' losses alone, with no limits on bias."
+            notes.append(
+                "EFFL: without a sensitive attribute it runs on the clients' losses alone, "
+                "with no limits on bias."
             )
-        return said
+        return notes
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(one_full_step=True)
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        reports.require("losses")
-        n_clients = int(state.get("clients", torch.tensor(len(reports))))
-        if len(reports) < n_clients:
+        n = len(reports)
+        n_clients = int(state.get("clients", torch.tensor(n)))
+        if n < n_clients:
             raise NotDefinedError(
-                f"effl: compares all clients in every round, but in round {reports.round} only {len(reports)} of {n_clients} "
-                "have a usable report; with on_bad_report = 'fail' the run says what is wrong with the others"
+                f"effl: compares all clients in every round, but in round {reports.round} only {n} "
+                f"of {n_clients} have a usable report; with on_bad_report = 'fail' the run stops "
+                "with what is wrong with the others"
             )
-        n, grouped = len(reports), bool(self.needs_groups.intersection(reports.extras))
-        if grouped:
-            reports.require(*sorted(self.needs_groups))
-        # The gradients are these multiples of the rows that were sent: deltas, and gradients of gaps.
-        units = torch.ones(2 * n if grouped else n, dtype=torch.float64)
+        gap_gradients = reports.extras.get("group_gap_gradients")
+        # The gradients are these multiples of what was sent: deltas, and gradients of gaps.
+        units = torch.ones(n if gap_gradients is None else 2 * n, dtype=torch.float64)
         units[:n] /= reports.lr
-        gram = _linalg.gram(sent(reports)) * units[:, None] * units
-        limits = self._limits(reports, grouped)
+        gram = _linalg.gram(gradient_blocks(reports)) * units[:, None] * units
+        limits = self._limits(reports)
         stage, members = hull(reports.losses, limits, gram)
         member_gram = members @ gram @ members.T
+        factors = torch.zeros(len(gram), dtype=torch.float64)
         # A gradient of exactly zero in the hull is its shortest vector.
-        at_rest = bool((member_gram.diagonal() <= 0).any())
-        factors = (
-            torch.zeros(len(gram), dtype=torch.float64)
-            if at_rest
-            else min_norm_weights(member_gram) @ members
-        )
+        if not (member_gram.diagonal() <= 0).any():
+            factors = min_norm_weights(member_gram) @ members
         scaled = self.server_lr * reports.lr * factors * units
         step = _linalg.combination(scaled[:n], reports.deltas)
-        if grouped:
-            step += _linalg.combination(scaled[n:], reports.extras["group_gap_gradients"])
-        said = {f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()}
-        length = (factors @ gram @ factors).clamp_min(0).sqrt()
-        found = {
+        if gap_gradients is not None:
+            step += _linalg.combination(scaled[n:], gap_gradients)
+        diagnostics = {
             "weight": factors[:n],
             "stage": torch.tensor(float(stage)),
-            "direction_length": length,
-            **said,
+            "direction_length": (factors @ gram @ factors).clamp_min(0).sqrt(),
+            **{f"{name}_excess": limit.value - limit.limit for name, limit in limits.items()},
         }
-        return {**state, "stage": torch.tensor(stage)}, step.to(reports.deltas.dtype), found
+        return {**state, "stage": torch.tensor(stage)}, step.to(reports.deltas.dtype), diagnostics
 
-    def _limits(self, reports: Reports, grouped: bool) -> dict[str, Limit]:
-        n = len(reports)
-        losses = torch.eye(n, 2 * n if grouped else n, dtype=torch.float64)
-        limits = {"loss_spread": spread(reports.losses, self.eps_vl, losses)}
-        if grouped:
-            gaps = reports.extras["group_gaps"].to(torch.float64)
+    def _limits(self, reports: Reports) -> dict[str, Limit]:
+        """Return the limits by name, those on bias only where clients report gaps."""
+        n, gaps = len(reports), reports.extras.get("group_gaps")
+        losses = torch.eye(n, n if gaps is None else 2 * n, dtype=torch.float64)
+        limits = {"loss_spread": spread_limit(reports.losses, self.eps_vl, losses)}
+        if gaps is not None:
+            gaps = gaps.to(torch.float64)
             limits["bias"] = Limit(gaps.max(), self.eps_b, losses.roll(n, 1)[gaps.argmax()])
-            limits["bias_spread"] = spread(gaps, self.eps_vb, losses.roll(n, 1))
+            limits["bias_spread"] = spread_limit(gaps, self.eps_vb, losses.roll(n, 1))
         return limits
 
 
-def sent(reports: Reports) -> Iterator[Tensor]:
-    """[N, D] the deltas, followed by the gradients of the clients' gaps if they were sent; as blocks of columns."""
+def gradient_blocks(reports: Reports) -> Iterator[Tensor]:
+    """Yield blocks of columns of the deltas and, below them, of the gradients of the gaps."""
     deltas, gaps = _linalg.columns(reports.deltas), reports.extras.get("group_gap_gradients")
-    return (
-        deltas if gaps is None else map(torch.cat, zip(deltas, _linalg.columns(gaps), strict=True))
-    )
+    if gaps is None:
+        return deltas
+    return map(torch.cat, zip(deltas, _linalg.columns(gaps), strict=True))
 
 
-def spread(values: Tensor, limit: float, rows: Tensor) -> Limit:
-    """The limit on max_k |values_k - mean|; row k of `rows` says whose gradient is that of values_k."""
+def spread_limit(values: Tensor, limit: float, rows: Tensor) -> Limit:
+    """Return the limit on max_k |values_k - mean|; rows[k] picks the gradient of values_k."""
     apart = values - values.mean()
     k = apart.abs().argmax()
     return Limit(apart[k].abs(), limit, apart[k].sign() * (rows[k] - rows.mean(dim=0)))
 
 
 def hull(losses: Tensor, limits: dict[str, Limit], gram: Tensor) -> tuple[int, Tensor]:
-    """The stage, and the gradients whose hull it looks at: combinations of the rows that `gram` is of."""
+    """Return the stage, and the gradients in its hull: combinations of the rows of `gram`."""
     own = torch.eye(len(losses), len(gram), dtype=torch.float64)
     broken = {name for name, limit in limits.items() if limit.value > limit.limit}
     if "bias" in broken:
@@ -187,14 +191,12 @@ def hull(losses: Tensor, limits: dict[str, Limit], gram: Tensor) -> tuple[int, T
     near = changeable(
         [limit for limit in limits.values() if limit.value >= NEARLY * limit.limit], gram
     )
-    return (
-        (2, torch.stack([own[losses.argmax()], *near]))
-        if broken
-        else (3, torch.stack([*own, *near]))
-    )
+    if broken:
+        return 2, torch.stack([own[losses.argmax()], *near])
+    return 3, torch.stack([*own, *near])
 
 
 def changeable(limits: list[Limit], gram: Tensor) -> list[Tensor]:
-    """The rows of those limits whose value some step can change."""
+    """Return the rows of those limits whose value some step can change."""
     least = NO_GRADIENT**2 * gram.diagonal().max()
     return [limit.row for limit in limits if limit.row @ gram @ limit.row > least]

@@ -1,62 +1,68 @@
-"""FedFa: clients with low accuracy, and clients that take part often, count more; momentum on the server.
+"""FedFa: clients with low accuracy or frequent participation count more; momentum on the server.
 
 Huang, Li, Wang, Du, Zhang. Fairness and Accuracy in Federated Learning. arXiv:2012.10069, 2020.
 Not to be taken for FedFA, feature augmentation (arXiv:2301.12995).
 
-Client i has training accuracy Acc_i and has taken part f_i times, this round included. Over the clients of the round:
+Client i has training accuracy Acc_i and has taken part f_i times, this round included. Over the
+clients of the round:
 
-    A_i = -log2(Acc_i / sum Acc)          B_i = -log2(1 - f_i / sum f)          each then divided by its sum
+    A_i = -log2(Acc_i / sum Acc)          B_i = -log2(1 - f_i / sum f)     each divided by its sum
     omega_i = (1-beta) A_i + beta B_i     D = sum_i omega_i (theta - theta_i)
 
     heavy_ball    m <- gamma m + D                  step = m
-    flgo          m <- gamma m + (1-gamma) D        step = D - lr m        lr: the clients' learning rate
+    flgo          m <- gamma m + (1-gamma) D        step = D - lr m     lr: the clients' learning
+                  rate
 
-The weights are those of two independent implementations; neither the authors' code nor the full text was read. The two disagree
-on the server's momentum, and which one the paper means is not known: the heavy ball (FedLF's) is the default, flgo's, which
-takes a little of the progress back, the other. FedLF divides Acc_i and f_i themselves by the sums of A and B, which turns the
-preference round: taken for a mistake and not offered. The defaults 0.5 and 0.9 are those of both implementations.
-Deviations:
-- Acc_i is of the received model, as in flgo; FedLF has the trained one. It counts as at least 1e-6, so that 0 is allowed.
-- Clients train with the momentum the run is set to; the paper's clients use gamma there too (set momentum=0.9 for that).
+The weights are those of two independent implementations; neither the authors' code nor the full
+text was read. The two disagree on the server's momentum, and which one the paper means is not
+known: the heavy ball (FedLF's) is the default; flgo's, which takes a little of the progress back,
+is the other. FedLF divides Acc_i and f_i themselves by the sums of A and B, which reverses the
+preference: taken for a mistake and not offered. The defaults 0.5 and 0.9 are those of both
+implementations. Deviations:
+- Acc_i is of the received model, as in flgo; FedLF has the trained one. It counts as at least 1e-6,
+  so that 0 is allowed.
+- Clients train with the momentum of the run; the paper's clients use gamma there too (set
+  momentum=0.9 for that).
 - One client alone has A = 0 and infinite B; its weight is 1.
-Partial participation: f of a client that does not report stays as it is. The UDJ-FL paper did not run FedFa.
+Partial participation: f of a client that does not report stays. The UDJ-FL paper did not run FedFa.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from udjfl.methods._linalg import combination
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
+from udjfl.methods.base import Diagnostics, Method, Reports, Setup, State, parameters
 
 SMALLEST_ACCURACY = 1e-6
 
 
 @parameters
 class FedFa(Method):
-    name: ClassVar[str] = "fedfa"
-    title: ClassVar[str] = "FedFa"
+    name = "fedfa"
+    title = "FedFa"
     theories = ("egalitarian",)
-    paper: ClassVar[str] = "Huang et al. 2020, arXiv:2012.10069"
-    grade: ClassVar[Grade] = "partial"
-    idea: ClassVar[str] = (
-        "Count clients more the lower their accuracy and the more often they took part; add server momentum."
+    paper = "Huang et al. 2020, arXiv:2012.10069"
+    grade = "partial"
+    idea = (
+        "Give more weight to clients with low accuracy and to those that take part often; "
+        "add server momentum."
     )
-    cost: ClassVar[str] = "a forward pass over the client's data; server: D of memory"
-    needs: ClassVar[frozenset[str]] = frozenset({"accuracies"})
+    cost = "a forward pass over the client's data; server: D of memory"
+    needs = frozenset({"accuracies"})
 
     beta: Annotated[
         float,
         Field(
-            ge=0, le=1, description="share of participation in the weights; the rest is accuracy's"
+            ge=0, le=1, description="share of participation in the weights; accuracy has the rest"
         ),
     ] = 0.5
     gamma: Annotated[
-        float, Field(ge=0, lt=1, description="server momentum; 0: none with heavy_ball")
+        float, Field(ge=0, lt=1, description="server momentum; 0 is none with heavy_ball")
     ] = 0.9
     server_momentum: Annotated[
         Literal["heavy_ball", "flgo"],
@@ -70,7 +76,6 @@ class FedFa(Method):
         }
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        reports.require("accuracies")
         counts = state["counts"].clone()
         counts[reports.client_indices] += 1
         f = counts[reports.client_indices].to(torch.float64)
@@ -84,17 +89,18 @@ class FedFa(Method):
         fresh = 1.0 if self.server_momentum == "heavy_ball" else 1 - self.gamma
         m = (self.gamma * state["momentum"]).add_(D, alpha=fresh)
         step = m if self.server_momentum == "heavy_ball" else D.sub_(m, alpha=reports.lr)
-        notes = {
+        diagnostics = {
             "weight": omega,
             "accuracy_information": A,
             "participation_information": B,
             "participations": f,
         }
-        return {"counts": counts, "momentum": m}, step.to(reports.deltas.dtype, copy=True), notes
+        state = {"counts": counts, "momentum": m}
+        return state, step.to(reports.deltas.dtype, copy=True), diagnostics
 
 
 def information(p: Tensor) -> Tensor:
-    """-log2 of each, divided by the sum. One client alone has nothing to share out: all of it is its own."""
+    """Return -log2 of each, divided by the sum; 1 for one client alone."""
     if len(p) == 1:
         return torch.ones_like(p)
     bits = -p.log2()

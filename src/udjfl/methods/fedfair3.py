@@ -1,31 +1,36 @@
-"""FedFair³: choose whom to ask by how useful a client is, but ask all about equally often.
+"""FedFair³: choose clients by how useful they are, but ask all about equally often.
 
-Javaherian, Panta, Williams, Islam, Chen. FedFair³: Unlocking Threefold Fairness in Federated Learning. arXiv:2401.16350, 2024.
-Known to us from summaries only. The utility is as reported there; the rule that selects, what happens to clients never asked,
-the cap and every default are recalled or ours, so this is not to be taken for the authors' method.
+Javaherian, Panta, Williams, Islam, Chen. FedFair³: Unlocking Threefold Fairness in Federated
+Learning. arXiv:2401.16350, 2024. Known to us from summaries only. The utility is as reported there;
+the rule that selects, what happens to clients never asked, the cap and every default are recalled
+or ours, so this is not to be taken for the authors' method.
 
     U_i = n_i sqrt(mean over examples of loss^2) (T/t_i)^(penalty [t_i > T]) lambda_i^[t_i < T]
 
-t_i is the client's round time, T the preferred one, lambda_i a product of the client's features (data, energy, power ...): the
-first three factors are Oort's. Losses are at the received model in the client's last round.
+t_i is the client's round time, T the preferred one, lambda_i a product of the client's features
+(data, energy, power ...): the first three factors are Oort's. Losses are at the received model in
+the client's last round.
 
-    ask (recalled)   draw clients one by one with probability ~ U_i, among those with fewer than `cap` participations more than
-                     the client with the fewest; if too few, raise that bound by one until there are enough
+    ask (recalled)   draw clients one by one with probability ~ U_i, among those with fewer than
+                     `cap` participations more than the client with the fewest; if too few, raise
+                     that bound by one until there are enough
     step             FedAvg's: sum_i n_i (theta - theta_i) / sum_i n_i
 
-So participation counts never differ by more than cap while everybody asked answers; one that does not answer is not counted.
-Ours: a client not asked so far has the highest utility seen; none counts for less than a millionth of the largest, so that
-zero losses stay eligible; "selected" in the paper's exponent of lambda_i means: has ever taken part. There is no resource
-budget: the run's participation says how many are asked. Times and features are given as parameters, since nothing
-here measures them; without them all clients are alike and U_i is the statistical utility alone.
-With everybody asked in every round there is nothing to select: FedAvg. The UDJ-FL paper did not run FedFair³.
+So participation counts never differ by more than cap while all clients that are asked report; one
+that does not report is not counted. Ours: a client not asked so far has the highest utility seen;
+none counts for less than a millionth of the largest, so that zero losses stay eligible; "selected"
+in the paper's exponent of lambda_i means: has ever taken part. There is no resource budget: the
+run's participation sets how many are asked. Times and features are parameters, since nothing here
+measures them; without them all clients are alike and U_i is the statistical utility alone. If all
+clients are asked in every round there is nothing to select: FedAvg. The UDJ-FL paper did not run
+FedFair³.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -35,12 +40,12 @@ from torch import Tensor
 from udjfl.errors import SettingsError
 from udjfl.methods.base import (
     Diagnostics,
-    Grade,
     Method,
     Reports,
     Setup,
     State,
     parameters,
+    size_shares,
     weighted_sum,
 )
 
@@ -51,16 +56,17 @@ Features = tuple[Feature, ...] | None
 
 @parameters
 class FedFair3(Method):
-    name: ClassVar[str] = "fedfair3"
-    title: ClassVar[str] = "FedFair³"
+    name = "fedfair3"
+    title = "FedFair³"
     theories = ("egalitarian",)
-    paper: ClassVar[str] = "Javaherian et al. 2024, arXiv:2401.16350"
-    grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = (
-        "Ask useful clients more readily, none much more often than another, and average as FedAvg does."
+    paper = "Javaherian et al. 2024, arXiv:2401.16350"
+    grade = "recalled"
+    idea = (
+        "Ask useful clients more readily, none much more often than another, "
+        "and average as FedAvg does."
     )
-    cost: ClassVar[str] = "a forward pass over the client's data"
-    needs: ClassVar[frozenset[str]] = frozenset({"sizes", "squared_losses"})
+    cost = "a forward pass over the client's data"
+    needs = frozenset({"sizes", "squared_losses"})
 
     cap: Annotated[
         int,
@@ -70,10 +76,11 @@ class FedFair3(Method):
     ] = 2
     penalty: Annotated[
         float,
-        Field(ge=0, description="power of T/t for clients slower than T (recalled: Oort's 2)"),
+        Field(ge=0, description="power of T/t for clients slower than T (recalled: 2, as Oort)"),
     ] = 2.0
     round_times: Annotated[
-        Features, Field(description="t, one number per client in client order; left out: all alike")
+        Features,
+        Field(description="t, one number per client in client order; left out: all alike"),
     ] = None
     preferred_time: Annotated[
         Feature | None, Field(description="T; left out: the median of round_times")
@@ -84,18 +91,18 @@ class FedFair3(Method):
 
     @field_validator("round_times", "resources", mode="before")
     @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        """`1,2,3` on a command line is one number per client; `1;2;3` where commas separate methods."""
+    def _split_numbers(cls, value: Any) -> Any:
+        """Read one number per client from text: `1,2,3`, or `1;2;3` where commas are taken."""
         return tuple(re.split("[,;]", value)) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _has_times(self) -> FedFair3:
+    def _check_times(self) -> FedFair3:
         if self.round_times is None and (
             self.preferred_time is not None or self.resources is not None
         ):
             given = "resources" if self.resources is not None else "preferred_time"
             raise ValueError(
-                f"{given} says nothing without round_times; give round_times, or leave it out"
+                f"{given} has no effect without round_times; give round_times, or leave it out"
             )
         return self
 
@@ -103,20 +110,21 @@ class FedFair3(Method):
         for name, values in (("round_times", self.round_times), ("resources", self.resources)):
             if values is not None and len(values) != len(setup):
                 raise SettingsError(
-                    f"fedfair3: {name} has {len(values)} values for {len(setup)} clients; give one for each"
+                    f"fedfair3: {name} has {len(values)} values for {len(setup)} clients; "
+                    "give one for each"
                 )
         return {
             "counts": torch.zeros(len(setup), dtype=torch.int64),
-            "utilities": torch.zeros(
-                len(setup), dtype=torch.float64
-            ),  # says nothing where the count is 0
+            # unknown where the count is 0
+            "utilities": torch.zeros(len(setup), dtype=torch.float64),
         }
 
     def notes(self, setup: Setup) -> list[str]:
         if setup.participation < 1:
             return []
         return [
-            "FedFair³ only chooses whom to ask; with everybody asked in every round (participation = 1) it is FedAvg."
+            "FedFair³ only chooses whom to ask; "
+            "with everybody asked in every round (participation = 1) it is FedAvg."
         ]
 
     def select(
@@ -131,57 +139,45 @@ class FedFair3(Method):
             size = min(len(pool), count - len(chosen))
             if size:
                 shares = utilities[pool] / utilities[pool].sum()
-                chosen += [
-                    int(place)
-                    for place in generator.choice(pool, size=size, replace=False, p=shares)
-                ]
+                drawn = generator.choice(pool, size=size, replace=False, p=shares)
+                chosen += [int(index) for index in drawn]
             bound += 1
         return sorted(chosen)
 
     def system_factors(self, client_indices: Tensor) -> Tensor:
-        """What speed and features make of the statistical utility of the clients at these places."""
+        """Return the factors of these clients' utilities that come from speed and features."""
         if self.round_times is None:
             return torch.ones(len(client_indices), dtype=torch.float64)
         times = torch.tensor(self.round_times, dtype=torch.float64)
-        preferred = (
-            float(np.median(self.round_times))
-            if self.preferred_time is None
-            else self.preferred_time
-        )
-        features = (
-            torch.ones_like(times)
-            if self.resources is None
-            else torch.tensor(self.resources, dtype=torch.float64)
-        )
+        preferred = self.preferred_time or float(np.median(self.round_times))
+        features = torch.ones_like(times)
+        if self.resources is not None:
+            features = torch.tensor(self.resources, dtype=torch.float64)
         slow = (preferred / times).clamp_max(1) ** self.penalty
         return torch.where(times < preferred, features, slow)[client_indices]
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        reports.require("sizes", "squared_losses")
-        places = reports.client_indices
-        utility = (
-            reports.sizes
-            * reports.extras["squared_losses"].to(torch.float64).sqrt()
-            * self.system_factors(places)
-        )
+        clients = reports.client_indices
+        losses = reports.extras["squared_losses"].to(torch.float64).sqrt()
+        utility = reports.sizes * losses * self.system_factors(clients)
         counts, utilities = state["counts"].clone(), state["utilities"].clone()
-        counts[places] += 1
-        utilities[places] = utility
-        share = reports.sizes / reports.sizes.sum()
-        notes = {
+        counts[clients] += 1
+        utilities[clients] = utility
+        share = size_shares(reports.sizes, "size")
+        diagnostics = {
             "weight": share,
             "utility": utility,
-            "participations": counts[places].to(torch.float64),
+            "participations": counts[clients].to(torch.float64),
         }
-        return (
-            {"counts": counts, "utilities": utilities},
-            weighted_sum(share, reports.deltas),
-            notes,
-        )
+        state = {"counts": counts, "utilities": utilities}
+        return state, weighted_sum(share, reports.deltas), diagnostics
 
 
 def drawing_weights(state: State) -> Tensor:
-    """[N] utilities as the draw uses them, largest 1: the highest seen for whoever was never asked, and none near zero."""
+    """Return the utilities [N] for drawing, of which the largest is 1 and none is near zero.
+
+    A client that was never asked has the highest utility seen.
+    """
     asked = state["counts"] > 0
     highest = float(state["utilities"][asked].max()) if asked.any() else 0.0
     if highest == 0:

@@ -1,30 +1,33 @@
-"""FedMGDA+: step along the shortest mixture of the clients' directions, which no client objects to.
+"""FedMGDA+: step along the shortest mixture of the clients' directions: it is downhill for each.
 
-Hu, Shaloudegi, Zhang, Yu. Federated Learning Meets Multi-objective Optimization. IEEE Transactions on Network Science and
-Engineering 2022, arXiv:2006.11489.
+Hu, Shaloudegi, Zhang, Yu. Federated Learning Meets Multi-objective Optimization. IEEE Transactions
+on Network Science and Engineering 2022, arXiv:2006.11489.
 
-    objective   a Pareto-stationary point of (F_1, ..., F_K): none can fall further unless another rises
+    objective   a Pareto-stationary point of (F_1, ..., F_K): none can fall unless another rises
     directions  u_k = d_k / |d_k|                                         d_k = theta - theta_k
     weights     l = argmin |sum_k l_k u_k|^2     with sum l = 1, l >= 0, |l_k - l0_k| <= epsilon
     step        eta_t d,  d = sum_k l_k u_k
 
-epsilon = 0 keeps the weights at l0; epsilon = 1 leaves them free, and then <u_k, d> >= |d|^2: the step leads downhill for each
-client. Lengths of updates do not count, so |d| <= 1: the step is a distance between models, not a multiple of the updates.
+epsilon = 0 keeps the weights at l0; epsilon = 1 leaves them free, and then <u_k, d> >= |d|^2: the
+step leads downhill for each client. Lengths of updates do not count, so |d| <= 1: the step is a
+distance between models, not a multiple of the updates.
 
-l0       1/K is the default, as in the utility that the original code is known by; other public codes take n_k / n ("size").
-epsilon  public codes start from 0.1, 0.2 or 1; the default is what the UDJ-FL paper chose for both of its data sets. (What
-         that paper's code ran under this name discards these weights and averages.)
-eta_t    server_lr / (1 + decay (t-1)) in round t. Public codes keep it fixed, which may never settle: a step that is long
-         beside the way to the goal overshoots for ever. That the paper tunes a decay is recalled; this form of it is ours.
+l0       1/K is the default, as in the utility that the original code is known by; other public
+         codes take n_k / n ("size").
+epsilon  public codes start from 0.1, 0.2 or 1; the default is what the UDJ-FL paper chose for both
+         of its data sets. (What that paper's code ran under this name discards these weights and
+         averages.)
+eta_t    server_lr / (1 + decay (t-1)) in round t. Public codes keep it fixed, which may never
+         settle: a step that is long beside the distance to the goal overshoots for ever. That the
+         paper tunes a decay is recalled; this form of it is ours.
 
-A client whose update is exactly zero has no direction: it is left out, and l0 is shared among the others. Under partial
-participation l0 and the weights are over the clients that report.
+A client whose update is exactly zero has no direction: it is left out, and l0 is shared among the
+others. Under partial participation l0 and the weights are over the clients that report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -33,34 +36,34 @@ from torch import Tensor
 from udjfl.methods import _linalg
 from udjfl.methods._conflicts import cosines
 from udjfl.methods._solvers import min_norm_weights
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, State, parameters
+from udjfl.methods.base import Diagnostics, Method, Reports, State, parameters, size_shares
 
 
 @parameters
 class FedMGDA(Method):
-    name: ClassVar[str] = "fedmgda"
-    title: ClassVar[str] = "FedMGDA+"
+    name = "fedmgda"
+    title = "FedMGDA+"
     theories = ("egalitarian",)
-    paper: ClassVar[str] = "Hu et al., IEEE TNSE 2022, arXiv:2006.11489"
-    grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = (
-        "Give every client's direction the same length, and step along the mixture that suits them all."
+    paper = "Hu et al., IEEE TNSE 2022, arXiv:2006.11489"
+    grade = "verified"
+    idea = (
+        "Give every client's direction the same length, "
+        "and step along the mixture that is downhill for all of them."
     )
-    cost: ClassVar[str] = "server: K² D, and a quadratic programme over K clients"
-    needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
-    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("l0", "size")}
+    cost = "server: K² D, and a quadratic programme over K clients"
 
     epsilon: Annotated[
         float,
         Field(
             ge=0,
             le=1,
-            description="how far weights may move from l0; 1: freely (searched in the UDJ-FL paper: 0.05, 0.1, 0.5)",
+            description="how far weights may move from l0; 1: freely "
+            "(searched in the UDJ-FL paper: 0.05, 0.1, 0.5)",
         ),
     ] = 0.5
     l0: Annotated[
         Literal["uniform", "size"],
-        Field(description="weights to stay near: all alike, or by examples"),
+        Field(description="weights to stay near: all alike, or by number of examples"),
     ] = "uniform"
     server_lr: Annotated[
         float,
@@ -70,9 +73,11 @@ class FedMGDA(Method):
         float, Field(ge=0, description="round t steps by server_lr / (1 + decay (t-1))")
     ] = 0.0
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"sizes"} if self.l0 == "size" else ())
+
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        if self.l0 == "size":
-            reports.require("sizes")
         gram = _linalg.gram(reports.deltas)
         lengths = gram.diagonal().sqrt()
         moving = lengths > 0
@@ -82,12 +87,14 @@ class FedMGDA(Method):
             weight[moving] = self._weights(cosines(gram)[moving][:, moving], reports.sizes[moving])
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
         direction = _linalg.combination(weight * inverse, reports.deltas)
-        notes = {"weight": weight, "update_length": lengths, "common_length": direction.norm()}
-        return state, (rate * direction).to(reports.deltas.dtype), notes
+        diagnostics = {
+            "weight": weight,
+            "update_length": lengths,
+            "common_length": direction.norm(),
+        }
+        return state, (rate * direction).to(reports.deltas.dtype), diagnostics
 
     def _weights(self, gram: Tensor, sizes: Tensor) -> Tensor:
-        """l for the clients that move, given the inner products of their directions."""
-        start = sizes if self.l0 == "size" else torch.ones_like(sizes)
-        start = start / start.sum()
-        lo, hi = (start - self.epsilon).clamp_min(0), start + self.epsilon
-        return min_norm_weights(gram, lo, hi)
+        """Return l for the clients that move, from the inner products of their directions."""
+        l0 = size_shares(sizes, self.l0)
+        return min_norm_weights(gram, (l0 - self.epsilon).clamp_min(0), l0 + self.epsilon)

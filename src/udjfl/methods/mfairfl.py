@@ -1,73 +1,79 @@
-"""mFairFL: fairness to groups within each client by a multiplier, fairness to clients by turning conflicting updates.
+"""mFairFL: a penalty on gaps between groups within each client, and conflicting updates turned.
 
 Su, Yu, Wang, Li, Li, Yu. Multi-dimensional Fair Federated Learning. AAAI 2024, arXiv:2312.05551.
 
     client k   min over theta, max over lam_k >= 0:  H_k(theta) + lam_k gap_k(theta)
-               gap_k    difference between the mean losses of the worst and the best served group of the sensitive attribute
+               gap_k    difference between the mean losses of the worst and the best served group of
+                        the sensitive attribute
                lam_k <- max(0, lam_k + lam_rate gap_k)
-    server     g_k = theta - theta_k, s_ij their cosines, s*_ij the similarity aimed at. Each g_i meets every other g_j, lowest
-               loss first, and where cos(g_i, g_j) < s*_ij it is turned, and stretched, until they are equal:
+    server     g_k = theta - theta_k, s_ij their cosines, s*_ij the target similarity. Each g_i
+               meets every other g_j, lowest loss first, and where cos(g_i, g_j) < s*_ij it is
+               turned, and stretched, until they are equal:
                g_i <- g_i + g_j |g_i| (s* sqrt(1-s^2) - s sqrt(1-s*^2)) / (|g_j| sqrt(1-s*^2))
                step     1/m sum_i g_i
-               s*_ij <- (1 - similarity_rate) s*_ij + similarity_rate s_ij, from 0 on, after the step
+               s*_ij <- (1 - similarity_rate) s*_ij + similarity_rate s_ij, from 0 on, after the
+               step
 
-Recalled, not read: the whole server step - that conflicts are measured against a moving average of past similarities, the
-order, and the plain average after it. (The formula for turning is that of Gradient Vaccine, Wang et al., ICLR 2021,
-arXiv:2010.05874.) The client's objective was read in a third-party re-implementation that has no conflict step; lam_start
-and lam_rate are its values. The default of similarity_rate is ours. The UDJ-FL paper did not run the method.
+Recalled, not read: the whole server step - that conflicts are measured against a moving average of
+past similarities, the order, and the plain average after it. (The formula for turning is that of
+Gradient Vaccine, Wang et al., ICLR 2021, arXiv:2010.05874.) The client's objective was read in a
+third-party re-implementation that has no conflict step; lam_start and lam_rate are its values. The
+default of similarity_rate is ours. The UDJ-FL paper did not run the method.
 
-With similarity_rate = 0 the target stays 0, which makes the server step FedFV's projection with alpha = 0, not rescaled. A
-pair that has long been in conflict gets a target below 0: only what is worse than usual is then corrected.
+With similarity_rate = 0 the target stays 0, which makes the server step FedFV's projection with
+alpha = 0, not rescaled. A pair that has long been in conflict gets a target below 0: only what is
+worse than usual is then corrected.
 
-Ours: lam_k moves once per round, by the gap over all the client's data at the received model, where the third-party code
-moves it at every batch; so clients keep no state and a checkpoint has all. A gap is never negative, so lam_k grows as long as
-there is one. More than two groups are allowed. A batch in which fewer than two groups occur has no gap. Targets stay within
-0.99 of 0, since 1 divides by zero, and a turned update is never stretched beyond ten times its length.
-Absent clients keep their lam_k, and pairs that did not meet their target. Without a sensitive attribute only the server step
-remains.
+Ours: lam_k moves once per round, by the gap over all the client's data at the received model, where
+the third-party code moves it at every batch; so clients keep no state and a checkpoint has all. A
+gap is never negative, so lam_k grows as long as there is one. More than two groups are allowed. A
+batch in which fewer than two groups occur has no gap. Targets stay within 0.99 of 0, since 1
+divides by zero, and a turned update is never stretched beyond ten times its length. Absent clients
+keep their lam_k, and pairs that did not meet their target. Without a sensitive attribute only the
+server step remains.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from udjfl.methods._conflicts import alignments, cosines, turned
+from udjfl.methods._conflicts import alignments, cosines, turn
 from udjfl.methods._linalg import combination, gram
-from udjfl.methods.base import Diagnostics, Grade, Method, Plan, Reports, Setup, State, parameters
+from udjfl.methods.base import Diagnostics, Method, Plan, Reports, Setup, State, parameters
 
 
 @parameters
 class MFairFL(Method):
-    name: ClassVar[str] = "mfairfl"
-    title: ClassVar[str] = "mFairFL"
+    name = "mfairfl"
+    title = "mFairFL"
     theories = ("egalitarian",)
-    paper: ClassVar[str] = "Su et al., AAAI 2024, arXiv:2312.05551"
-    grade: ClassVar[Grade] = "recalled"
-    idea: ClassVar[str] = (
-        "Clients are charged for the gap between their groups' losses, and their updates are turned where they conflict."
+    paper = "Su et al., AAAI 2024, arXiv:2312.05551"
+    grade = "recalled"
+    idea = (
+        "Penalise the gap between groups' losses in local training, "
+        "and turn clients' updates where they conflict."
     )
-    cost: ClassVar[str] = (
-        "a forward pass over the client's data; server: K² D + K³, and N² of memory"
-    )
-    needs: ClassVar[frozenset[str]] = frozenset({"losses"})
-    needs_groups: ClassVar[frozenset[str]] = frozenset({"group_gaps"})
+    cost = "a forward pass over the client's data; server: K² D + K³, and N² of memory"
+    needs = frozenset({"losses"})
+    needs_groups = frozenset({"group_gaps"})
 
     lam_start: Annotated[
-        float, Field(ge=0, description="price of the gap between groups, in round 1")
+        float, Field(ge=0, description="penalty on the gap between groups, in round 1")
     ] = 1.0
     lam_rate: Annotated[
-        float, Field(ge=0, description="how fast a client's price grows with its gap; 0: it stays")
+        float, Field(ge=0, description="how fast a client's penalty grows with its gap; 0: fixed")
     ] = 0.1
     similarity_rate: Annotated[
         float,
         Field(
             ge=0,
             le=1,
-            description="weight of the last round in the similarity that updates are turned to; 0: it stays 0",
+            description="weight of the last round in the target similarity of updates; "
+            "0: the target stays 0",
         ),
     ] = 0.01
 
@@ -81,7 +87,8 @@ class MFairFL(Method):
         if setup.has_groups:
             return []
         return [
-            "Without a sensitive attribute only the client-level part of mFairFL runs: conflicts between updates."
+            "Without a sensitive attribute only the client-level part of mFairFL runs: "
+            "conflicts between updates."
         ]
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
@@ -96,52 +103,46 @@ class MFairFL(Method):
         return mean + multipliers.to(mean.dtype) * group_gap(losses, weights, groups)
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        reports.require("losses")
-        places = reports.client_indices
+        clients = reports.client_indices
         inner = gram(reports.deltas)
-        similarities = cosines(inner)
-        targets = (
-            state["targets"][places[:, None], places]
-            if self.similarity_rate > 0
-            else torch.zeros_like(inner)
-        )
-        factors = turned(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
+        similarities, targets = cosines(inner), torch.zeros_like(inner)
+        if self.similarity_rate > 0:
+            targets = state["targets"][clients[:, None], clients]
+        factors = turn(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
         step = combination(factors, reports.deltas)
 
         gaps = reports.extras.get("group_gaps", torch.zeros(len(reports))).to(torch.float64)
         after = {name: value.clone() for name, value in state.items()}
-        after["lam"][places] = (state["lam"][places] + self.lam_rate * gaps).clamp_min(0)
+        after["lam"][clients] = (state["lam"][clients] + self.lam_rate * gaps).clamp_min(0)
         moving = inner.diagonal() > 0
         pairs = moving[:, None] & moving  # an update of length zero has no angle with any other
         if self.similarity_rate > 0:
             moved = targets + self.similarity_rate * (similarities - targets)
-            after["targets"][places[:, None], places] = torch.where(pairs, moved, targets)
+            after["targets"][clients[:, None], clients] = torch.where(pairs, moved, targets)
         conflicts = pairs & (similarities < targets) & ~torch.eye(len(reports), dtype=torch.bool)
-        return (
-            after,
-            step.to(reports.deltas.dtype),
-            {
-                "weight": factors / factors.sum(),
-                "conflicts": conflicts.sum(dim=1).to(torch.float64),
-                "alignment": alignments(inner, inner @ factors, step.norm()),
-                "lam": state["lam"][places],
-                "group_gap": gaps,
-                "step_scale": factors.sum(),
-            },
-        )
+        diagnostics = {
+            "weight": factors / factors.sum(),
+            "conflicts": conflicts.sum(dim=1).to(torch.float64),
+            "alignment": alignments(inner, inner @ factors, step.norm()),
+            "lam": state["lam"][clients],
+            "group_gap": gaps,
+            "step_scale": factors.sum(),
+        }
+        return after, step.to(reports.deltas.dtype), diagnostics
 
 
 def group_gap(losses: Tensor, weights: Tensor, groups: Tensor) -> Tensor:
-    """[K] highest less lowest mean loss of the groups in each client's batch; 0 where fewer than two occur.
+    """Return the gap [K] between the highest and lowest mean loss of groups in each client's batch.
 
-    Examples with weight 0 (padding) or a group below 0 (none) belong to no group.
+    It is 0 where fewer than two groups occur. Examples with weight 0 (padding) or a group below 0
+    (none) belong to no group.
     """
     highest = torch.full_like(losses[:, 0], -torch.inf)
     lowest = torch.full_like(highest, torch.inf)
     for group in torch.unique(groups).tolist():
         members = weights * (groups == group) * (group >= 0)
         total = members.sum(dim=1)
-        # Never 0/0, not even where the result is not used: the gradient of that would be NaN all the same.
+        # Never 0/0, not even where the result is unused: its gradient would still be NaN.
         mean = (losses * members).sum(dim=1) / torch.where(total > 0, total, 1.0)
         highest = torch.where(total > 0, torch.maximum(highest, mean), highest)
         lowest = torch.where(total > 0, torch.minimum(lowest, mean), lowest)

@@ -1,50 +1,52 @@
-"""PropFair: proportional fairness. Clients bargain over the utility M - loss, and train on minus its logarithm.
+"""PropFair: proportional fairness. Clients train on minus the logarithm of their utility M - loss.
 
-Zhang, Malekmohammadi, Chen, Yu. Proportional Fairness in Federated Learning. TMLR 2023. arXiv:2202.01666.
+Zhang, Malekmohammadi, Chen, Yu. Proportional Fairness in Federated Learning. TMLR 2023.
+arXiv:2202.01666.
 
     objective   max over w of sum_k p_k log(M - F_k(w))          (Nash's bargaining product)
 
     client      in place of a batch's mean loss b it minimises
-                    -log(1 - b/M)      where M - b >= epsilon: its gradient is that of b, divided by M - b
-                    b/M                elsewhere; b/epsilon with huber, whose slope continues the logarithm's
-    step        sum_k p_k (w - w_k), as FedAvg          p_k = n_k / sum_j n_j, or 1/K with weights="uniform"
+                    -log(1 - b/M)      where M - b >= epsilon: the gradient of b, over M - b
+                    b/M                elsewhere; b/epsilon with huber, whose slope continues the
+                                       logarithm's
+    step        sum_k p_k (w - w_k), as FedAvg     p_k = n_k / sum_j n_j, or 1/K, weights="uniform"
 
-Without huber, the authors' default and ours, the slope falls from 1/epsilon to 1/M where the branches meet. With M = 2 the
-first batches of a problem with ten classes (loss 2.3) are all beyond that: PropFair starts as FedAvg at the learning rate lr/M.
-The authors' code has M = 2; our default is 3, for which an untrained model of up to 16 classes is on the logarithm's side (its
-loss is the logarithm of their number). The UDJ-FL paper chose both, 2 for Rawls and 3 for utilitarian.
-The logarithm is taken batch by batch: where all batches are on the logarithm's side, by Jensen's inequality what clients
-minimise is at least minus the objective's term.
-The factor 1/(M - b) rescales the learning rate, so that a comparison at one lr also compares lengths of steps.
+Without huber, the authors' default and ours, the slope falls from 1/epsilon to 1/M where the
+branches meet. With M = 2 the first batches of a problem with ten classes (loss 2.3) are all beyond
+that: PropFair starts as FedAvg at the learning rate lr/M. The authors' code has M = 2; our default
+is 3, for which an untrained model of up to 16 classes is on the logarithm's side (its loss is the
+logarithm of their number). The UDJ-FL paper chose both, 2 for Rawls and 3 for utilitarian.
+The logarithm is taken batch by batch: where all batches are on the logarithm's side, by Jensen's
+inequality what clients minimise is at least minus the objective's term.
+The factor 1/(M - b) rescales the learning rate, so a comparison at one lr also compares lengths of
+steps.
 Partial participation: the step is over the clients that report. There is no state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from udjfl.methods.base import Diagnostics, Grade, Method, Reports, Setup, State, parameters
+from udjfl.methods.base import BySize, Diagnostics, Method, Reports, Setup, State, parameters
 from udjfl.methods.fedavg import FedAvg
 
 
 @parameters
 class PropFair(Method):
-    name: ClassVar[str] = "propfair"
-    title: ClassVar[str] = "PropFair"
+    name = "propfair"
+    title = "PropFair"
     theories = ("utilitarian", "rawls")
-    paper: ClassVar[str] = "Zhang et al., TMLR 2023, arXiv:2202.01666"
-    grade: ClassVar[Grade] = "verified"
-    idea: ClassVar[str] = (
-        "Train each client on minus the logarithm of its utility, so that the worse off learn faster."
+    paper = "Zhang et al., TMLR 2023, arXiv:2202.01666"
+    grade = "verified"
+    idea = (
+        "Train each client on minus the logarithm of its utility, "
+        "so that the worse off learn faster."
     )
-    cost: ClassVar[str] = "none"
-    needs: ClassVar[frozenset[str]] = frozenset({"sizes"})
-    needs_if: ClassVar[Mapping[str, tuple[str, str]]] = {"sizes": ("weights", "size")}
+    cost = "none"
 
     M: Annotated[
         float,
@@ -57,28 +59,32 @@ class PropFair(Method):
         float,
         Field(
             gt=0,
-            description="below this utility the logarithm gives way to a straight line; below M",
+            description="utility below which a straight line replaces the logarithm; below M",
         ),
     ] = 0.2
     huber: Annotated[
         bool,
-        Field(description="whether that line continues the logarithm's slope; without, it is b/M"),
+        Field(description="let that line continue the logarithm's slope; without, it is b/M"),
     ] = False
-    weights: Annotated[
-        Literal["size", "uniform"], Field(description="by number of examples, or all alike")
-    ] = "size"
+    weights: BySize = "size"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset({"sizes"} if self.weights == "size" else ())
 
     @model_validator(mode="after")
-    def _leaves_room(self) -> PropFair:
+    def _check_epsilon(self) -> PropFair:
         if self.epsilon >= self.M:
             raise ValueError(
-                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: no loss has that utility"
+                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: "
+                "no loss has that utility"
             )
         return self
 
     def notes(self, setup: Setup) -> list[str]:
         return [
-            f"{self.title} divides local gradients by M - loss: its lr means something else than FedAvg's."
+            f"{self.title} divides local gradients by M - loss: "
+            "its lr means something else than FedAvg's."
         ]
 
     def objective(
@@ -87,7 +93,7 @@ class PropFair(Method):
         b = (losses * weights).sum(dim=1)
         utility = self.M - b
         inside = utility >= self.epsilon
-        # The branch not taken must be finite as well: its NaN would reach the gradient through 0 * NaN.
+        # The branch not taken must be finite too: its NaN would reach the gradient as 0 * NaN.
         logarithm = -(torch.where(inside, utility, torch.full_like(utility, self.M)) / self.M).log()
         return torch.where(inside, logarithm, b / (self.epsilon if self.huber else self.M))
 

@@ -1,9 +1,11 @@
-"""What the server knows after a round, checked when it is put together."""
+"""`Reports`: everything a server knows after one round; and `collect`, which builds it."""
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,48 +16,62 @@ from udjfl._ids import id_sort_key
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods._linalg import finite_rows
 
-# What a client can be asked for beyond its delta, loss, size, steps and uncertainty: computed only for a method that
-# declares it. N clients, D numbers in the model, M models side by side. "Received": before any local training.
+# Values a client can be asked for beyond its delta, loss, size, steps and uncertainty. They are
+# computed only for a method that declares them. N clients, D numbers in the model, M models side
+# by side. "Received" means before any local training.
 EXTRAS = {
     "accuracies": "[N] training accuracy, 0 to 1, of the received model",
-    "squared_losses": "[N] mean over the training examples of the squared loss of the received model",
+    "squared_losses": "[N] mean squared loss of the training examples at the received model",
     "gradients": "[N, D] gradient of the whole training loss at the received model",
     "gradient_norms": "[N] length of that gradient",
-    "first_deltas": "[N, D] the received model minus the client's own after its first optimiser step",
-    "group_gaps": "[N] difference of the mean losses of the best and the worst served group of the sensitive attribute",
+    "first_deltas": "[N, D] the received model minus the client's after its first optimiser step",
+    "group_gaps": "[N] difference of the mean losses of the best and the worst served group of "
+    "the sensitive attribute",
     "group_gap_gradients": "[N, D] gradient of that difference",
-    "losses_of_each": "[N, M] training loss of each of the models side by side, as received (unless `loss_at` says otherwise)",
-    "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models that `models_to_score` names",
+    "losses_of_each": "[N, M] training loss of each of the models side by side, as received "
+    "(unless `loss_at` says otherwise)",
+    "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models "
+    "that `models_to_score` returns",
 }
 
-PER_CLIENT_FIELDS = ("losses", "sizes", "uncertainties", "steps", "client_indices")
-NOT_FINITE = (
-    "deltas",
-    "has values that are NaN or infinite; its local training diverged (try a smaller lr)",
-)
+NUMBER_FIELDS = ("losses", "sizes", "uncertainties", "steps")
+PER_CLIENT_FIELDS = (*NUMBER_FIELDS, "client_indices")
+ABOVE_ZERO = "it must be above zero"
+# (smallest allowed value, whether it is itself allowed, message) of fields with a bounded range.
+LOWER_BOUNDS = {
+    "losses": (0, True, "a loss cannot be negative"),
+    "uncertainties": (0, False, f"{ABOVE_ZERO} (the mean softmax entropy of a model is)"),
+    "sizes": (0, False, ABOVE_ZERO),
+    "steps": (0, False, ABOVE_ZERO),
+    "client_indices": (0, True, "indices count from 0"),
+}
+NON_NEGATIVE_EXTRAS = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_each")
+NOT_FINITE = "has values that are NaN or infinite"
 
 
 @dataclass(frozen=True)
 class Reports:
-    """What the server knows after one round. Row i is client `ids[i]`; rows are sorted by id when this is built.
+    """Everything a server knows after one round. Row i is client `ids[i]`; rows are sorted by id.
 
     ids            names of the clients that reported
-    deltas         [N, D] the received model minus the client's own after training; the server subtracts its step
+    deltas         [N, D] the received model minus the client's own after training; the server
+                   subtracts its step
     losses         [N]    the client's mean training loss, at the model it received
     sizes          [N]    number of training examples
     uncertainties  [N]    aleatoric uncertainty of the client's data, above zero
-    lr, momentum   how the clients trained (SGD); the defaults describe one plain step at the paper's learning rate
+    lr, momentum   how the clients trained (SGD); the defaults describe one plain step at the
+                   paper's learning rate
     steps          [N]    optimiser steps each client took
-    client_indices      [N]    the client's place among all clients of the federation, for state kept per client
-    model          [D]    the server's model before the step, where the method asks for it (it is what the deltas are from,
-                          unless the method sends clients models of their own)
+    client_indices [N]    the client's index among all clients of the federation, for state kept
+                   per client; default: 0, 1, ...
+    model          [D]    the server's model before the step, where the method asks for it (the
+                   deltas start from it, unless the method sends clients models of their own)
     round          counted from 1
     extras         only what the method declares beyond the above, by the names in `EXTRAS`
-    deltas_are_finite  True if they were looked through already: not done again
 
-    Anything may be given as a tensor, an array or a list. A field that is left out holds NaN; `require` refuses that in words.
-    Unusable values raise `ReportError`, naming client and field. Deltas and extras given as tensors whose rows are in order
-    already are kept as they are, not copied: do not change them afterwards.
+    Values may be tensors, arrays or lists. A field that is left out holds NaN; `require` rejects
+    it. Unusable values raise `ReportError`, which names the client and the field. Deltas and
+    extras given as tensors whose rows are already in order are not copied: do not change them.
     """
 
     ids: Sequence[str]
@@ -70,9 +86,8 @@ class Reports:
     model: Tensor | None = None
     round: int = 1
     extras: Mapping[str, Tensor] = field(default_factory=dict)
-    deltas_are_finite: InitVar[bool] = False
 
-    def __post_init__(self, deltas_are_finite: bool) -> None:
+    def __post_init__(self) -> None:
         ids = [str(name) for name in self.ids]
         if not ids or len(set(ids)) != len(ids):
             raise SettingsError(
@@ -85,59 +100,20 @@ class Reports:
                 f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1"
             )
         order = sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
-        store = object.__setattr__  # the fields are frozen for everyone else
-        store(self, "deltas", _rows(self.deltas, "deltas", len(ids), order))
-        if not self.deltas.is_floating_point():
-            store(self, "deltas", self.deltas.to(torch.float32))
-        if self.deltas.ndim != 2:
-            raise SettingsError(
-                f"Reports.deltas: needs shape [clients, parameters], got {list(self.deltas.shape)}"
-            )
         given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
-        defaults = {"steps": torch.ones(len(ids)), "client_indices": torch.arange(len(ids))}
-        for name in PER_CLIENT_FIELDS:
-            if name not in given:
-                default = defaults.get(name, torch.full((len(ids),), torch.nan))
-                store(
-                    self,
-                    name,
-                    default.to(torch.float64 if name != "client_indices" else torch.int64),
-                )
-                continue
-            column = _rows(getattr(self, name), name, len(ids), order).reshape(-1)
-            if len(column) != len(ids):
-                raise SettingsError(
-                    f"Reports.{name}: needs one number per client, got {len(column)} for {len(ids)}"
-                )
-            store(
-                self,
-                name,
-                column.to(torch.int64 if name == "client_indices" else torch.float64, copy=True),
-            )
-        store(self, "extras", {k: _rows(v, k, len(ids), order) for k, v in self.extras.items()})
+        store = object.__setattr__  # the dataclass is frozen
         store(self, "ids", tuple(ids[row] for row in order))
-        self._check_values(given, {} if deltas_are_finite else {"deltas": self.deltas})
-
-    def _check_values(self, given: set[str], deltas: Mapping[str, Tensor]) -> None:
-        for name, value in {**deltas, **self.extras}.items():
-            broken = (~finite_rows(value)).nonzero()
-            if len(broken):
-                what = (
-                    NOT_FINITE
-                    if name == "deltas"
-                    else (name, "has values that are NaN or infinite")
-                )
-                raise ReportError(self.ids[int(broken[0])], *what, self.round)
-        columns = {
-            name: getattr(self, name).tolist() for name in PER_CLIENT_FIELDS if name in given
-        }
-        for row, client in enumerate(self.ids):
-            problem = number_problem({name: values[row] for name, values in columns.items()})
-            if problem:
-                raise ReportError(client, *problem, self.round)
+        store(self, "deltas", _deltas(self.deltas, order))
+        for name in PER_CLIENT_FIELDS:
+            store(self, name, _column(name, getattr(self, name), order))
+        store(self, "extras", {k: _sort_rows(v, k, order) for k, v in self.extras.items()})
+        columns = {**{name: getattr(self, name) for name in given}, **self.extras}
+        errors = find_errors(self.ids, self.deltas, columns, self.round)
+        if errors:
+            raise errors[min(errors)]
 
     def require(self, *names: str) -> None:
-        """For a method to call first: the named fields and extras must have been given."""
+        """Raise an error unless these fields and extras were given."""
         for name in names:
             value = self.extras.get(name) if name in EXTRAS else getattr(self, name)
             if value is None and name == "model":
@@ -145,51 +121,163 @@ class Reports:
                     "Reports.model: was left out; this method needs the server's model"
                 )
             if value is None or (name in PER_CLIENT_FIELDS and torch.isnan(value).any()):
-                raise ReportError(
-                    self.ids[0],
-                    name,
-                    "was left out; this method needs it of every client",
-                    self.round,
-                )
+                problem = "was left out; this method needs it of every client"
+                raise ReportError(self.ids[0], name, problem, self.round)
+
+    def with_extra(self, name: str, values: Tensor) -> Reports:
+        """Return the same reports with one more extra."""
+        errors = find_errors(self.ids, self.deltas[:, :0], {name: values}, self.round)
+        if errors:
+            raise errors[min(errors)]
+        reports = copy.copy(self)
+        object.__setattr__(reports, "extras", {**self.extras, name: values})
+        return reports
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-def _rows(values: Any, name: str, n_clients: int, order: list[int]) -> Tensor:
+def find_errors(
+    ids: Sequence[str], deltas: Tensor, columns: Mapping[str, Tensor], round: int | None
+) -> dict[int, ReportError]:
+    """Return the first unusable value of each row, by row; empty if all rows are usable."""
+    errors: dict[int, ReportError] = {}
+
+    def reject(rows: Tensor, name: str, problem: str, values: Tensor | None = None) -> None:
+        for row in rows.nonzero().flatten().tolist():
+            value = "" if values is None else f"is {float(values[row]):g}; "
+            errors.setdefault(row, ReportError(ids[row], name, value + problem, round))
+
+    advice = "; its local training diverged (try a smaller lr)"
+    reject(~finite_rows(deltas), "deltas", NOT_FINITE + advice)
+    for name, column in columns.items():
+        if name in PER_CLIENT_FIELDS:
+            numbers = column.to(torch.float64)
+            reject(~torch.isfinite(numbers), name, "it must be a finite number", numbers)
+            bound, allowed, problem = LOWER_BOUNDS[name]
+            reject(numbers < bound if allowed else numbers <= bound, name, problem, numbers)
+            continue
+        table = column.reshape(len(column), -1)
+        if table.is_floating_point():
+            reject(~finite_rows(table), name, NOT_FINITE)
+        if name == "accuracies":
+            reject(((table < 0) | (table > 1)).any(dim=1), name, "must be from 0 to 1")
+        if name in NON_NEGATIVE_EXTRAS:
+            reject((table < 0).any(dim=1), name, "cannot be negative")
+    return errors
+
+
+def check_numbers(client: str, numbers: Mapping[str, float]) -> None:
+    """Raise a `ReportError` for the first of these numbers that cannot be used."""
+    columns = {name: torch.tensor([value], dtype=torch.float64) for name, value in numbers.items()}
+    for error in find_errors([client], torch.zeros(1, 0), columns, None).values():
+        raise error
+
+
+def collect(
+    ids: Sequence[str],
+    deltas: Tensor,
+    columns: Mapping[str, Tensor],
+    *,
+    all_ids: Sequence[str],
+    round: int,
+    lr: float,
+    momentum: float,
+    model: Tensor | None = None,
+    rejected: Mapping[int, ReportError] | None = None,
+) -> tuple[Reports | None, list[int], dict[str, ReportError]]:
+    """Build `Reports` from the usable rows; return it, those rows, and the error of each client.
+
+    Row i of `deltas` and of each column is a reply of client `ids[i]`; `all_ids` are the clients
+    of the federation. Rows in `rejected` are not used. The first usable row of a client counts;
+    it is an error to reply twice. Without a usable row there are no reports, but None. The rows
+    are in the order of the reports.
+    """
+    indices = {name: index for index, name in enumerate(all_ids)}
+    bad = dict(rejected or {})
+    for row, name in enumerate(ids):
+        if name not in indices:
+            problem = "does not belong to this federation"
+            bad[row] = ReportError(name, "id", problem, round)
+
+    def usable_rows() -> list[int]:
+        first: dict[str, int] = {}
+        for row, name in enumerate(ids):
+            if row not in bad:
+                first.setdefault(name, row)
+        return sorted(first.values(), key=lambda row: indices[ids[row]])
+
+    def build(rows: list[int]) -> Reports | None:
+        if not rows:
+            return None
+        everything = rows == list(range(len(deltas)))  # then no copy is made
+        pick = {k: v if everything else v[rows] for k, v in columns.items()}
+        return Reports(
+            ids=[ids[row] for row in rows],
+            deltas=deltas if everything else deltas[rows],
+            client_indices=torch.tensor([indices[ids[row]] for row in rows]),
+            extras={name: value for name, value in pick.items() if name not in NUMBER_FIELDS},
+            lr=lr,
+            momentum=momentum,
+            model=model,
+            round=round,
+            **{name: value for name, value in pick.items() if name in NUMBER_FIELDS},
+        )
+
+    try:
+        rows = usable_rows()
+        reports = build(rows)
+    except ReportError:
+        bad = {**find_errors(ids, deltas, columns, round), **bad}
+        rows = usable_rows()
+        reports = build(rows)
+    errors = {ids[row]: bad[row] for row in sorted(bad)}
+    replies = Counter(name for row, name in enumerate(ids) if row not in bad)
+    for name, count in replies.items():
+        if count > 1:
+            problem = "reported twice in one round; the first report was kept"
+            errors[name] = ReportError(name, "id", problem, round)
+    return reports, rows, errors
+
+
+def _deltas(values: Any, order: list[int]) -> Tensor:
+    deltas = _sort_rows(values, "deltas", order)
+    if deltas.ndim != 2:
+        shape = list(deltas.shape)
+        raise SettingsError(f"Reports.deltas: needs shape [clients, parameters], got {shape}")
+    return deltas if deltas.is_floating_point() else deltas.to(torch.float32)
+
+
+def _column(name: str, values: Any, order: list[int]) -> Tensor:
+    """Return one number per client; NaN, or for indices 0, 1, ..., if there are no values."""
+    n_clients = len(order)
+    if values is None:
+        if name == "client_indices":
+            return torch.arange(n_clients)
+        return torch.full((n_clients,), torch.nan, dtype=torch.float64)
+    column = _sort_rows(values, name, order).reshape(-1)
+    if len(column) != n_clients:
+        raise SettingsError(
+            f"Reports.{name}: needs one number per client, got {len(column)} for {n_clients}"
+        )
+    return column.to(torch.int64 if name == "client_indices" else torch.float64, copy=True)
+
+
+def _sort_rows(values: Any, name: str, order: list[int]) -> Tensor:
     try:
         if isinstance(values, Sequence) and any(isinstance(row, Tensor) for row in values):
             tensor = torch.stack([torch.as_tensor(row) for row in values])
         else:
-            # By way of a numpy copy: plain numbers keep their digits, and read-only arrays are welcome.
-            tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+            # Through a numpy copy: plain numbers keep their digits, read-only arrays are accepted.
+            is_tensor = isinstance(values, Tensor)
+            tensor = values if is_tensor else torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise SettingsError(
             f"Reports.{name}: is not a table of numbers with one row per client ({error})"
         ) from None
-    if tensor.ndim == 0 or tensor.shape[0] != n_clients:
+    if tensor.ndim == 0 or tensor.shape[0] != len(order):
         raise SettingsError(
-            f"Reports.{name}: needs one row per client ({n_clients} ids), got shape {list(tensor.shape)}"
+            f"Reports.{name}: needs one row per client ({len(order)} ids), "
+            f"got shape {list(tensor.shape)}"
         )
-    return (
-        tensor if order == sorted(order) else tensor[order]
-    )  # a table may be large: copied only to be put in order
-
-
-def number_problem(values: Mapping[str, float]) -> tuple[str, str] | None:
-    """The first field that is out of range, and what is wrong with it, or None."""
-    for name, value in values.items():
-        if value != value or value in (float("inf"), float("-inf")):
-            return name, f"is {value}; it must be a finite number"
-        if name == "losses" and value < 0:
-            return name, f"is {value:g}; a loss cannot be negative"
-        if name == "uncertainties" and value <= 0:
-            return (
-                name,
-                f"is {value:g}; it must be above zero (the mean softmax entropy of a model is)",
-            )
-        if name in ("sizes", "steps") and value <= 0:
-            return name, f"is {value:g}; it must be above zero"
-        if name == "client_indices" and value < 0:
-            return name, f"is {value:g}; places count from 0"
-    return None
+    return tensor if order == sorted(order) else tensor[order]  # a table may be large

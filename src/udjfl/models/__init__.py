@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from udjfl.models.networks import (
-    BUILT_IN,
+    MODELS,
     Mixture,
     ModelChoice,
     WeightNormLinear,
@@ -15,6 +15,7 @@ from udjfl.models.networks import (
     logistic,
     mlp,
     normalised,
+    register_model,
 )
 from udjfl.models.vectors import (
     buffers_from_vector,
@@ -25,7 +26,7 @@ from udjfl.models.vectors import (
 )
 
 __all__ = [
-    "BUILT_IN",
+    "MODELS",
     "Mixture",
     "ModelChoice",
     "WeightNormLinear",
@@ -40,6 +41,7 @@ __all__ = [
     "logistic",
     "mlp",
     "normalised",
+    "register_model",
     "to_vector",
     "trainable",
 ]

@@ -1,15 +1,17 @@
-"""Models, and the way between a model and one flat vector of its trainable numbers."""
+"""The built-in networks, and how a model is built from its specification."""
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
+from udjfl._spec import Registry, parse_spec
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.seeds import stream_seed
 
@@ -17,7 +19,9 @@ ModelChoice = str | Callable[..., nn.Module]
 
 
 class WeightNormLinear(nn.Module):
-    """A linear layer whose weight rows are `scale * direction / |direction|` (Salimans & Kingma, NeurIPS 2016).
+    """A linear layer with weight rows `scale * direction / |direction|`.
+
+    Salimans & Kingma, NeurIPS 2016.
 
     Written out rather than through torch's parametrisation, which cannot be batched over clients.
     """
@@ -34,7 +38,7 @@ class WeightNormLinear(nn.Module):
 
 
 def normalised(direction: Tensor, scale: Tensor) -> Tensor:
-    """Rows of the given length along the given directions; any leading axes are batch axes."""
+    """Return rows of the given length along the given directions; leading axes are batch axes."""
     lengths: Tensor = torch.linalg.vector_norm(direction, dim=-1)
     return direction * (scale / lengths).unsqueeze(-1)
 
@@ -42,7 +46,7 @@ def normalised(direction: Tensor, scale: Tensor) -> Tensor:
 def mlp(
     input_shape: tuple[int, ...], n_classes: int, hidden: int = 64, weight_norm: bool = True
 ) -> nn.Module:
-    """The paper's model: one hidden layer with ReLU, weight normalisation on the output layer."""
+    """Build the paper's model: one hidden layer with ReLU, weight normalisation at the output."""
     output: nn.Module = (
         WeightNormLinear(hidden, n_classes) if weight_norm else nn.Linear(hidden, n_classes)
     )
@@ -50,15 +54,16 @@ def mlp(
 
 
 def logistic(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """Multinomial logistic regression."""
+    """Build multinomial logistic regression."""
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), n_classes))
 
 
 def cnn(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """Two convolutions and a linear layer, for images [channels, height, width] of 4x4 pixels or more."""
+    """Build two convolutions and a linear layer, for images of at least 4x4 pixels."""
     if len(input_shape) != 3 or min(input_shape[1:]) < 4:
         raise SettingsError(
-            f"model: cnn needs images [channels, height, width] of at least 4x4 pixels, the data has {list(input_shape)}"
+            "model: cnn needs images [channels, height, width] of at least 4x4 pixels, the data "
+            f"has {list(input_shape)}"
         )
     channels, height, width = input_shape
     return nn.Sequential(
@@ -73,13 +78,26 @@ def cnn(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     )
 
 
-BUILT_IN = ("mlp", "cnn", "logistic")
+ModelFunction = Callable[..., nn.Module]
+MODELS: Registry[ModelFunction] = Registry("model", "udjfl.models")
+
+
+def register_model(name: str, function: ModelFunction) -> ModelFunction:
+    """Make a model known by name, as in `model="my-net"` or `--model my-net:width=32`.
+
+    `function` takes nothing or `(input_shape, n_classes)`, and options with defaults as keywords;
+    it returns a `torch.nn.Module`.
+    """
+    return MODELS.register(name, function)
+
+
+for _function in (mlp, cnn, logistic):
+    register_model(_function.__name__, _function)
 
 
 def check_model(name: str) -> None:
-    """Refuse a name that is no built-in model and cannot be imported."""
-    if name not in BUILT_IN:
-        _imported(name)
+    """Raise an error for a name that is no registered model and cannot be imported."""
+    _find_model(name)
 
 
 def build(
@@ -92,25 +110,22 @@ def build(
     weight_norm: bool = True,
     purpose: str = "model",
 ) -> nn.Module:
-    """A model with initial values that depend on the seed and the purpose alone.
+    """Build a model whose initial values depend on the seed and the purpose alone.
 
-    `choice` is a built-in name, `package.module:function`, or a callable that returns a module. A callable is given
-    nothing, or `(input_shape, n_classes)` if it asks for two arguments.
+    `choice` is a specification, `name:key=value` or `package.module:function`, or a function that
+    returns a module. A function gets nothing, or `(input_shape, n_classes)` if it takes two
+    arguments. `hidden` and `weight_norm` are for the mlp, unless its specification has them.
     """
-    # Initialisers draw from torch's global generator: give them their own state and put the old one back.
+    function, options = _find_model(choice) if isinstance(choice, str) else (choice, {})
+    if function is mlp:
+        options = {"hidden": hidden, "weight_norm": weight_norm, **options}
+    # Initialisers draw from torch's global generator: it gets a state of its own, and then its
+    # old one back.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose))
-        if choice == "mlp":
-            module = mlp(input_shape, n_classes, hidden, weight_norm)
-        elif choice == "logistic":
-            module = logistic(input_shape, n_classes)
-        elif choice == "cnn":
-            module = cnn(input_shape, n_classes)
-        else:
-            module = _call(
-                _imported(choice) if isinstance(choice, str) else choice, input_shape, n_classes
-            )
-    if not isinstance(module, nn.Module) or not any(p.requires_grad for p in module.parameters()):
+        module = _call(function, input_shape, n_classes, options)
+    is_module = isinstance(module, nn.Module)
+    if not is_module or not any(p.requires_grad for p in module.parameters()):
         raise SettingsError(
             f"model: {describe(choice)} must return a torch.nn.Module with trainable parameters"
         )
@@ -118,7 +133,7 @@ def build(
 
 
 def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
-    """Refuse a model that cannot take these inputs, or does not give one score per class."""
+    """Raise an error for a model that cannot take these inputs, or has not one score per class."""
     module.eval()
     try:
         with torch.no_grad():
@@ -131,54 +146,74 @@ def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
     if not isinstance(scores, Tensor) or scores.shape != (len(x), n_classes):
         given = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
         raise SettingsError(
-            f"model: gives {given} for {len(x)} examples; it must give {n_classes} scores for each, one per class"
+            f"model: gives {given} for {len(x)} examples; it must give {n_classes} scores for "
+            "each, one per class"
         )
 
 
 def describe(choice: ModelChoice) -> str:
-    """How a model choice is written down in a run's settings."""
+    """Return a model choice as it is written in a run's settings."""
     if isinstance(choice, str):
         return choice
-    return f"{getattr(choice, '__module__', '?')}:{getattr(choice, '__qualname__', type(choice).__name__)}"
+    module = getattr(choice, "__module__", "?")
+    return f"{module}:{getattr(choice, '__qualname__', type(choice).__name__)}"
 
 
-def _imported(name: str) -> Callable[..., nn.Module]:
-    module_name, colon, attribute = name.partition(":")
-    if not colon:
-        raise SettingsError(f"model: unknown name {name!r}.{did_you_mean(name, BUILT_IN)}")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+def _find_model(text: str) -> tuple[ModelFunction, dict[str, Any]]:
+    """Return the function of a specification, and its options in the types it declares."""
+    spec = parse_spec(text, "model")
+    function = MODELS.find(spec.name)
+    if not callable(function):
         raise SettingsError(
-            f"model: cannot import {name!r}: {error}; is it on PYTHONPATH?"
-        ) from None
-    if not callable(found):
-        raise SettingsError(
-            f"model: {name!r} is not callable; name a function or class that returns a module"
+            f"model: {spec.name!r} is not callable; name a function or class that returns a module"
         )
-    return found  # type: ignore[no-any-return]
+    if not spec.options:
+        return function, {}
+    parameters = inspect.signature(function, eval_str=True).parameters
+    known = [name for name, p in parameters.items() if p.default is not p.empty]
+    mistakes: list[str] = []
+    options: dict[str, Any] = {}
+    for key, value in spec.options.items():
+        if key not in known:
+            mistakes.append(f"model: {spec.name} has no option {key!r}.{did_you_mean(key, known)}")
+            continue
+        annotation = parameters[key].annotation
+        kind = (
+            type(parameters[key].default) if annotation is inspect.Parameter.empty else annotation
+        )
+        try:
+            options[key] = TypeAdapter(kind).validate_python(value)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]["msg"]
+            mistakes.append(f"model: {key} is {value!r}: {problem[:1].lower()}{problem[1:]}")
+    if mistakes:
+        raise SettingsError(mistakes)
+    return function, options
 
 
 def _call(
-    make: Callable[..., nn.Module], input_shape: tuple[int, ...], n_classes: int
+    function: ModelFunction,
+    input_shape: tuple[int, ...],
+    n_classes: int,
+    options: Mapping[str, Any],
 ) -> nn.Module:
-    if isinstance(make, nn.Module):
+    if isinstance(function, nn.Module):
         raise SettingsError(
-            "model: this is a network; give a function that makes one, so that every run starts afresh"
+            "model: this is a network; give a function that makes one, so that every run starts "
+            "from its own initial values"
         )
-    given = inspect.signature(make).parameters.values()
-    required = [
-        p for p in given if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    parameters = inspect.signature(function).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
     if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):
         raise SettingsError(
-            f"model: {describe(make)} must take no arguments, or (input_shape, n_classes)"
+            f"model: {describe(function)} must take no arguments, or (input_shape, n_classes)"
         )
-    return make(input_shape, n_classes) if required else make()
+    return function(*((input_shape, n_classes) if required else ()), **options)
 
 
 class Mixture(nn.Module):
-    """Several models as one: the logarithm of the mixture of their probabilities, in place of logits."""
+    """Several models as one: its logits are the logarithms of the mixed probabilities."""
 
     def __init__(self, members: Sequence[nn.Module], shares: Tensor) -> None:
         super().__init__()

@@ -7,17 +7,17 @@ from torch import Tensor, nn
 
 
 def trainable(module: nn.Module) -> list[nn.Parameter]:
-    """The parameters that training changes, in the module's own order."""
+    """Return the parameters that training changes, in the module's own order."""
     return [p for p in module.parameters() if p.requires_grad]
 
 
 def to_vector(module: nn.Module) -> Tensor:
-    """All trainable numbers as one vector (a copy)."""
+    """Return all trainable numbers as one vector (a copy)."""
     return torch.cat([p.detach().reshape(-1) for p in trainable(module)])
 
 
 def from_vector(module: nn.Module, vector: Tensor) -> None:
-    """Put a vector's numbers into the module."""
+    """Write a vector's numbers into the module."""
     with torch.no_grad():
         for p, values in zip(
             trainable(module),
@@ -28,13 +28,13 @@ def from_vector(module: nn.Module, vector: Tensor) -> None:
 
 
 def buffers_to_vector(module: nn.Module) -> Tensor:
-    """All buffers (such as BatchNorm's running statistics) as one float64 vector; empty for most models."""
+    """Return all buffers, such as the statistics of batch norm, as one float64 vector."""
     parts = [b.detach().reshape(-1).to(torch.float64) for b in module.buffers()]
     return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
 
 def buffers_from_vector(module: nn.Module, vector: Tensor) -> None:
-    """Put a vector's numbers into the buffers; counters are rounded."""
+    """Write a vector's numbers into the buffers; counters are rounded."""
     buffers = list(module.buffers())
     with torch.no_grad():
         for b, values in zip(

@@ -1,7 +1,7 @@
-"""What the paper says of its tables (Carey & Wu, FAccT 2025), sentence by sentence and in our words, as orderings to test.
+"""The paper's statements about its tables (Carey & Wu, FAccT 2025), as orderings to test.
 
-"Highest" and "second" are among the paper's own rows of a section, whatever else was run. See `udjfl.paper.verdicts`
-for how orderings make a verdict.
+They are in our words, sentence by sentence. "Highest" and "second" are among the paper's own rows
+of a section, whatever else was run. `udjfl.paper.verdicts` turns orderings into a verdict.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import pairwise
 
 from udjfl.paper.published import TITLE, published_results
-from udjfl.paper.tables import DistributionsTable, ResultsTable, SoloTable
-from udjfl.paper.verdicts import Claim, Order, Point, Verdict, judged
+from udjfl.paper.tables import Table
+from udjfl.paper.verdicts import Claim, Order, Point, Verdict, judge_claims
 
 UTILITARIAN = "UDJ-FL: beta=0, gamma=-1"
 UTILITARIAN_TENTH = "UDJ-FL: beta=0.1, gamma=-1"
@@ -21,25 +21,21 @@ DESERT_WEIGHTED = "UDJ-FL: beta=per-client, gamma=-1"
 RESULTS, SETTING, APPENDIX = "Section 5.2", "Section 5.1", "Appendix A"
 
 
-def results_verdicts(table: ResultsTable) -> list[Verdict]:
-    """What the paper says of its main table, tested on ours. Claims about the other data set of the paper are left out."""
-    return judged(RESULTS_CLAIMS, table)
+def judge_table(table: Table) -> list[Verdict]:
+    """Test what the paper says of a table on our numbers.
+
+    Claims about the other data set of the paper are left out.
+    """
+    return judge_claims(CLAIMS[table.kind], table)
 
 
-def solo_verdicts(table: SoloTable) -> list[Verdict]:
-    """What the paper says of clients training alone, tested on ours."""
-    return judged(SOLO_CLAIMS, table)
-
-
-def distribution_verdicts(table: DistributionsTable) -> list[Verdict]:
-    """What Appendix A of the paper says, tested on our numbers."""
-    return judged(DISTRIBUTION_CLAIMS, table)
-
-
-def _section(theory: str, *but: str) -> list[str]:
-    """The paper's rows of a theory, except those named."""
-    every = [label for of, label in published_results(next(iter(TITLE))) if of == theory]
-    return [label for label in every if label not in but]
+def _section(theory: str, *excluded: str) -> list[str]:
+    """Return the paper's rows of a theory, except those excluded."""
+    return [
+        label
+        for section, label in published_results(next(iter(TITLE)))
+        if section == theory and label not in excluded
+    ]
 
 
 def _above(metric: str, row: str, *others: str | None) -> tuple[Order, ...]:
@@ -55,8 +51,10 @@ def _highest_global(data: str, row: str) -> Claim:
         id=f"utilitarian-highest-{data}",
         theory="utilitarian",
         where=RESULTS,
-        says=f"On {TITLE[data]} UDJ-FL with beta near 0, gamma = -1 has the highest global accuracy of utilitarian methods.",
-        test=f"The row the paper marks best there ({row}) is above every utilitarian row other than the two with gamma = -1.",
+        says=f"On {TITLE[data]} UDJ-FL with beta near 0, gamma = -1 has the highest global "
+        "accuracy of utilitarian methods.",
+        test=f"The row the paper marks best there ({row}) is above every utilitarian row other "
+        "than the two with gamma = -1.",
         orders=_above(
             "global_accuracy", row, *_section("utilitarian", UTILITARIAN, UTILITARIAN_TENTH)
         ),
@@ -71,7 +69,8 @@ _UTILITARIAN_CLAIMS = (
         id="utilitarian-tenth-above-zero",
         theory="utilitarian",
         where=RESULTS,
-        says="On Dirty-MNIST, with gamma = -1, beta = 0.1 has a higher global accuracy than beta = 0.",
+        says="On Dirty-MNIST, with gamma = -1, beta = 0.1 has a higher global accuracy than "
+        "beta = 0.",
         test="Global accuracy of the one above that of the other.",
         orders=_above("global_accuracy", UTILITARIAN_TENTH, UTILITARIAN),
         data="dirty-mnist",
@@ -80,7 +79,8 @@ _UTILITARIAN_CLAIMS = (
         id="utilitarian-tenth-attends",
         theory="utilitarian",
         where=RESULTS,
-        says="The reason given for that: beta = 0 neglects the clients of high uncertainty, and beta = 0.1 learns from them.",
+        says="The reason given for that: beta = 0 neglects the clients of high uncertainty, and "
+        "beta = 0.1 learns from them.",
         test="The most uncertain client has a higher accuracy with beta = 0.1 than with beta = 0.",
         orders=_above("accuracy_most_uncertain", UTILITARIAN_TENTH, UTILITARIAN),
         data="dirty-mnist",
@@ -89,8 +89,10 @@ _UTILITARIAN_CLAIMS = (
         id="utilitarian-weights-matter",
         theory="utilitarian",
         where=SETTING,
-        says="Weighting by uncertainty matters: gamma = -1 serves the utilitarian aim better than gamma = 0.",
-        test="Higher global accuracy with gamma = -1 than with gamma = 0, at beta = 0 and at beta = 0.1.",
+        says="Weighting by uncertainty matters: gamma = -1 serves the utilitarian aim better than "
+        "gamma = 0.",
+        test="Higher global accuracy with gamma = -1 than with gamma = 0, at beta = 0 and at "
+        "beta = 0.1.",
         orders=(
             *_above("global_accuracy", UTILITARIAN, "UDJ-FL: beta=0, gamma=0"),
             *_above("global_accuracy", UTILITARIAN_TENTH, "UDJ-FL: beta=0.1, gamma=0"),
@@ -103,7 +105,8 @@ _EGALITARIAN_CLAIMS = (
         id="egalitarian-lowest-std",
         theory="egalitarian",
         where=RESULTS,
-        says="UDJ-FL with beta = 1 and gamma = 1 has the lowest STD of the egalitarian methods, on both data sets.",
+        says="UDJ-FL with beta = 1 and gamma = 1 has the lowest STD of the egalitarian methods, on "
+        "both data sets.",
         test="Its STD is below that of every other egalitarian row.",
         orders=_below("std", EGALITARIAN, *_section("egalitarian", EGALITARIAN)),
     ),
@@ -111,7 +114,8 @@ _EGALITARIAN_CLAIMS = (
         id="egalitarian-below-rawls",
         theory="egalitarian",
         where=f"{RESULTS} (announced in 4.5)",
-        says="Methods for Rawls' principle have a higher STD than the egalitarian UDJ-FL: helping the worst off is not parity.",
+        says="Methods for Rawls' principle have a higher STD than the egalitarian UDJ-FL: helping "
+        "the worst off is not parity.",
         test="The STD of UDJ-FL with beta = 1 and gamma = 1 is below that of every Rawls row.",
         orders=_below("std", EGALITARIAN, *_section("rawls")),
     ),
@@ -119,7 +123,8 @@ _EGALITARIAN_CLAIMS = (
         id="egalitarian-weights-matter",
         theory="egalitarian",
         where=SETTING,
-        says="Weighting by uncertainty matters: gamma = 1 gives more equal accuracies than gamma = 0.",
+        says="Weighting by uncertainty matters: gamma = 1 gives more equal accuracies than "
+        "gamma = 0.",
         test="Lower STD with gamma = 1 than with gamma = 0, at beta = 1.",
         orders=_below("std", EGALITARIAN, "UDJ-FL: beta=1, gamma=0"),
     ),
@@ -130,8 +135,10 @@ _RAWLS_CLAIMS = (
         id="rawls-second-dirty-mnist",
         theory="rawls",
         where=RESULTS,
-        says="On Dirty-MNIST UDJ-FL with beta = 5, gamma = 1 has the second highest Psi of the methods for Rawls' principle.",
-        test="Its Psi is below that of AFL, which the paper marks best, and above that of every other Rawls row.",
+        says="On Dirty-MNIST UDJ-FL with beta = 5, gamma = 1 has the second highest Psi of the "
+        "methods for Rawls' principle.",
+        test="Its Psi is below that of AFL, which the paper marks best, and above that of every "
+        "other Rawls row.",
         orders=(
             *_below("psi", RAWLS, "AFL"),
             *_above("psi", RAWLS, *_section("rawls", RAWLS, "AFL")),
@@ -142,7 +149,8 @@ _RAWLS_CLAIMS = (
         id="rawls-highest-cure-tsr",
         theory="rawls",
         where=RESULTS,
-        says="On CURE-TSR UDJ-FL with beta = 5, gamma = 1 has the highest Psi of the methods for Rawls' principle.",
+        says="On CURE-TSR UDJ-FL with beta = 5, gamma = 1 has the highest Psi of the methods for "
+        "Rawls' principle.",
         test="Its Psi is above that of every other Rawls row.",
         orders=_above("psi", RAWLS, *_section("rawls", RAWLS)),
         data="cure-tsr",
@@ -151,7 +159,8 @@ _RAWLS_CLAIMS = (
         id="rawls-benefits-most",
         theory="rawls",
         where=RESULTS,
-        says="UDJ-FL for Rawls' principle benefits the least advantaged client more than the others, on both data sets.",
+        says="UDJ-FL for Rawls' principle benefits the least advantaged client more than the "
+        "others, on both data sets.",
         test="Psi is above 0.",
         orders=_above("psi", RAWLS, None),
     ),
@@ -159,8 +168,8 @@ _RAWLS_CLAIMS = (
         id="rawls-benefits-at-all",
         theory="rawls",
         where=RESULTS,
-        says="Read literally, the same sentence says that the least advantaged client benefits. (Psi is also positive where it "
-        "loses less than the others do.)",
+        says="Read literally, the same sentence says that the least advantaged client benefits. "
+        "(Psi is also positive where it loses less than the others do.)",
         test="The most uncertain client has a higher accuracy than under FedAvg.",
         orders=_above("accuracy_most_uncertain", RAWLS, "FedAvg"),
     ),
@@ -168,7 +177,8 @@ _RAWLS_CLAIMS = (
         id="rawls-weights-matter",
         theory="rawls",
         where=SETTING,
-        says="Weighting by uncertainty matters: gamma = 1 serves the least advantaged better than gamma = 0.",
+        says="Weighting by uncertainty matters: gamma = 1 serves the least advantaged better than "
+        "gamma = 0.",
         test="Higher Psi with gamma = 1 than with gamma = 0, at beta = 5.",
         orders=_above("psi", RAWLS, "UDJ-FL: beta=5, gamma=0"),
     ),
@@ -179,8 +189,10 @@ _DESERT_CLAIMS = (
         id="desert-first-and-second",
         theory="desert",
         where=RESULTS,
-        says="UDJ-FL has the most and second most negative r of the desert methods, on both data sets: gamma = 0, then -1.",
-        test="r with gamma = 0 is below that with gamma = -1 and below CFFL's; r with gamma = -1 is below CFFL's.",
+        says="UDJ-FL has the most and second most negative r of the desert methods, on both data "
+        "sets: gamma = 0, then -1.",
+        test="r with gamma = 0 is below that with gamma = -1 and below CFFL's; r with gamma = -1 "
+        "is below CFFL's.",
         orders=(
             *_below("pearson_r", DESERT, DESERT_WEIGHTED, "CFFL"),
             *_below("pearson_r", DESERT_WEIGHTED, "CFFL"),
@@ -198,7 +210,8 @@ _DESERT_CLAIMS = (
         id="desert-weights-harm",
         theory="desert",
         where=SETTING,
-        says="For desert, weighting by uncertainty as well takes accuracies out of line with uncertainties, hence gamma = 0.",
+        says="For desert, weighting by uncertainty as well takes accuracies out of line with "
+        "uncertainties, hence gamma = 0.",
         test="r with gamma = 0 is below r with gamma = -1.",
         orders=_below("pearson_r", DESERT, DESERT_WEIGHTED),
     ),
@@ -227,7 +240,8 @@ SOLO_CLAIMS = (
         theory="none",
         where="the table; Appendix C argues it for training losses",
         says="The more uncertain a client's data, the worse a model of its own does on them.",
-        test="From client 1 to client 5 each has a lower accuracy on its own test data than the one before.",
+        test="From client 1 to client 5 each has a lower accuracy on its own test data than the "
+        "one before.",
         orders=_rising("local_accuracy", _CLIENTS[::-1]),
     ),
 )
@@ -243,24 +257,28 @@ DISTRIBUTION_CLAIMS = (
         theory="none",
         where=APPENDIX,
         says="With mostly clean data everywhere the clients have much the same accuracy.",
-        test="Client STD is lower in the even setting than in both others: our yardstick, as the paper has none.",
+        test="Client STD is lower in the even setting than in both others: our yardstick, as the "
+        "paper has none.",
         orders=_below("std", "even", "clean", "dirty"),
     ),
     Claim(
         id="even-global-below-clients",
         theory="none",
         where=f"{APPENDIX}, footnote",
-        says="In the even setting the global model does worse on the clean test set than on any client's own data.",
+        says="In the even setting the global model does worse on the clean test set than on any "
+        "client's own data.",
         test="Every client's accuracy is above the global accuracy.",
         orders=tuple(
-            Order(one, Point("even", "global_accuracy")) for one in _clients("even", 1, 2, 3, 4, 5)
+            Order(client, Point("even", "global_accuracy"))
+            for client in _clients("even", 1, 2, 3, 4, 5)
         ),
     ),
     Claim(
         id="clean-client-ahead",
         theory="none",
         where=APPENDIX,
-        says="In the clean setting the one large clean client does better than any of the four others.",
+        says="In the clean setting the one large clean client does better than any of the four "
+        "others.",
         test="Client 1 is above clients 2 to 5.",
         orders=tuple(Order(*_clients("clean", 1, other)) for other in (2, 3, 4, 5)),
     ),
@@ -268,7 +286,8 @@ DISTRIBUTION_CLAIMS = (
         id="clean-global-above-even",
         theory="none",
         where=APPENDIX,
-        says="In the clean setting the global model does better than in the even one, though there is more dirty data.",
+        says="In the clean setting the global model does better than in the even one, though there "
+        "is more dirty data.",
         test="Global accuracy in the clean setting is above that in the even one.",
         orders=_above("global_accuracy", "clean", "even"),
     ),
@@ -290,3 +309,10 @@ DISTRIBUTION_CLAIMS = (
         orders=_below("global_accuracy", "dirty", "even", "clean"),
     ),
 )
+
+CLAIMS = {
+    "results": RESULTS_CLAIMS,
+    "solo": SOLO_CLAIMS,
+    "distributions": DISTRIBUTION_CLAIMS,
+}
+"""The claims about each kind of table."""

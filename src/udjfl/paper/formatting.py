@@ -1,4 +1,4 @@
-"""Words and numbers that a table of the paper beside ours has in every format."""
+"""Texts and numbers of the paper's tables that are the same in every format."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from udjfl.paper.tables import (
     Cell,
     Column,
     DistributionsTable,
-    ResultsRow,
     ResultsTable,
     Row,
     SoloTable,
     Table,
 )
-from udjfl.paper.verdicts import Comparison, Order, Verdict
+from udjfl.paper.verdicts import Order, OrderTest, Verdict
 
 SECTION = {
     "none": "Reference",
@@ -32,37 +31,38 @@ UNITS = {
     "distributions": "Accuracies in percent, STD in points.",
 }
 AGREES = {True: "yes", False: "no", None: "–"}
-SHOWN_COMPARISONS = 2
+MOST_ORDER_TESTS = 2
 
 
 def heading(table: Table) -> str:
-    """What the table is of; names the other data set where the published numbers are of one."""
+    """Return the heading of a table; it names the data set of the published numbers."""
+    ours = f"{table.title} on {table.data}"
     if table.published_for is None:
-        return f"{table.title} on {table.data}"
+        return ours
     other = "" if table.same_data else " (other data)"
-    return f"{table.title} on {table.data}, beside those published for {TITLE[table.published_for]}{other}"
+    return f"{ours}, beside those published for {TITLE[table.published_for]}{other}"
 
 
 def notes(table: Table) -> list[str]:
-    """What has to be said under the table, in any format."""
-    several = len(table.seeds) > 1
+    """Return the notes below a table."""
     spread = (
         "± half the 95% Student-t interval over seeds"
-        if several
+        if len(table.seeds) > 1
         else "one seed, so without an interval"
     )
-    listed = ", ".join(str(seed) for seed in table.seeds)
-    found = [f"Ours: mean over seeds, {spread}. {UNITS[table.kind]}", _source(table)]
+    seeds = ", ".join(str(seed) for seed in table.seeds)
+    lines = [f"Ours: mean over seeds, {spread}. {UNITS[table.kind]}", _source(table)]
     if isinstance(table, ResultsTable):
-        found.append(
-            "Best and second best are marked in each section by its theory's measure, as in the paper, if a row has a value on "
-            "every seed. FedAvg is the reference Psi is measured from."
+        lines.append(
+            "Best and second best are marked in each section by its theory's measure, as in the "
+            "paper, if a row has a value on every seed. FedAvg is the reference Psi is measured "
+            "from."
         )
-    run = f"Profile {table.profile}, {table.rounds} {table.rounds_are}, seeds {listed}"
-    found.append(
+    run = f"Profile {table.profile}, {table.rounds} {table.rounds_label}, seeds {seeds}"
+    lines.append(
         "; ".join([run, *(f"{name}: {value}" for name, value in table.setting.items())]) + "."
     )
-    return found + _row_notes(table)
+    return lines + _row_notes(table)
 
 
 def _source(table: Table) -> str:
@@ -72,98 +72,99 @@ def _source(table: Table) -> str:
     if table.same_data:
         return below
     other = TITLE[table.published_for]
-    return f"{below} Those were measured on {other}, not on {table.data}: compare orderings, not digits."
+    return (
+        f"{below} Those were measured on {other}, not on {table.data}: "
+        "compare orderings, not digits."
+    )
 
 
 def _row_notes(table: Table) -> list[str]:
-    """Notes that several rows share are said once."""
+    """Return notes and failures of rows; a note that several rows share stands once."""
     shared: dict[str, list[str]] = {}
     for row in table.rows:
         if row.note:
             shared.setdefault(row.note, []).append(row.name)
-    found = [f"{'; '.join(names)}: {note}" for note, names in shared.items()]
+    lines = [f"{'; '.join(names)}: {note}" for note, names in shared.items()]
     for row in table.rows:
         reasons: dict[str, list[str]] = {}
-        for seed, why in row.failed.items():
-            reasons.setdefault(why, []).append(str(seed))
-        found += [
-            f"{row.name} failed on seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: {why}"
-            for why, seeds in reasons.items()
+        for seed, reason in row.failed.items():
+            reasons.setdefault(reason, []).append(str(seed))
+        lines += [
+            f"{row.name} failed on seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}: {reason}"
+            for reason, seeds in reasons.items()
         ]
-    return found
+    return lines
 
 
-def number(value: float, column: Column, signed: bool = False) -> str:
-    """As printed: the column's digits, and a sign where values of both signs are usual."""
+def format_number(value: float, column: Column, signed: bool = False) -> str:
+    """Format a value with the column's digits, and with a sign if both signs are usual."""
     sign = "+" if signed or column.key in ("psi", "pearson_r") else ""
-    return f"{round(value, column.digits) + 0.0:{sign}.{column.digits}f}"  # adding zero turns -0.00 into 0.00
+    # Adding zero turns -0.00 into 0.00.
+    return f"{round(value, column.digits) + 0.0:{sign}.{column.digits}f}"
 
 
-def half_width(cell: Cell, column: Column) -> str:
-    """Half the interval, with its ±; empty without one."""
+def format_half_width(cell: Cell, column: Column) -> str:
+    """Format half the interval, with its ±; empty without one."""
     ends = cell.ours.ci95
     return "" if ends is None else f"±{(ends[1] - ends[0]) / 2:.{column.digits}f}"
 
 
-def section_of(row: Row) -> str:
-    """The heading a row stands under; empty in tables without sections."""
-    return SECTION[row.theory] if isinstance(row, ResultsRow) else ""
+def section_title(row: Row) -> str:
+    """Return the title of a row's section; empty in tables without sections."""
+    return "" if row.theory is None else SECTION[row.theory]
 
 
-def published_text(cell: Cell, column: Column, with_std: bool = False) -> str:
-    """The published number as it is printed, and ours less it."""
+def format_published(cell: Cell, column: Column, with_std: bool = False) -> str:
+    """Format the published number as it is printed, and the difference of ours from it."""
     if cell.published is None:
         return "–"
-    shown = number(cell.published.mean, replace(column, digits=PRINTED_DIGITS))
+    text = format_number(cell.published.mean, replace(column, digits=PRINTED_DIGITS))
     if with_std and cell.published.std is not None:
-        shown += f" ±{cell.published.std:.{PRINTED_DIGITS}f}"
-    return (
-        shown
-        if cell.difference is None
-        else f"{shown} ({number(cell.difference, column, signed=True)})"
-    )
+        text += f" ±{cell.published.std:.{PRINTED_DIGITS}f}"
+    if cell.difference is not None:
+        text += f" ({format_number(cell.difference, column, signed=True)})"
+    return text
 
 
-def deciding(verdict: Verdict) -> list[Comparison]:
-    """The comparisons a short listing shows: those most against the claim first, by their t-tests."""
-    tested = [one for one in verdict.comparisons if one.test is not None]
-    if verdict.claim.need == "any":
-        return sorted(tested, key=lambda one: -_support(one))[:SHOWN_COMPARISONS]
-    return sorted(tested, key=_support)[:SHOWN_COMPARISONS]
+def deciding_tests(verdict: Verdict) -> list[OrderTest]:
+    """Return the order tests of a short listing: those that decide the claim most."""
+    tested = [test for test in verdict.order_tests if test.test is not None]
+    sign = -1 if verdict.claim.need == "any" else 1
+    return sorted(tested, key=lambda test: sign * _support(test))[:MOST_ORDER_TESTS]
 
 
-def _support(one: Comparison) -> float:
-    """From -1, surely the other way round, to 1, surely as claimed."""
-    if one.test is None or one.test.difference is None or one.p is None:
+def _support(order_test: OrderTest) -> float:
+    """Return a number from -1, certainly reversed, to 1, certainly as claimed."""
+    test = order_test.test
+    if test is None or test.difference is None or test.p is None:
         return 0.0
-    return (1 - one.p) * (1 if one.test.difference > 0 else -1)
+    return (1 - test.p) * (1 if test.difference > 0 else -1)
 
 
-def comparison_text(one: Comparison) -> str:
-    """An ordering with its numbers, as in `STD: TERM > UDJ-FL: +0.43 [+0.20, +0.66], p = 0.002, n = 10`."""
-    named = _order_text(one.order)
-    if one.test is None or one.test.difference is None:
-        return f"{named}: {one.why}"
-    digits = 3 if one.order.higher.metric in ("uncertainty", "pearson_r") else 2
-    shown = f"{round(one.test.difference, digits) + 0.0:+.{digits}f}"
-    if one.test.ci95 is not None:
-        shown += f" [{one.test.ci95[0]:+.{digits}f}, {one.test.ci95[1]:+.{digits}f}]"
-    shown += f", {_p_text(one)}" if one.p is not None else ", always equal" if one.equal else ""
-    return f"{named}: {shown}, n = {one.test.n}"
+def format_order_test(order_test: OrderTest) -> str:
+    """Format as in `STD: TERM > UDJ-FL: +0.43 [+0.20, +0.66], p = 0.002, n = 10`."""
+    order, test = order_test.order, order_test.test
+    if test is None or test.difference is None:
+        return f"{_format_order(order)}: {order_test.untested_reason}"
+    digits = 3 if order.higher.metric in ("uncertainty", "pearson_r") else 2
+    text = f"{round(test.difference, digits) + 0.0:+.{digits}f}"
+    if test.ci95 is not None:
+        text += f" [{test.ci95[0]:+.{digits}f}, {test.ci95[1]:+.{digits}f}]"
+    if test.p is not None:
+        text += f", p = {test.p:.3f}" if test.p >= 0.001 else ", p < 0.001"
+    elif order_test.equal:
+        text += ", always equal"
+    return f"{_format_order(order)}: {text}, n = {test.n}"
 
 
-def _p_text(one: Comparison) -> str:
-    p = one.p or 0.0
-    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
-
-
-def _order_text(order: Order) -> str:
+def _format_order(order: Order) -> str:
     higher, lower = order.higher, order.lower
+    titles = _metric_title(higher.metric), _metric_title(lower.metric)
     if higher.metric == lower.metric:
-        return f"{_metric_text(higher.metric)}: {higher.row or '0'} > {lower.row or '0'}"
-    return f"{higher.row}: {_metric_text(higher.metric).lower()} > {_metric_text(lower.metric).lower()}"
+        return f"{titles[0]}: {higher.row or '0'} > {lower.row or '0'}"
+    return f"{higher.row}: {titles[0].lower()} > {titles[1].lower()}"
 
 
-def _metric_text(metric: str) -> str:
-    every = (*ResultsTable.columns, *SoloTable.columns, *DistributionsTable.columns)
-    return next(column.title for column in every if column.key == metric)
+def _metric_title(metric: str) -> str:
+    columns = (*ResultsTable.columns, *SoloTable.columns, *DistributionsTable.columns)
+    return next(column.title for column in columns if column.key == metric)

@@ -1,8 +1,7 @@
-"""The twenty rows of the paper's main table, each as one of our methods with the parameters the paper chose."""
+"""The twenty rows of the paper's main table: our methods with the parameters the paper chose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from udjfl.methods import UDJ, FedAvg, Method, method
@@ -12,7 +11,7 @@ from udjfl.paper.tables import Theory
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One row: its section, its name in the paper, how to make the method, and what a reader must know about it."""
+    """One row: its section, its name in the paper, its method, and a note for readers."""
 
     theory: Theory
     label: str
@@ -23,7 +22,10 @@ class PaperRow:
 DIVIDES_BY_ZERO = (
     "the authors' code divides by zero here; run as the weighted average it stands for"
 )
-ONE_BETA = "the authors' code has one beta for all clients and names none; run with the paper's beta of each client"
+ONE_BETA = (
+    "the authors' code has one beta for all clients and names none; "
+    "run with the paper's beta of each client"
+)
 DISCARDED = "the authors' code solves the problem and then takes the plain average: this is FedAvg"
 OWN_DATA = (
     "reputations on data of the server's own; the authors' code takes each client's test data"
@@ -31,8 +33,11 @@ OWN_DATA = (
 
 
 def paper_rows(profile: Profile) -> list[PaperRow]:
-    """All rows in the order of the paper's table, FedAvg first."""
-    udj = _udj_of(profile)
+    """Return all rows in the order of the paper's table, FedAvg first."""
+
+    def udj(theory: Theory, label: str, beta: float | None, gamma: float) -> PaperRow:
+        return _udj_row(profile, theory, label, beta, gamma)
+
     lipschitz = "paper"  # 1/lr, in the paper and in the code alike
     mgda: Method = method("fedmgda", epsilon=0.5)
     if profile.discards_fedmgda:
@@ -66,20 +71,14 @@ def paper_rows(profile: Profile) -> list[PaperRow]:
     ]
 
 
-def _udj_of(profile: Profile) -> Callable[[Theory, str, float | None, float], PaperRow]:
-    def row(theory: Theory, label: str, beta: float | None, gamma: float) -> PaperRow:
-        if theory == "none":
-            raise AssertionError("UDJ-FL is always run for a theory")
-        exponent_is_one = theory == "egalitarian" or (theory == "utilitarian" and beta == 0)
-        authors = profile.step == "authors"
-        note = (
-            DIVIDES_BY_ZERO
-            if authors and exponent_is_one
-            else ONE_BETA
-            if authors and theory == "desert"
-            else None
-        )
-        step = "normalised" if authors and exponent_is_one else profile.step
-        return PaperRow(theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step), note)
-
-    return row
+def _udj_row(
+    profile: Profile, theory: Theory, label: str, beta: float | None, gamma: float
+) -> PaperRow:
+    assert theory != "none"  # UDJ-FL always has a theory
+    step, note = profile.step, None
+    if profile.step == "authors":
+        if theory == "egalitarian" or (theory == "utilitarian" and beta == 0):  # exponent 1
+            step, note = "normalised", DIVIDES_BY_ZERO
+        elif theory == "desert":
+            note = ONE_BETA
+    return PaperRow(theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step), note)

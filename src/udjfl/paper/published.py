@@ -1,8 +1,8 @@
 """The numbers printed in the paper (Carey & Wu, FAccT 2025), under our names of the metrics.
 
-`published/results.csv` is its main table, `published/solo.csv` its table of clients training alone, and
-`published/distributions.csv` the table of its Appendix A (Dirty-MNIST, printed without standard deviations). Its standard
-deviations are over three ways of splitting the data.
+In `published_csv/`, `results.csv` is its main table, `solo.csv` its table of clients that train
+alone, and `distributions.csv` the table of its Appendix A (Dirty-MNIST, printed without standard
+deviations). Its standard deviations are over three ways of splitting the data.
 """
 
 from __future__ import annotations
@@ -26,50 +26,52 @@ _METRIC = {
     "global": "global_accuracy",
     "client_std": "std",
 }
-# What stands in for the paper's data where those cannot be had.
-_STANDS_FOR = {
+# The paper's data set that each of ours stands for.
+_COUNTERPART = {
     "dirty-mnist": "dirty-mnist",
     "cure-tsr": "cure-tsr",
     "signs": "cure-tsr",
     "dirty-digits": "dirty-mnist",
 }
 TITLE = MappingProxyType({"dirty-mnist": "Dirty-MNIST", "cure-tsr": "CURE-TSR"})
-"""The paper's data sets, by our name and as the paper writes them."""
+"""The paper's data sets by our name, as the paper writes them."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """One printed number; `std` is None where none is printed."""
+    """One printed number; `std` is None if none is printed."""
 
     mean: float
     std: float | None
 
 
-def compared_with(data: str) -> str | None:
-    """The data set of the paper whose numbers may stand beside those of `data`; itself if the paper has it.
+def published_counterpart(data: str) -> str | None:
+    """Return the data set of the paper whose numbers may stand beside those of `data`.
 
-    >>> compared_with("signs"), compared_with("heart")
+    >>> published_counterpart("signs"), published_counterpart("heart")
     ('cure-tsr', None)
     """
-    return _STANDS_FOR.get(data)
+    return _COUNTERPART.get(data)
 
 
 def published_results(data: str) -> dict[tuple[str, str], dict[str, Published]]:
-    """The main table by (theory, label of the row), then metric. Empty for data the paper does not have.
+    """Return the main table by (theory, label of the row), then metric; empty for other data.
 
     FedAvg is under the theory "none" and has no Psi: Psi is measured from it.
     """
     table: dict[tuple[str, str], dict[str, Published]] = {}
     for line in _lines("results"):
         if line["dataset"] == data:
-            table.setdefault((line["theory"], line["method"]), {})[_metric(line["metric"])] = (
-                _number(line)
-            )
+            row = table.setdefault((line["theory"], line["method"]), {})
+            row[_metric(line["metric"])] = _number(line)
     return table
 
 
 def published_solo(data: str) -> dict[int, dict[str, Published]]:
-    """Clients training alone, by client number, then local_accuracy, clean_accuracy or uncertainty. Empty as above."""
+    """Return the clients that train alone, by client number, then metric; empty for other data.
+
+    The metrics are local_accuracy, clean_accuracy and uncertainty.
+    """
     table: dict[int, dict[str, Published]] = {}
     for line in _lines("solo"):
         if line["dataset"] == data:
@@ -78,7 +80,10 @@ def published_solo(data: str) -> dict[int, dict[str, Published]]:
 
 
 def published_distributions(data: str) -> dict[str, dict[str, Published]]:
-    """FedAvg under even, clean and dirty distributions, by setting, then client_1 to client_5, global_accuracy, std."""
+    """Return FedAvg under even, clean and dirty distributions, by setting, then metric.
+
+    The metrics are client_1 to client_5, global_accuracy and std. Empty for other data.
+    """
     if data != DISTRIBUTIONS_DATA:
         return {}
     return {

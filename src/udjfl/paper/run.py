@@ -1,46 +1,54 @@
-"""Running the paper's tables: settings in, a table out. With a folder, a stopped run goes on where it was."""
+"""Runs of the paper's tables: settings in, a table out.
+
+With a folder, a run that was stopped resumes there.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl._threads import cores, sharing
+from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation, load
 from udjfl.data.partition import SHARDS_PER_CLIENT, clean_shards
 from udjfl.engine import EvaluationSet, make_engine, one_thread
 from udjfl.errors import SettingsError, StorageError
-from udjfl.methods import Method
+from udjfl.methods import FedAvg, Method
 from udjfl.paper.paper_rows import paper_rows
-from udjfl.paper.profiles import PROFILES, data_of, given_uncertainties, training_settings
-from udjfl.paper.published import compared_with
+from udjfl.paper.profiles import (
+    PROFILES,
+    data_name,
+    profile_data,
+    profile_uncertainties,
+    training_settings,
+)
+from udjfl.paper.published import DISTRIBUTIONS_DATA, published_counterpart
 from udjfl.paper.tables import (
-    DistributionsRow,
     DistributionsTable,
-    ResultsRow,
     ResultsTable,
-    SoloRow,
+    Row,
     SoloTable,
 )
-from udjfl.settings import CompareSettings, ReproduceSettings, TrainingSettings
-from udjfl.simulation.compare import CompareProgress, Comparison, compare
-from udjfl.simulation.process_pool import in_processes
-from udjfl.simulation.simulate import fitting_model
+from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings, TrainingSettings
+from udjfl.simulation.compare import run_comparison, with_reference
+from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.process_pool import run_in_processes
 from udjfl.statistics import Summary, summarise
-from udjfl.training.keeping import versions
+from udjfl.training.lifecycle import versions
+from udjfl.training.records import OnProgress, Progress
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.state import FederationInfo, RunSpec
 from udjfl.uncertainty import entropies, train_alone
 
-# Called with a name, the seed, the stage, how much is done, and of how much.
-ReproduceProgress = Callable[[str, int, str, int, int], None]
+SOLO_LABEL = "each client alone"
 
 SHARD_SIZE = {"dirty-mnist": 300, "cure-tsr": 60, "signs": 60, "dirty-digits": 20}
-# Clean and ambiguous shards of each client. `even` is what the authors' code makes; of the other two the paper says only who
-# has overwhelmingly much of what: theirs are unknown, these are ours, the two of a size.
+# Clean and ambiguous shards of each client. `even` is what the authors' code makes. For the other
+# two the paper only says which client has overwhelmingly much of what; these sizes are ours.
 DISTRIBUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
     "even": ((3, 1),) * 5,
     "clean": ((12, 1), *((1, 3),) * 4),
@@ -48,93 +56,105 @@ DISTRIBUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
 }
 
 
-def results(
-    settings: ReproduceSettings, out: Path | None = None, progress: ReproduceProgress | None = None
+def reproduce_results(
+    settings: ReproduceSettings, out: Path | None = None, progress: OnProgress | None = None
 ) -> tuple[ResultsTable, Comparison]:
-    """The main table: all twenty rows on the same federations."""
-    rows = paper_rows(PROFILES[settings.profile])
-    comparison = compared(
-        settings, [row.method for row in rows], out, progress, partition=partition_of(settings)
+    """Run the main table: all twenty rows on the same federations."""
+    paper = paper_rows(PROFILES[settings.profile])
+    comparison = compare_methods(
+        settings, [row.method for row in paper], out, progress, partition=paper_partition(settings)
     )
-    made = []
-    for row, found in zip(rows, _in_order(comparison, [row.method for row in rows]), strict=True):
-        values = {column.key: found.metrics[column.key] for column in ResultsTable.columns}
-        notes = [note for note in (row.note, *found.notes) if note]
-        about_row: dict[str, Any] = {
-            "theory": row.theory,
-            "label": row.label,
-            "method_label": row.method.label,
-        }
-        made.append(
-            ResultsRow(
-                **about_row, values=values, failed=found.failed, note="; ".join(notes) or None
+    rows = []
+    for row in paper:
+        measured = find_row(comparison, row.method)
+        notes = [note for note in (row.note, *measured.notes) if note]
+        rows.append(
+            Row(
+                theory=row.theory,
+                name=row.label,
+                subtitle=row.method.label,
+                details={"method": row.method.label},
+                values={
+                    column.key: measured.metrics[column.key] for column in ResultsTable.columns
+                },
+                failed=measured.failed,
+                note="; ".join(notes) or None,
             )
         )
-    about = _about(settings, settings.rounds, comparison.data)
-    return ResultsTable(rows=tuple(made), **about), comparison
+    fields = _table_fields(settings, settings.rounds, comparison.data)
+    return ResultsTable(rows=tuple(rows), **fields), comparison
 
 
-def _in_order(comparison: Comparison, methods: Sequence[Method]) -> list[Any]:
-    by_method = {row.method: row for row in comparison.rows}
-    return [by_method[method] for method in methods]
+def find_row(comparison: Comparison, method: Method) -> MethodSummary:
+    """Return the row of a method in a comparison."""
+    return next(row for row in comparison.rows if row.method == method)
 
 
-def compared(
+def compare_methods(
     settings: ReproduceSettings,
     methods: Sequence[Method],
     out: Path | None,
-    progress: ReproduceProgress | None,
+    progress: OnProgress | None,
     *,
     partition: str | None = None,
-    **training: Any,
+    changes: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """These methods under the profile's training, on the profile's data."""
-    about = {"data": data_of(settings), "data_root": settings.data_root, "partition": partition}
-    chosen = training_settings(settings, **training).model_dump()
-    shared = {"seeds": settings.seeds, "jobs": settings.jobs}
-    given = given_uncertainties(settings)
-    return compare(
-        CompareSettings(**about, **chosen, **shared),
-        methods=methods,
-        uncertainty=given,
+    """Compare methods under the profile's training, with some changes, on the profile's data."""
+    federation = DataSettings(
+        data=profile_data(settings), data_root=settings.data_root, partition=partition
+    )
+    return run_comparison(
+        CompareSettings(
+            federation=federation,
+            training=training_settings(settings, changes),
+            seeds=settings.seeds,
+            jobs=settings.jobs,
+        ),
+        with_reference(methods),
+        uncertainty=profile_uncertainties(settings),
         out=out,
         resume=out is not None and RunFolder(out).holds_a_run,
-        progress=told(progress),
+        on_progress=progress,
     )
 
 
-def told(progress: ReproduceProgress | None) -> CompareProgress | None:
-    """The same for a comparison, which tells of methods."""
+def prefix_progress(progress: OnProgress | None, part: str) -> OnProgress | None:
+    """Return a callback that puts `part` before labels.
+
+    Several parts train the same methods on the same seeds; a progress bar has to tell them apart.
+    """
     if progress is None:
         return None
-    tell = progress
-    return lambda method, seed, stage, done, total: tell(method.label, seed, stage, done, total)
+    report = progress
+    return lambda event: report(replace(event, label=f"{part}, {event.label}"))
 
 
-def part_of(progress: ReproduceProgress | None, part: str) -> ReproduceProgress | None:
-    """For one of several parts that train the same methods on the same seeds: names say which, so none is taken for another."""
-    if progress is None:
-        return None
-    tell = progress
-    return lambda name, seed, stage, done, total: tell(f"{part}, {name}", seed, stage, done, total)
-
-
-def partition_of(settings: ReproduceSettings) -> str | None:
-    """The paper's shards; data that come in other ways keep their own."""
-    size = SHARD_SIZE.get(settings.data.partition(":")[0])
+def paper_partition(settings: ReproduceSettings) -> str | None:
+    """Return the paper's shards, or None for data with a partition of their own."""
+    size = SHARD_SIZE.get(data_name(settings))
     return None if size is None else f"shards:size={size}"
 
 
-def _about(settings: ReproduceSettings, rounds: int, title: str) -> dict[str, Any]:
-    name = settings.data.partition(":")[0]
-    published_for = compared_with(name)
+def _shard_size(settings: ReproduceSettings, table: str) -> int:
+    name = data_name(settings)
+    if name not in SHARD_SIZE:
+        raise SettingsError(
+            f"data: {table} needs shards; {name} has none, use {', '.join(SHARD_SIZE)}"
+        )
+    return SHARD_SIZE[name]
+
+
+def _table_fields(settings: ReproduceSettings, rounds: int, title: str) -> dict[str, Any]:
+    name = data_name(settings)
+    published_for = published_counterpart(name)
     training = training_settings(settings)
     shown = {
         "model": settings.model,
-        "training": f"learning rate {training.lr}, momentum {training.momentum}, batches of {training.batch_size}, "
-        f"{training.local_epochs} local epoch; alone {training.uncertainty_epochs} epochs of "
+        "training": f"learning rate {training.lr}, momentum {training.momentum}, "
+        f"batches of {training.batch_size}, {training.local_epochs} local epoch; "
+        f"alone {training.uncertainty_epochs} epochs of "
         f"{training.uncertainty_optimiser} at {training.uncertainty_lr}",
-        "profile": PROFILES[settings.profile].line,
+        "profile": PROFILES[settings.profile].summary,
     }
     return {
         "data": title,
@@ -149,36 +169,33 @@ def _about(settings: ReproduceSettings, rounds: int, title: str) -> dict[str, An
 
 @dataclass(frozen=True)
 class SoloTask:
-    """Every client of one seed training alone."""
+    """A task for one process: every client of one seed trains alone."""
 
     settings: ReproduceSettings
     training: TrainingSettings
     seed: int
 
-    def __call__(self, tell: Callable[[Any], None]) -> dict[str, Any]:
-        """For each client, in order, the two accuracies and the uncertainty; and the name of the data."""
-        federation = load(
-            data_of(self.settings),
-            None,
-            partition_of(self.settings),
-            self.seed,
-            self.settings.data_root,
-        )
-        with one_thread(), sharing(self.training.workers or cores()):
-            found = alone(federation, self.training, self.seed)
-        tell((self.seed, "alone", 1, 1))
-        return {"title": federation.name, "fingerprint": federation.fingerprint, **found}
+    def __call__(self, send: Callable[[Any], None]) -> dict[str, Any]:
+        """Return the columns of `train_solo` and the name and fingerprint of the data."""
+        settings = self.settings
+        partition = paper_partition(settings)
+        federation = load(profile_data(settings), None, partition, self.seed, settings.data_root)
+        with one_thread(), thread_limit(self.training.workers or available_cores()):
+            columns = train_solo(federation, self.training, self.seed)
+        send(Progress(SOLO_LABEL, self.seed, "alone", 1, 1))
+        return {"title": federation.name, "fingerprint": federation.fingerprint, **columns}
 
 
-def alone(
+def train_solo(
     federation: Federation, training: TrainingSettings, seed: int
 ) -> dict[str, list[float | None]]:
-    """How good each client's own model is on its own test part and on the clean test set, and how uncertain it is.
+    """Train each client alone; return its accuracies and its uncertainty, in client order.
 
-    There is no uncertainty, None, of a model that diverged.
+    Accuracies are on the client's own test part and on the clean test set, in percent. The
+    uncertainty of a model that diverged is None.
     """
     engine = make_engine(
-        fitting_model(federation, training, seed),
+        RunSpec(FedAvg(), training, seed).build_model(FederationInfo.of(federation)),
         federation.clients,
         training.engine,
         training.device,
@@ -200,127 +217,127 @@ def alone(
     return columns
 
 
-def solo(
-    settings: ReproduceSettings, out: Path | None = None, progress: ReproduceProgress | None = None
+def reproduce_solo(
+    settings: ReproduceSettings, out: Path | None = None, progress: OnProgress | None = None
 ) -> SoloTable:
-    """Clients training alone, on the federations of the main table."""
-    name = settings.data.partition(":")[0]
-    if name not in SHARD_SIZE:
-        raise SettingsError(
-            f"data: the table of clients alone is about shards; {name} has none, use {', '.join(SHARD_SIZE)}"
-        )
-    jobs = min(settings.jobs or cores(), len(settings.seeds))
-    training = training_settings(settings, workers=settings.workers or max(1, cores() // jobs))
-    folder = _folder(out, settings)
+    """Run the table of clients that train alone, on the federations of the main table."""
+    _shard_size(settings, "the table of clients that train alone")
+    folder = _open_solo_folder(out, settings)
+    try:
+        by_seed = _train_seeds(settings, folder, progress)
+    finally:
+        if folder:
+            folder.unlock()
+    return _solo_table(settings, [by_seed[seed] for seed in settings.seeds])
 
-    def heard(message: tuple[int, str, int, int]) -> None:
+
+def _train_seeds(
+    settings: ReproduceSettings, folder: RunFolder | None, progress: OnProgress | None
+) -> dict[int, dict[str, Any]]:
+    """Return the columns of each seed: from the folder, or by training."""
+    jobs = min(settings.jobs or available_cores(), len(settings.seeds))
+    workers = settings.workers or max(1, available_cores() // jobs)
+    training = training_settings(settings, {"workers": workers})
+
+    def receive(event: Progress) -> None:
         if progress:
-            progress("each client alone", *message)
+            progress(event)
 
-    found: dict[int, dict[str, Any]] = {}
+    by_seed: dict[int, dict[str, Any]] = {}
     for seed in settings.seeds:
-        kept = folder.read_json(f"seed-{seed}.json") if folder else None
-        if isinstance(kept, dict):
-            found[seed] = kept
-            heard((seed, "resumed", 1, 1))
-    missing = [seed for seed in settings.seeds if seed not in found]
-
-    # One batch of seeds at a time: what is done is on disk before the next begins.
+        saved = folder.read_json(f"seed-{seed}.json") if folder else None
+        if isinstance(saved, dict):
+            by_seed[seed] = saved
+            receive(Progress(SOLO_LABEL, seed, "resumed", 1, 1))
+    missing = [seed for seed in settings.seeds if seed not in by_seed]
+    # One batch of seeds at a time: finished seeds are on disk before the next batch begins.
     for start in range(0, len(missing), jobs):
         batch = missing[start : start + jobs]
         tasks = [SoloTask(settings, training, seed) for seed in batch]
-        done = in_processes(tasks, jobs, heard) if jobs > 1 else [task(heard) for task in tasks]
-        for seed, result in zip(batch, done, strict=True):
-            found[seed] = result
+        if jobs > 1:
+            finished = run_in_processes(tasks, jobs, receive)
+        else:
+            finished = [task(receive) for task in tasks]
+        for seed, columns in zip(batch, finished, strict=True):
+            by_seed[seed] = columns
             if folder:
-                folder.write_json(f"seed-{seed}.json", result)
-    return _solo_table(settings, [found[seed] for seed in settings.seeds])
+                folder.write_json(f"seed-{seed}.json", columns)
+    return by_seed
 
 
 def _solo_table(settings: ReproduceSettings, by_seed: Sequence[Mapping[str, Any]]) -> SoloTable:
-    counts = clean_shards(len(by_seed[0]["uncertainty"]))
-    rows = tuple(
-        SoloRow(
-            client=place + 1,
-            clean_shards=clean,
-            ambiguous_shards=SHARDS_PER_CLIENT - clean,
-            values={
-                column.key: summarise([seed[column.key][place] for seed in by_seed])
-                for column in SoloTable.columns
-            },
+    rows = []
+    for index, clean in enumerate(clean_shards(len(by_seed[0]["uncertainty"]))):
+        ambiguous = SHARDS_PER_CLIENT - clean
+        values = {
+            column.key: summarise([columns[column.key][index] for columns in by_seed])
+            for column in SoloTable.columns
+        }
+        details = {"client": index + 1, "clean_shards": clean, "ambiguous_shards": ambiguous}
+        subtitle = f"{clean} clean, {ambiguous} ambiguous"
+        rows.append(
+            Row(name=f"client {index + 1}", values=values, subtitle=subtitle, details=details)
         )
-        for place, clean in enumerate(counts)
+    return SoloTable(
+        rows=tuple(rows), **_table_fields(settings, settings.epochs, by_seed[0]["title"])
     )
-    return SoloTable(rows=rows, **_about(settings, settings.epochs, by_seed[0]["title"]))
 
 
-def _folder(out: Path | None, settings: ReproduceSettings) -> RunFolder | None:
-    """Where what is done is kept; refuses a folder of other settings."""
+def _open_solo_folder(out: Path | None, settings: ReproduceSettings) -> RunFolder | None:
+    """Open or create the folder for finished seeds; refuse a folder of other settings."""
     if out is None:
         return None
     folder = RunFolder(out)
-    about = json.loads(
-        json.dumps(
-            {
-                "solo": settings.model_dump(
-                    exclude={"seeds", "jobs", "workers", "data_root", "rounds"}
-                )
-            }
-        )
-    )
+    unrelated = {"seeds", "jobs", "workers", "data_root", "rounds"}
+    manifest = {"solo": json.loads(json.dumps(settings.model_dump(exclude=unrelated)))}
     if not folder.holds_a_run:
-        return RunFolder.create(out, about, versions())
-    if folder.read_settings("solo")["solo"] != about["solo"]:
+        return RunFolder.create(out, manifest, versions())
+    if folder.read_settings("solo")["solo"] != manifest["solo"]:
         raise StorageError(
             f"{out} was started with other settings; use the same, or another folder"
         )
+    folder.lock()
     return folder
 
 
-def distributions(
-    settings: ReproduceSettings, out: Path | None = None, progress: ReproduceProgress | None = None
+def reproduce_distributions(
+    settings: ReproduceSettings, out: Path | None = None, progress: OnProgress | None = None
 ) -> DistributionsTable:
-    """FedAvg under the three distributions of appendix A."""
-    name = settings.data.partition(":")[0]
-    if name not in SHARD_SIZE:
-        raise SettingsError(
-            f"data: the distributions are made of shards; {name} has none, use {', '.join(SHARD_SIZE)}"
-        )
+    """Run FedAvg under the three distributions of Appendix A."""
+    size = _shard_size(settings, "the table of distributions")
     rows = []
-    title = name
+    title = ""
     fedavg = [paper_rows(PROFILES[settings.profile])[0].method]
     for setting, mix in DISTRIBUTIONS.items():
-        text = "+".join(f"{clean}/{vague}" for clean, vague in mix)
-        partition = f"shards:size={SHARD_SIZE[name]},mix={text}"
-        # FedAvg looks at no uncertainty; one epoch alone is enough for numbers that nobody reads.
-        comparison = compared(
+        # FedAvg uses no uncertainties and the table shows none, so one epoch alone is enough.
+        comparison = compare_methods(
             settings,
             fedavg,
             out / setting if out else None,
-            part_of(progress, setting),
-            partition=partition,
-            uncertainty_epochs=1,
+            prefix_progress(progress, setting),
+            partition=f"shards:size={size},mix={'+'.join(_shards(mix))}",
+            changes={"uncertainty_epochs": 1},
         )
         title = comparison.data
-        rows.append(DistributionsRow(setting=setting, values=_by_client(comparison)))  # type: ignore[arg-type]
-    about = _about(settings, settings.rounds, title)
-    if about["published_for"] != "dirty-mnist":
-        about |= {"published_for": None, "same_data": False}
-    about["setting"] = {
-        **about["setting"],
-        **{f"shards, {name}": _spelled(mix) for name, mix in DISTRIBUTIONS.items()},
+        rows.append(Row(name=setting, values=_client_columns(comparison)))
+    fields = _table_fields(settings, settings.rounds, title)
+    if fields["published_for"] != DISTRIBUTIONS_DATA:
+        fields |= {"published_for": None, "same_data": False}
+    fields["setting"] |= {
+        f"shards, {setting}": f"clean/ambiguous {', '.join(_shards(mix))}"
+        for setting, mix in DISTRIBUTIONS.items()
     }
-    return DistributionsTable(rows=tuple(rows), **about)
+    return DistributionsTable(rows=tuple(rows), **fields)
 
 
-def _by_client(comparison: Comparison) -> dict[str, Summary]:
+def _client_columns(comparison: Comparison) -> dict[str, Summary]:
     row = comparison.rows[0]
     clients = {
-        f"client_{place}": value
-        for place, value in enumerate(row.client_accuracy.values(), start=1)
+        f"client_{number}": value
+        for number, value in enumerate(row.client_accuracy.values(), start=1)
     }
     return {**clients, "global_accuracy": row.metrics["global_accuracy"], "std": row.metrics["std"]}
 
 
-def _spelled(mix: Sequence[tuple[int, int]]) -> str:
-    return "clean/ambiguous " + ", ".join(f"{clean}/{vague}" for clean, vague in mix)
+def _shards(mix: Sequence[tuple[int, int]]) -> list[str]:
+    return [f"{clean}/{ambiguous}" for clean, ambiguous in mix]

@@ -1,8 +1,9 @@
-"""Searching the parameters that the paper's appendix searched, without a look at test data.
+"""A search over the parameters of the paper's appendix that does not use test data.
 
-Every candidate trains on four fifths of each client's train part and is scored on the fifth that was held out of it; the
-global measure is taken on the clean ones among those. The best by the measure of its theory, on the mean over seeds, is then
-trained on whole train parts and tested. The paper does not say on what data it chose.
+Every candidate trains on four fifths of each client's train part and is scored on the fifth that
+was held out of it; the global accuracy is on the clean examples among those. The best candidate by
+the metric of its theory, on the mean over seeds, is then trained on whole train parts and tested.
+The paper does not say on what data it chose.
 """
 
 from __future__ import annotations
@@ -15,30 +16,42 @@ from typing import Any
 
 from udjfl.data import Federation, load
 from udjfl.methods import UDJ, Method, method
-from udjfl.paper.profiles import PROFILES, Profile, data_of, given_uncertainties, training_settings
-from udjfl.paper.run import ReproduceProgress, part_of, partition_of, told
+from udjfl.paper.profiles import (
+    PROFILES,
+    Profile,
+    profile_data,
+    profile_uncertainties,
+    training_settings,
+)
+from udjfl.paper.run import (
+    find_row,
+    paper_partition,
+    prefix_progress,
+)
 from udjfl.settings import CompareSettings, ReproduceSettings
-from udjfl.simulation.compare import Comparison, MethodSummary, compare
+from udjfl.simulation.compare import run_comparison, with_reference
+from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import Summary, metric_of
+from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 
 
 @dataclass(frozen=True)
-class Range:
-    """What is searched for one method in one section of the table: the values of a parameter, as the appendix lists them."""
+class SearchRange:
+    """The values of a parameter to try for one method in one section of the table."""
 
     theory: str
     title: str
     parameter: str
-    candidates: tuple[Method, ...]
+    methods: tuple[Method, ...]
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One point of a range at one learning rate: the theory's measure on what was held out of the train parts."""
+    """One value at one learning rate. `score` is the theory's metric on the held-out examples."""
 
     lr: float
     value: float
@@ -47,13 +60,30 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A range, everything tried, the best of it, and how that does on test data. None where nothing could be scored."""
+class SearchOutcome:
+    """A range, its candidates, the best of them and its test; None if nothing could be scored."""
 
-    range: Range
-    tried: tuple[Candidate, ...]
+    range: SearchRange
+    candidates: tuple[Candidate, ...]
     chosen: Candidate | None
     tested: MethodSummary | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for `--json`."""
+        name, chosen, tested = self.range.parameter, self.chosen, self.tested
+        return {
+            "theory": self.range.theory,
+            "method": self.range.title,
+            "metric": metric_of(self.range.theory).key,
+            "tried": [
+                {"lr": one.lr, name: one.value, **_score_as_dict(one.score)}
+                for one in self.candidates
+            ],
+            "chosen": None if chosen is None else {"lr": chosen.lr, name: chosen.value},
+            "test": None
+            if tested is None
+            else {key: _score_as_dict(value) for key, value in tested.metrics.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -64,37 +94,39 @@ class Search:
     profile: str
     seeds: tuple[int, ...]
     rounds: int
-    found: tuple[Found, ...]
+    outcomes: tuple[SearchOutcome, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for `--json`."""
-        about = {
+        """Return plain values, for `--json`."""
+        return {
             "data": self.data,
             "profile": self.profile,
             "seeds": list(self.seeds),
             "rounds": self.rounds,
+            "found": [outcome.as_dict() for outcome in self.outcomes],
         }
-        return {**about, "found": [_as_dict(found) for found in self.found]}
 
 
-def ranges(profile: Profile) -> list[Range]:
-    """The ranges of the paper's appendix; for UDJ-FL those its text suggests (it lists none)."""
+def search_ranges(profile: Profile) -> list[SearchRange]:
+    """Return the ranges of the paper's appendix; for UDJ-FL, of which it lists none, our own."""
 
-    def of(theory: str, name: str, parameter: str, values: Sequence[float], **fixed: Any) -> Range:
-        made = tuple(method(name, **{parameter: value}, **fixed) for value in values)
-        return Range(theory, made[0].title, parameter, made, tuple(values))
+    def of(
+        theory: str, name: str, parameter: str, values: Sequence[float], **fixed: Any
+    ) -> SearchRange:
+        methods = tuple(method(name, **{parameter: value}, **fixed) for value in values)
+        return SearchRange(theory, methods[0].title, parameter, methods, tuple(values))
 
-    def udj(theory: Any, values: Sequence[float]) -> Range:
+    def udj(theory: Any, values: Sequence[float]) -> SearchRange:
         # At beta = 0 the authors' step divides by zero.
         steps = [
             "normalised" if profile.step == "authors" and value == 0 else profile.step
             for value in values
         ]
-        made = tuple(
+        methods = tuple(
             UDJ(theory=theory, beta=value, step=step)
             for value, step in zip(values, steps, strict=True)
         )
-        return Range(theory, made[0].title, "beta", made, tuple(values))
+        return SearchRange(theory, methods[0].title, "beta", methods, tuple(values))
 
     return [
         of("utilitarian", "propfair", "M", (2, 3, 4, 5)),
@@ -109,113 +141,96 @@ def ranges(profile: Profile) -> list[Range]:
     ]
 
 
-def search(
-    settings: ReproduceSettings, out: Path | None = None, progress: ReproduceProgress | None = None
+def search_parameters(
+    settings: ReproduceSettings, out: Path | None = None, progress: OnProgress | None = None
 ) -> Search:
-    """Choose on held-out train data, then test what was chosen."""
-    wanted = ranges(PROFILES[settings.profile])
-    every = list(dict.fromkeys(candidate for one in wanted for candidate in one.candidates))
-    scored = {
-        lr: _trained(settings, every, lr, out, progress, tuning=True) for lr in LEARNING_RATES
-    }
-    chosen = {place: _best(one, _tried(one, scored)) for place, one in enumerate(wanted)}
-    tested: dict[float, Comparison] = {}
+    """Choose parameters on held-out train data, then test the chosen ones."""
+    ranges = search_ranges(PROFILES[settings.profile])
+    methods = list(dict.fromkeys(method for each in ranges for method in each.methods))
+    by_lr = {lr: _train(settings, methods, lr, out, progress, tuning=True) for lr in LEARNING_RATES}
+    candidates = [_candidates(each, by_lr) for each in ranges]
+    chosen = [_best(each.theory, tried) for each, tried in zip(ranges, candidates, strict=True)]
+    tests: dict[float, Comparison] = {}
     for lr in LEARNING_RATES:
-        methods = list(
-            dict.fromkeys(
-                best.method for best in chosen.values() if best is not None and best.lr == lr
-            )
-        )
+        methods = list(dict.fromkeys(best.method for best in chosen if best and best.lr == lr))
         if methods:
-            tested[lr] = _trained(settings, methods, lr, out, progress, tuning=False)
-    found = []
-    for place, one in enumerate(wanted):
-        best = chosen[place]
-        row = None if best is None else _row(tested[best.lr], best.method)
-        found.append(Found(one, tuple(_tried(one, scored)), best, row))
-    return Search(
-        next(iter(scored.values())).data,
-        settings.profile,
-        tuple(settings.seeds),
-        settings.rounds,
-        tuple(found),
-    )
+            tests[lr] = _train(settings, methods, lr, out, progress, tuning=False)
+    outcomes = [
+        SearchOutcome(
+            searched,
+            tuple(tried),
+            best,
+            None if best is None else find_row(tests[best.lr], best.method),
+        )
+        for searched, tried, best in zip(ranges, candidates, chosen, strict=True)
+    ]
+    data = next(iter(by_lr.values())).data
+    seeds = tuple(settings.seeds)
+    return Search(data, settings.profile, seeds, settings.rounds, tuple(outcomes))
 
 
-def _trained(
+def _train(
     settings: ReproduceSettings,
     methods: Sequence[Method],
     lr: float,
     out: Path | None,
-    progress: ReproduceProgress | None,
+    progress: OnProgress | None,
     *,
     tuning: bool,
 ) -> Comparison:
     folder = None if out is None else out / f"{'validation' if tuning else 'test'}-lr-{lr}"
-    make = partial(
-        _federation, data_of(settings), partition_of(settings), settings.data_root, tuning
+    load_seed = partial(
+        _load_federation,
+        profile_data(settings),
+        paper_partition(settings),
+        settings.data_root,
+        tuning,
     )
-    chosen = training_settings(settings, lr=lr).model_dump()
-    progress = part_of(progress, f"learning rate {lr:g}" if tuning else f"test at {lr:g}")
-    return compare(
-        CompareSettings(**chosen, seeds=settings.seeds, jobs=settings.jobs),
-        federation=make,
-        methods=methods,
-        uncertainty=given_uncertainties(settings),
+    training = training_settings(settings, {"lr": lr})
+    progress = prefix_progress(progress, f"learning rate {lr:g}" if tuning else f"test at {lr:g}")
+    return run_comparison(
+        CompareSettings(training=training, seeds=settings.seeds, jobs=settings.jobs),
+        with_reference(methods),
+        data=load_seed,
+        uncertainty=profile_uncertainties(settings),
         out=folder,
         resume=folder is not None and RunFolder(folder).holds_a_run,
-        progress=told(progress),
+        on_progress=progress,
     )
 
 
-def _federation(
+def _load_federation(
     data: str, partition: str | None, root: str | None, tuning: bool, seed: int
 ) -> Federation:
     return load(data, None, partition, seed, root, tuning=tuning)
 
 
-def _row(comparison: Comparison, of: Method) -> MethodSummary:
-    return next(row for row in comparison.rows if row.method == of)
-
-
-def _tried(one: Range, scored: Mapping[float, Comparison]) -> list[Candidate]:
-    key = metric_of(one.theory).key
+def _candidates(searched: SearchRange, by_lr: Mapping[float, Comparison]) -> list[Candidate]:
+    key = metric_of(searched.theory).key
     return [
-        Candidate(lr, value, candidate, _row(comparison, candidate).metrics[key])
-        for lr, comparison in scored.items()
-        for candidate, value in zip(one.candidates, one.values, strict=True)
+        Candidate(lr, value, method, find_row(comparison, method).metrics[key])
+        for lr, comparison in by_lr.items()
+        for method, value in zip(searched.methods, searched.values, strict=True)
     ]
 
 
-def _best(one: Range, tried: Sequence[Candidate]) -> Candidate | None:
-    """The best mean over all seeds; of equals the first, so that a larger learning rate and a smaller value win."""
-    whole = [
+def _best(theory: str, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return the candidate with the best mean; None if none has a value on every seed.
+
+    Of equals the first is taken: the larger learning rate, then the smaller value.
+    """
+    complete = [
         candidate
-        for candidate in tried
+        for candidate in candidates
         if candidate.score.mean is not None and None not in candidate.score.values
     ]
-    better = metric_of(one.theory).better
-    return max(whole, key=lambda candidate: better * (candidate.score.mean or 0.0), default=None)
+    better = metric_of(theory).better
+    return max(complete, key=lambda candidate: better * (candidate.score.mean or 0.0), default=None)
 
 
-def _as_dict(found: Found) -> dict[str, Any]:
-    key = metric_of(found.range.theory).key
-
-    def plain(score: Summary) -> dict[str, Any]:
-        return {
-            "mean": score.mean,
-            "ci95": None if score.ci95 is None else list(score.ci95),
-            "values": list(score.values),
-        }
-
-    chosen, name = found.chosen, found.range.parameter
+def _score_as_dict(score: Summary) -> dict[str, Any]:
     return {
-        "theory": found.range.theory,
-        "method": found.range.title,
-        "metric": key,
-        "tried": [{"lr": one.lr, name: one.value, **plain(one.score)} for one in found.tried],
-        "chosen": None if chosen is None else {"lr": chosen.lr, name: chosen.value},
-        "test": None
-        if found.tested is None
-        else {k: plain(value) for k, value in found.tested.metrics.items()},
+        "mean": score.mean,
+        "ci95": None if score.ci95 is None else list(score.ci95),
+        "values": list(score.values),
     }

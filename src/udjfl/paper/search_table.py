@@ -1,4 +1,4 @@
-"""What a search over parameters found: on a terminal, and as Markdown."""
+"""The outcome of a search over parameters: on a terminal, and as Markdown."""
 
 from __future__ import annotations
 
@@ -7,66 +7,54 @@ from rich.table import Table
 from rich.text import Text
 
 from udjfl.paper.formatting import ARROW
-from udjfl.paper.search import Candidate, Found, Search
+from udjfl.paper.search import Candidate, Search, SearchOutcome
 from udjfl.statistics import Summary, metric_of
 
 EXPLANATION = (
-    "Chosen on a fifth of each client's train part, by the mean over seeds of the theory's measure; tested on test data "
-    "after training on whole train parts. ± is the 95% interval over seeds."
+    "Chosen on a fifth of each client's train part, by the mean over seeds of the theory's "
+    "measure; tested on test data after training on whole train parts. "
+    "± is the 95% interval over seeds."
 )
-CAUTION = "STD, Psi and r can be good in a model that has learned little: see its global accuracy on test data, in the last column."
-NARROW = {"global_accuracy": "Global", "std": "STD", "psi": "Psi", "pearson_r": "r"}
+CAUTION = (
+    "STD, Psi and r can be good in a model that has learned little: see its global accuracy on "
+    "test data, in the last column."
+)
 
 
-def search_view(found: Search) -> RenderableType:
-    """What was chosen for each method, and how it does."""
+def search_view(search: Search) -> RenderableType:
+    """Return the chosen parameters of each method and their scores, for a terminal."""
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for title, justify in (
-        ("Method", "left"),
-        ("Chosen", "left"),
-        ("Rate", "right"),
-        ("By", "left"),
-    ):
-        grid.add_column(title, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for title in ("Method", "Chosen", "Rate", "By"):
+        grid.add_column(title, justify="right" if title == "Rate" else "left", no_wrap=True)
     for title in ("Held out", "Test", "Global"):
         grid.add_column(title, justify="right")
     section = ""
-    for one in found.found:
-        if one.range.theory != section:
-            section = one.range.theory
+    for outcome in search.outcomes:
+        if outcome.range.theory != section:
+            section = outcome.range.theory
             grid.add_row(Text(section.capitalize(), style="bold italic"))
         metric = metric_of(section)
-        chosen = [_chosen(one), "–" if one.chosen is None else f"{one.chosen.lr:g}"]
-        grid.add_row(
-            f"  {one.range.title}",
-            *chosen,
-            f"{NARROW[metric.key]} {ARROW[metric.better]}",
-            *_scores(one),
-        )
-    explained = Text(f"{EXPLANATION} {CAUTION} Rate: learning rate.", style="dim")
-    return Group(Text(_heading(found), style="bold"), grid, Text(""), explained)
+        measure = f"{metric.heading} {ARROW[metric.better]}"
+        grid.add_row(f"  {outcome.range.title}", *_chosen(outcome), measure, *_scores(outcome))
+    notes = Text(f"{EXPLANATION} {CAUTION} Rate: learning rate.", style="dim")
+    return Group(Text(_heading(search), style="bold"), grid, Text(""), notes)
 
 
-def search_markdown(found: Search) -> str:
-    """The same, with every candidate below; of each method's the chosen one in bold."""
-    lines = [f"### {_heading(found)}", ""]
-    titles = ["theory", "method", "searched", "chosen", "learning rate", "measure"]
-    lines += [
-        f"| {' | '.join([*titles, 'held out', 'test', 'global accuracy'])} |",
+def search_markdown(search: Search) -> str:
+    """Return the same as Markdown, with all candidates below; the chosen ones are bold."""
+    lines = [
+        f"### {_heading(search)}",
+        "",
+        "| theory | method | searched | chosen | learning rate | measure "
+        "| held out | test | global accuracy |",
         f"|{'---|' * 6}{'--:|' * 3}",
     ]
-    for one in found.found:
-        values = ", ".join(f"{value:g}" for value in one.range.values)
-        rate = "–" if one.chosen is None else f"{one.chosen.lr:g}"
-        about = [
-            one.range.theory,
-            one.range.title,
-            f"{one.range.parameter}: {values}",
-            _chosen(one),
-            rate,
-            _measure(one),
-        ]
-        lines.append(f"| {' | '.join([*about, *_scores(one)])} |")
+    for outcome in search.outcomes:
+        searched = outcome.range
+        values = ", ".join(f"{value:g}" for value in searched.values)
+        names = [searched.theory, searched.title, f"{searched.parameter}: {values}"]
+        cells = [*names, *_chosen(outcome), _measure(searched.theory), *_scores(outcome)]
+        lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
         f"- {EXPLANATION}",
@@ -74,54 +62,56 @@ def search_markdown(found: Search) -> str:
         "",
         "### Everything tried, on what was held out",
         "",
-    ]
-    lines += [
         "| theory | method | learning rate | value | measure | held out |",
         "|---|---|--:|---|---|--:|",
     ]
-    for one in found.found:
-        lines += [f"| {' | '.join(_tried(one, candidate))} |" for candidate in one.tried]
+    for outcome in search.outcomes:
+        for candidate in outcome.candidates:
+            lines.append(f"| {' | '.join(_candidate_cells(outcome, candidate))} |")
     return "\n".join(lines) + "\n"
 
 
-def _heading(found: Search) -> str:
-    return f"Parameters for {found.data}, profile {found.profile}: {len(found.seeds)} seeds, {found.rounds} rounds"
+def _heading(search: Search) -> str:
+    run = f"{len(search.seeds)} seeds, {search.rounds} rounds"
+    return f"Parameters for {search.data}, profile {search.profile}: {run}"
 
 
-def _chosen(one: Found) -> str:
-    return (
-        "none finished" if one.chosen is None else f"{one.range.parameter} = {one.chosen.value:g}"
-    )
+def _chosen(outcome: SearchOutcome) -> list[str]:
+    """Return the chosen value and its learning rate."""
+    if outcome.chosen is None:
+        return ["none finished", "–"]
+    return [f"{outcome.range.parameter} = {outcome.chosen.value:g}", f"{outcome.chosen.lr:g}"]
 
 
-def _scores(one: Found) -> list[str]:
-    """Of what was chosen: its measure on what was held out and on test data, and the global accuracy of the latter."""
-    score = "–" if one.chosen is None else _shown(one.chosen.score)
-    keys = (metric_of(one.range.theory).key, "global_accuracy")
+def _scores(outcome: SearchOutcome) -> list[str]:
+    """Return the chosen candidate's metric on held-out and test data, and its global accuracy."""
+    if outcome.chosen is None or outcome.tested is None:
+        return ["–"] * 3
+    tested = outcome.tested.metrics
+    summaries = (tested[metric_of(outcome.range.theory).key], tested["global_accuracy"])
+    return [_format_score(score) for score in (outcome.chosen.score, *summaries)]
+
+
+def _candidate_cells(outcome: SearchOutcome, candidate: Candidate) -> list[str]:
+    searched = outcome.range
+    score = _format_score(candidate.score)
     return [
-        score,
-        *("–" if one.tested is None else _shown(one.tested.metrics[key]) for key in keys),
-    ]
-
-
-def _tried(one: Found, candidate: Candidate) -> list[str]:
-    score = _shown(candidate.score)
-    cells = [
-        one.range.theory,
-        one.range.title,
+        searched.theory,
+        searched.title,
         f"{candidate.lr:g}",
-        f"{one.range.parameter} = {candidate.value:g}",
+        f"{searched.parameter} = {candidate.value:g}",
+        _measure(searched.theory),
+        f"**{score}**" if candidate == outcome.chosen else score,
     ]
-    return [*cells, _measure(one), f"**{score}**" if candidate == one.chosen else score]
 
 
-def _measure(one: Found) -> str:
-    metric = metric_of(one.range.theory)
+def _measure(theory: str) -> str:
+    metric = metric_of(theory)
     return f"{metric.title} {ARROW[metric.better]}"
 
 
-def _shown(score: Summary) -> str:
+def _format_score(score: Summary) -> str:
     if score.mean is None:
         return "–"
-    half = "" if score.ci95 is None else f" ±{(score.ci95[1] - score.ci95[0]) / 2:.2f}"
-    return f"{score.mean:.2f}{half}"
+    half_width = "" if score.ci95 is None else f" ±{(score.ci95[1] - score.ci95[0]) / 2:.2f}"
+    return f"{score.mean:.2f}{half_width}"

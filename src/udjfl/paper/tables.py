@@ -1,7 +1,8 @@
 """Our numbers beside the published ones: three kinds of tables, one shape.
 
-A table has rows and columns; a cell has our mean over seeds, the published mean, and their difference. Values that were not
-measured, or failed, are Summaries without a mean, never stand-in numbers.
+A table has rows and columns; a cell has our mean over seeds, the published mean, and their
+difference. Values that were not measured, or failed, are summaries without a mean, never stand-in
+numbers.
 """
 
 from __future__ import annotations
@@ -24,23 +25,27 @@ from udjfl.statistics import THEORY_METRIC, Summary, summarise
 
 Theory = Literal["none", "utilitarian", "egalitarian", "rawls", "desert"]
 Mark = Literal["best", "second"]
-# Numbers that are printed alike are alike: a reader cannot tell which of two 93.44 deserves the mark.
+# Numbers that are printed alike count as equal: a reader cannot tell two 93.44 apart.
 PRINTED_DIGITS = 2
 
 
 @dataclass(frozen=True)
 class Column:
-    """What one column shows. `better` is 1 or -1 as in `udjfl.metrics`, 0 where neither direction is."""
+    """A column. `better` as in `udjfl.metrics`; `heading` is the title on a terminal."""
 
     key: str
     title: str
     better: Literal[-1, 0, 1]
     digits: int = PRINTED_DIGITS
+    heading: str = ""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One value. `difference` is our mean minus the published one. `relevant`: the row's theory is about it."""
+    """One value.
+
+    `difference` is our mean minus the published one. `relevant`: the row's theory is about it.
+    """
 
     ours: Summary
     published: Published | None
@@ -50,92 +55,40 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(ABC):
-    """`failed` has the seeds that did not finish and why; their values are None."""
+class Row:
+    """One row.
 
+    name      unique in its table; claims refer to it
+    values    our values by metric
+    theory    of results: the section; "none" for FedAvg
+    subtitle  text in smaller letters below the name
+    details   what else identifies the row, for JSON
+    failed    the reasons of the seeds that did not finish; their values are None
+    """
+
+    name: str
     values: Mapping[str, Summary]
+    theory: Theory | None = None
+    subtitle: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
     failed: Mapping[int, str] = field(default_factory=dict)
     note: str | None = None
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """What the row is called, and how claims find it."""
-
-    @property
-    def below(self) -> str:
-        """What stands in smaller letters under the name."""
-        return ""
-
-    def heading(self) -> dict[str, Any]:
-        """What is known of the row besides its values."""
-        return {"label": self.name}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResultsRow(Row):
-    """A method with its parameters: `label` as the paper calls it, `method_label` as we do."""
-
-    theory: Theory
-    label: str
-    method_label: str
-
-    @property
-    def name(self) -> str:
-        return self.label
-
-    @property
-    def below(self) -> str:
-        return self.method_label
-
-    def heading(self) -> dict[str, Any]:
-        return {"theory": self.theory, "label": self.label, "method": self.method_label}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoloRow(Row):
-    """A client that trained alone, counted from 1 as in the paper."""
-
-    client: int
-    clean_shards: int
-    ambiguous_shards: int
-
-    @property
-    def name(self) -> str:
-        return f"client {self.client}"
-
-    @property
-    def below(self) -> str:
-        return f"{self.clean_shards} clean, {self.ambiguous_shards} ambiguous"
-
-    def heading(self) -> dict[str, Any]:
-        shards = {"clean_shards": self.clean_shards, "ambiguous_shards": self.ambiguous_shards}
-        return {"label": self.name, "client": self.client} | shards
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistributionsRow(Row):
-    """FedAvg under one of the settings of Appendix A."""
-
-    setting: Literal["even", "clean", "dirty"]
-
-    @property
-    def name(self) -> str:
-        return self.setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Table(ABC):
-    """What all three have in common.
+    """The common part of the three tables.
 
-    `data` is the title of the data. `published_for` is the data set of the paper the published numbers are of, None if none
-    are shown; `same_data` says whether it is what was measured here. `setting` is printed under the table.
+    data           title of the data
+    published_for  the data set of the paper that the published numbers are for; None: none shown
+    same_data      True if that data set was measured here, too
+    setting        printed below the table
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
     columns: ClassVar[tuple[Column, ...]]
-    rounds_are: ClassVar[str] = "rounds"
+    rounds_label: ClassVar[str] = "rounds"
 
     data: str
     profile: str
@@ -149,7 +102,8 @@ class Table(ABC):
     def __post_init__(self) -> None:
         if self.published_for is not None and self.published_for not in TITLE:
             raise DataError(
-                f"published_for is {self.published_for!r}; the paper has {', '.join(TITLE)}, or use None."
+                f"published_for is {self.published_for!r}; "
+                f"the paper has {', '.join(TITLE)}, or use None."
             )
         if self.same_data and self.published_for is None:
             raise DataError(
@@ -165,49 +119,70 @@ class Table(ABC):
             for key, value in row.values.items():
                 if key not in known:
                     raise DataError(
-                        f"{row.name}: values has {key!r}; a {self.kind} table has {', '.join(known)}."
+                        f"{row.name}: values has {key!r}; "
+                        f"a {self.kind} table has {', '.join(known)}."
                     )
                 if len(value.values) != len(self.seeds):
                     raise DataError(
-                        f"{row.name}: {key} has {len(value.values)} values; give one for each seed, or None."
+                        f"{row.name}: {key} has {len(value.values)} values; "
+                        "give one for each seed, or None."
                     )
 
     @abstractmethod
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        """The published numbers by the row's name, then metric; empty if there are none."""
+        """Return the published numbers by row name, then metric; empty if there are none."""
 
     def find(self, name: str) -> Row | None:
-        """The row of this name."""
+        """Return the row of this name."""
         return next((row for row in self.rows if row.name == name), None)
 
     def value(self, row: Row, metric: str) -> Summary:
-        """Our value; without a mean if it was not measured."""
-        found = row.values.get(metric)
-        return summarise([None] * len(self.seeds)) if found is None else found
+        """Return our value; without a mean if it was not measured."""
+        return row.values.get(metric) or summarise([None] * len(self.seeds))
 
     def cell(self, row: Row, metric: str) -> Cell:
-        """One value with what the paper has for it."""
+        """Return our value beside the published one."""
         ours = self.value(row, metric)
         published = self.published_rows().get(row.name, {}).get(metric)
         difference = None if published is None or ours.mean is None else ours.mean - published.mean
         return Cell(ours, published, difference, self.mark(row, metric), self.relevant(row, metric))
 
     def mark(self, row: Row, metric: str) -> Mark | None:
-        """Only results are marked."""
-        return None
+        """Mark best and second best of a section by its theory's metric only, as the paper does.
+
+        Means printed alike share the mark, and two best leave no second. There is no mark for
+        FedAvg, which is in no section; for a row without a value on every seed, whose mean may be
+        over easier seeds than the others'; and for the only row of a section.
+        """
+        if THEORY_METRIC.get(row.theory or "none") != metric:
+            return None
+        section = [self._score(other, metric) for other in self.rows if other.theory == row.theory]
+        scores = [score for score in section if score is not None]
+        score = self._score(row, metric)
+        if score is None or len(scores) < 2:
+            return None
+        above = sum(other > score for other in scores)
+        return "best" if above == 0 else "second" if above == 1 else None
+
+    def _score(self, row: Row, metric: str) -> float | None:
+        value = self.value(row, metric)
+        if value.mean is None or value.n < len(self.seeds):
+            return None
+        return METRICS[metric].better * round(value.mean, PRINTED_DIGITS)
 
     def relevant(self, row: Row, metric: str) -> bool:
-        """Only in results is anything beside the point."""
-        return True
+        """Return False for metrics of other theories than the row's; accuracies are relevant."""
+        theory = row.theory or "none"
+        return theory == "none" or "accuracy" in metric or THEORY_METRIC[theory] == metric
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, the value of every seed included."""
+        """Return plain values, with the value of every seed."""
         return {
             "table": self.kind,
             "data": self.data,
             "profile": self.profile,
             "seeds": list(self.seeds),
-            self.rounds_are: self.rounds,
+            self.rounds_label: self.rounds,
             "published_for": self.published_for,
             "same_data": self.same_data,
             "setting": dict(self.setting),
@@ -215,9 +190,16 @@ class Table(ABC):
         }
 
     def _row_as_dict(self, row: Row) -> dict[str, Any]:
-        failed = {str(seed): why for seed, why in row.failed.items()}
-        cells = {column.key: _cell_as_dict(self.cell(row, column.key)) for column in self.columns}
-        return {**row.heading(), "note": row.note, "failed": failed, "metrics": cells}
+        return {
+            **({} if row.theory is None else {"theory": row.theory}),
+            "label": row.name,
+            **row.details,
+            "note": row.note,
+            "failed": {str(seed): reason for seed, reason in row.failed.items()},
+            "metrics": {
+                column.key: _cell_as_dict(self.cell(row, column.key)) for column in self.columns
+            },
+        }
 
 
 def _cell_as_dict(cell: Cell) -> dict[str, Any]:
@@ -251,80 +233,48 @@ class ResultsTable(Table):
     kind: ClassVar[str] = "results"
     title: ClassVar[str] = "Results"
     columns: ClassVar[tuple[Column, ...]] = tuple(
-        Column(metric.key, metric.title, metric.better)
-        for metric in METRICS
-        if metric.key in _RESULTS_KEYS
+        Column(key, METRICS[key].title, METRICS[key].better, heading=METRICS[key].heading)
+        for key in _RESULTS_KEYS
     )
 
-    rows: tuple[ResultsRow, ...]
-
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        found = published_results(self.published_for or "")
-        return {
-            label: numbers for (_, label), numbers in found.items()
-        }  # no label is in two sections
-
-    def mark(self, row: Row, metric: str) -> Mark | None:
-        """Best and second best of a section, by its theory's measure only, as the paper marks them.
-
-        Means printed alike share the mark, and two best leave no second. FedAvg, which is in no section, has none; nor has
-        a row without a value on every seed, whose mean would be over easier seeds than the others'; nor a lone row.
-        """
-        if not isinstance(row, ResultsRow) or THEORY_METRIC.get(row.theory) != metric:
-            return None
-        better = next(column.better for column in self.columns if column.key == metric)
-        section = [self.value(other, metric) for other in self.rows if other.theory == row.theory]
-        scores = [score for value in section if (score := self._score(value, better)) is not None]
-        own = self._score(self.value(row, metric), better)
-        if own is None or len(scores) < 2:
-            return None
-        above = sum(score > own for score in scores)
-        return "best" if above == 0 else "second" if above == 1 else None
-
-    def _score(self, value: Summary, better: int) -> float | None:
-        if value.mean is None or value.n < len(self.seeds):
-            return None
-        return better * round(value.mean, PRINTED_DIGITS)
-
-    def relevant(self, row: Row, metric: str) -> bool:
-        """Accuracies always are; of STD, Psi and r only the one of the row's theory. Of FedAvg all are."""
-        theory = row.theory if isinstance(row, ResultsRow) else "none"
-        return theory == "none" or "accuracy" in metric or THEORY_METRIC[theory] == metric
+        published = published_results(self.published_for or "")
+        # No label is in two sections.
+        return {label: numbers for (_, label), numbers in published.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SoloTable(Table):
-    """Clients training alone. `rounds` are epochs."""
+    """Clients that train alone. `rounds` are epochs."""
 
     kind: ClassVar[str] = "solo"
     title: ClassVar[str] = "Clients training alone"
     columns: ClassVar[tuple[Column, ...]] = (
-        Column("local_accuracy", "Accuracy on own test data", 1),
-        Column("clean_accuracy", "Accuracy on clean test data", 1),
-        Column("uncertainty", "Uncertainty (nats)", 0, digits=3),
+        Column("local_accuracy", "Accuracy on own test data", 1, heading="Own test data"),
+        Column("clean_accuracy", "Accuracy on clean test data", 1, heading="Clean test data"),
+        Column("uncertainty", "Uncertainty (nats)", 0, digits=3, heading="Uncertainty"),
     )
-    rounds_are: ClassVar[str] = "epochs"
-
-    rows: tuple[SoloRow, ...]
+    rounds_label: ClassVar[str] = "epochs"
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        found = published_solo(self.published_for or "")
-        return {f"client {client}": numbers for client, numbers in found.items()}
+        published = published_solo(self.published_for or "")
+        return {f"client {client}": numbers for client, numbers in published.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistributionsTable(Table):
-    """FedAvg under three ways to spread clean and dirty data (Appendix A): accuracy of every client, global, and STD."""
+    """FedAvg under three distributions of clean and dirty data (Appendix A).
+
+    The columns are the accuracy of every client, the global accuracy, and the clients' STD.
+    """
 
     kind: ClassVar[str] = "distributions"
     title: ClassVar[str] = "FedAvg under three distributions"
     columns: ClassVar[tuple[Column, ...]] = (
         *(Column(f"client_{number}", f"Client {number}", 1) for number in range(1, 6)),
-        Column("global_accuracy", "Global accuracy", 1),
+        Column("global_accuracy", "Global accuracy", 1, heading="Global"),
         Column("std", "Client STD", -1),
     )
-
-    rows: tuple[DistributionsRow, ...]
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
         return published_distributions(self.published_for or "")

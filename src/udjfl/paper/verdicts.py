@@ -1,13 +1,15 @@
-"""Whether what the paper says of its tables is so in ours, tested over seeds.
+"""Tests over seeds of what the paper says of its tables.
 
-A claim is a set of orderings, each "this value is higher than that one". Each is a paired t-test over seeds, two-sided, and
-counts at p < 0.05. What that gives for the claim as a whole:
+A claim is a set of orderings, each "this value is higher than that one". Each ordering is a paired
+t-test over seeds, two-sided, and counts at p < 0.05. The verdict on the claim as a whole:
 
-- A claim that needs all its orderings holds if every one is significant. That is an intersection-union test: the claim is
-  false if any one ordering is, and each of them is tested at 0.05, so nothing has to be corrected.
-- It does not hold if any one is significantly the other way round. There the chance to err grows with the number of
-  orderings, so their p go through Holm's correction first.
-- A claim that needs only one of its orderings is the mirror image: corrected to hold, uncorrected not to.
+- A claim that needs all its orderings holds if every one is significant. That is an
+  intersection-union test: the claim is false if any one ordering is, and each of them is tested at
+  0.05, so no correction is needed.
+- It does not hold if any one ordering is significantly reversed. There the chance of an error grows
+  with the number of orderings, so their p go through Holm's correction first.
+- A claim that needs only one of its orderings is the mirror image: corrected to hold, uncorrected
+  not to.
 
 Values that are equal on every seed refute a strict ordering without a test.
 """
@@ -15,16 +17,18 @@ Values that are equal on every seed refute a strict ordering without a test.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from udjfl.paper.tables import Table
-from udjfl.statistics import Paired, paired
+from udjfl.statistics import PairedTest, paired_test
 
 SIGNIFICANT = 0.05
 EQUAL = "equal on every seed, as one algorithm under two names is on clients of equal size"
 
-Outcome = Literal["holds", "does not hold", "not decidable at this number of seeds", "not tested"]
+VerdictOutcome = Literal[
+    "holds", "does not hold", "not decidable at this number of seeds", "not tested"
+]
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Order:
-    """The claim that one value is strictly higher than another."""
+    """The statement that one value is strictly higher than another."""
 
     higher: Point
     lower: Point
@@ -45,10 +49,13 @@ class Order:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says of its tables.
+    """A statement of the paper about its tables.
 
-    `says` is in our words, `where` is the place in the paper, `test` is what would bear it out. `need`: whether all orderings
-    have to hold, or any one. `data` is the data set it is said of, None for all.
+    where  the place in the paper
+    says   the statement, in our words
+    test   what would confirm it
+    need   "all" orderings have to hold, or "any" one
+    data   the data set that the statement is about; None: all
     """
 
     id: str
@@ -62,58 +69,71 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One ordering in our numbers and in the paper's: higher minus lower, so positive agrees with the claim.
+class OrderTest:
+    """One ordering in our numbers and in the paper's.
 
-    `test` is None if there is nothing to test, and `why` says why. `holm` is the p after correction within the claim.
+    Differences are higher minus lower, so that a positive one agrees with the claim.
+
+    test             None if there is nothing to test; `untested_reason` then gives the reason
+    holm             p after Holm's correction within the claim
     """
 
     order: Order
-    test: Paired | None
-    why: str | None
+    test: PairedTest | None
+    untested_reason: str | None
     published_difference: float | None
     holm: float | None = None
 
     @property
+    def p(self) -> float | None:
+        """Two-sided p without correction."""
+        return None if self.test is None else self.test.p
+
+    @property
     def equal(self) -> bool:
-        """The same value on each of several seeds."""
+        """True if both values are the same on each of several seeds."""
         return self.test is not None and self.test.n >= 2 and self.test.p is None
 
     def agrees(self, p: float | None) -> bool:
-        """Significantly as claimed, by this p."""
-        return _signed(self.test, p) > 0
+        """Return True if the difference is significantly as claimed, by this p."""
+        return self._sign(p) > 0
 
     def contradicts(self, p: float | None) -> bool:
-        """Significantly the other way round by this p, or equal."""
-        return self.equal or _signed(self.test, p) < 0
+        """Return True if the difference is significantly reversed by this p, or always zero."""
+        return self.equal or self._sign(p) < 0
 
-    @property
-    def p(self) -> float | None:
-        return None if self.test is None else self.test.p
+    def _sign(self, p: float | None) -> int:
+        """Return 1 or -1 for a significant difference, else 0."""
+        if self.test is None or self.test.difference is None or p is None or p >= SIGNIFICANT:
+            return 0
+        return 1 if self.test.difference > 0 else -1
 
     def as_dict(self) -> dict[str, Any]:
         test = self.test
         return {
-            "higher": _plain(self.order.higher),
-            "lower": _plain(self.order.lower),
+            "higher": {"row": self.order.higher.row, "metric": self.order.higher.metric},
+            "lower": {"row": self.order.lower.row, "metric": self.order.lower.metric},
             "difference": None if test is None else test.difference,
             "ci95": None if test is None or test.ci95 is None else list(test.ci95),
             "p": self.p,
             "p_holm": self.holm,
             "n": 0 if test is None else test.n,
-            "unsupported_reason": self.why,
+            "untested_reason": self.untested_reason,
             "published_difference": self.published_difference,
         }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim. `published_agrees`: whether the paper's own means bear it out; None if they are not there."""
+    """The result of testing a claim.
+
+    `published_agrees` tells if the paper's own means agree with it; None if they are not published.
+    """
 
     claim: Claim
-    outcome: Outcome
+    outcome: VerdictOutcome
     reason: str
-    comparisons: tuple[Comparison, ...]
+    order_tests: tuple[OrderTest, ...]
     published_agrees: bool | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -128,100 +148,84 @@ class Verdict:
             "outcome": self.outcome,
             "reason": self.reason,
             "published_agrees": self.published_agrees,
-            "comparisons": [comparison.as_dict() for comparison in self.comparisons],
+            "comparisons": [test.as_dict() for test in self.order_tests],
         }
 
 
-def judged(claims: Sequence[Claim], table: Table) -> list[Verdict]:
-    """A verdict for each claim that is made of this table's data."""
+def judge_claims(claims: Sequence[Claim], table: Table) -> list[Verdict]:
+    """Test each claim that is made of this table's data."""
     return [_judge(claim, table) for claim in claims if claim.data in (None, table.published_for)]
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction: the smallest of m times m, the next times m - 1, and so on, never falling, at most 1.
+    """Apply Holm's step-down correction.
 
-    A missing p counts in m, as what could have been tested, and stays missing.
+    The smallest of m is multiplied by m, the next by m - 1, and so on; never falling, at most 1. A
+    missing p counts in m, as a test that could have been made, and stays missing.
 
     >>> holm([0.01, 0.04, 0.02])  # 0.01 * 3, 0.02 * 2, and 0.04 * 1, none below the one before
     [0.03, 0.04, 0.04]
     """
     adjusted: list[float | None] = [None] * len(p_values)
     largest = 0.0
-    known = sorted((p, place) for place, p in enumerate(p_values) if p is not None)
-    for rank, (p, place) in enumerate(known):
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    for rank, (p, index) in enumerate(known):
         largest = max(largest, min(1.0, p * (len(p_values) - rank)))
-        adjusted[place] = largest
+        adjusted[index] = largest
     return adjusted
 
 
 def _judge(claim: Claim, table: Table) -> Verdict:
-    raw = [_compare(order, table) for order in claim.orders]
-    corrected = holm([comparison.p for comparison in raw])
-    comparisons = tuple(
-        Comparison(one.order, one.test, one.why, one.published_difference, p)
-        for one, p in zip(raw, corrected, strict=True)
-    )
-    outcome = _all(comparisons) if claim.need == "all" else _any(comparisons)
-    differences = [comparison.published_difference for comparison in comparisons]
-    agrees = _published_all(differences) if claim.need == "all" else _published_any(differences)
-    return Verdict(claim, outcome, _reason(outcome, comparisons, table), comparisons, agrees)
+    uncorrected = [_test_order(order, table) for order in claim.orders]
+    corrected = holm([test.p for test in uncorrected])
+    tests = tuple(replace(test, holm=p) for test, p in zip(uncorrected, corrected, strict=True))
+    outcome = _outcome_all(tests) if claim.need == "all" else _outcome_any(tests)
+    agreements = [
+        None if test.published_difference is None else test.published_difference > 0
+        for test in tests
+    ]
+    # One failure decides a claim that needs all, one success a claim that needs any.
+    decisive = claim.need == "any"
+    agrees = decisive if decisive in agreements else None if None in agreements else not decisive
+    return Verdict(claim, outcome, _reason(outcome, tests, table), tests, agrees)
 
 
-def _all(comparisons: Sequence[Comparison]) -> Outcome:
-    if any(one.contradicts(one.holm) for one in comparisons):
+def _outcome_all(tests: Sequence[OrderTest]) -> VerdictOutcome:
+    if any(test.contradicts(test.holm) for test in tests):
         return "does not hold"
-    if any(one.test is None for one in comparisons):
+    if any(test.test is None for test in tests):
         return "not tested"
-    return (
-        "holds"
-        if all(one.agrees(one.p) for one in comparisons)
-        else "not decidable at this number of seeds"
-    )
+    confirmed = all(test.agrees(test.p) for test in tests)
+    return "holds" if confirmed else "not decidable at this number of seeds"
 
 
-def _any(comparisons: Sequence[Comparison]) -> Outcome:
-    if any(one.agrees(one.holm) for one in comparisons):
+def _outcome_any(tests: Sequence[OrderTest]) -> VerdictOutcome:
+    if any(test.agrees(test.holm) for test in tests):
         return "holds"
-    if any(one.test is None for one in comparisons):
+    if any(test.test is None for test in tests):
         return "not tested"
-    refuted = all(one.contradicts(one.p) for one in comparisons)
+    refuted = all(test.contradicts(test.p) for test in tests)
     return "does not hold" if refuted else "not decidable at this number of seeds"
 
 
-def _published_all(differences: Sequence[float | None]) -> bool | None:
-    if any(difference is not None and difference <= 0 for difference in differences):
-        return False
-    return None if None in differences else True
-
-
-def _published_any(differences: Sequence[float | None]) -> bool | None:
-    if any(difference is not None and difference > 0 for difference in differences):
-        return True
-    return None if None in differences else False
-
-
-def _compare(order: Order, table: Table) -> Comparison:
+def _test_order(order: Order, table: Table) -> OrderTest:
     higher, lower = _values(order.higher, table), _values(order.lower, table)
     published = _published(order.higher, table), _published(order.lower, table)
     difference = (
         None if published[0] is None or published[1] is None else published[0] - published[1]
     )
     if isinstance(higher, str) or isinstance(lower, str):
-        missing = [found for found in (higher, lower) if isinstance(found, str)]
-        return Comparison(order, None, " ".join(dict.fromkeys(missing)), difference)
-    test = paired(higher, lower)
+        missing = [reason for reason in (higher, lower) if isinstance(reason, str)]
+        return OrderTest(order, None, " ".join(dict.fromkeys(missing)), difference)
+    test = paired_test(higher, lower)
     if test.n == 0:
-        return Comparison(
-            order,
-            None,
-            f"{order.higher.row} and {order.lower.row} have no seed in common.",
-            difference,
-        )
-    return Comparison(order, test, None, difference)
+        reason = f"{order.higher.row} and {order.lower.row} have no seed in common."
+        return OrderTest(order, None, reason, difference)
+    return OrderTest(order, test, None, difference)
 
 
 def _values(point: Point, table: Table) -> Sequence[float | None] | str:
-    """One value for each seed, or why there is none."""
+    """Return one value for each seed, or the reason why there is none."""
     if point.row is None:
         return [0.0] * len(table.seeds)
     row = table.find(point.row)
@@ -238,56 +242,42 @@ def _values(point: Point, table: Table) -> Sequence[float | None] | str:
 def _published(point: Point, table: Table) -> float | None:
     if point.row is None:
         return 0.0 if table.published_for else None
-    found = table.published_rows().get(point.row, {}).get(point.metric)
-    return None if found is None else found.mean
+    number = table.published_rows().get(point.row, {}).get(point.metric)
+    return None if number is None else number.mean
 
 
-def _reason(outcome: Outcome, comparisons: Sequence[Comparison], table: Table) -> str:
-    """A sentence or two: how many comparisons decided it, and what stood in the way."""
-    count = len(comparisons)
-    support = sum(one.agrees(one.p) for one in comparisons)
-    equal = sum(one.equal for one in comparisons)
-    against = sum(one.contradicts(one.holm) for one in comparisons) - equal
+def _reason(outcome: VerdictOutcome, tests: Sequence[OrderTest], table: Table) -> str:
+    """Return a sentence or two: how many orderings decided the outcome, and what prevented it."""
     if outcome == "not tested":
-        return _missing(comparisons, table)
+        return _missing(tests, table)
+    count = len(tests)
     if outcome == "does not hold":
-        told = f"{against} of {count} significantly the other way." if against else ""
-        told += f" {equal} of {count} {EQUAL}." if equal else ""
+        equal = sum(test.equal for test in tests)
+        reversed_ = sum(test.contradicts(test.holm) for test in tests) - equal
+        reason = f"{reversed_} of {count} significantly the other way." if reversed_ else ""
+        reason += f" {equal} of {count} {EQUAL}." if equal else ""
     else:
-        told = f"{support} of {count} significantly as claimed."
-    fewest = min(one.test.n for one in comparisons if one.test is not None)
+        support = sum(test.agrees(test.p) for test in tests)
+        reason = f"{support} of {count} significantly as claimed."
+    fewest = min(test.test.n for test in tests if test.test is not None)
     if fewest < len(table.seeds):
-        told += f" Some have values on {fewest} of {len(table.seeds)} seeds only."
-    return told.strip()
+        reason += f" Some have values on {fewest} of {len(table.seeds)} seeds only."
+    return reason.strip()
 
 
-def _missing(comparisons: Sequence[Comparison], table: Table) -> str:
-    """Why claims are not tested, each reason once."""
-    points = [
-        point
-        for one in comparisons
-        if one.test is None
-        for point in (one.order.higher, one.order.lower)
-    ]
+def _missing(tests: Sequence[OrderTest], table: Table) -> str:
+    """Return why orderings are not tested, each reason once."""
+    untested = [test for test in tests if test.test is None]
+    points = [point for test in untested for point in (test.order.higher, test.order.lower)]
     absent = dict.fromkeys(
         point.row for point in points if point.row is not None and table.find(point.row) is None
     )
-    told = [f"Not run: {'; '.join(absent)}."] if absent else []
-    others = [
-        found
+    reasons = [f"Not run: {'; '.join(absent)}."] if absent else []
+    reasons += [
+        reason
         for point in points
-        if point.row not in absent and isinstance(found := _values(point, table), str)
+        if point.row not in absent and isinstance(reason := _values(point, table), str)
     ]
-    disjoint = [one.why for one in comparisons if one.why and not (others or absent)]
-    return " ".join([*told, *dict.fromkeys(others), *dict.fromkeys(disjoint)])
-
-
-def _signed(test: Paired | None, p: float | None) -> int:
-    """1 or -1 for a significant difference, else 0."""
-    if test is None or test.difference is None or p is None or p >= SIGNIFICANT:
-        return 0
-    return 1 if test.difference > 0 else -1
-
-
-def _plain(point: Point) -> dict[str, str | None]:
-    return {"row": point.row, "metric": point.metric}
+    if not reasons:
+        reasons = [test.untested_reason for test in untested if test.untested_reason]
+    return " ".join(dict.fromkeys(reasons))

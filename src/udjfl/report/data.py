@@ -1,104 +1,110 @@
-"""The data sources, and one federation made of a source: as plain values and as tables."""
+"""Data sources, and a federation made from one: as plain values and as tables."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.data import SOURCES, Federation, Source
+from udjfl.data import SOURCES, Federation, Source, find_source
 from udjfl.errors import DataError
 
-MOST_COLUMNS = 10
+MAX_COLUMNS = 10
+GAP = 2
+HINT = (
+    "Options go after the name, as in signs:level=3. A source of your own is named "
+    "package.module:NAME. `udjfl data describe NAME` loads a source and shows its clients."
+)
 
 
-def source_list(root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every source: what it is, its usual federation, its options, whether its files are here, how to get them."""
-    return [_entry(source, root) for source in SOURCES.values()]
+def list_sources(root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Return, for every source, its summary, defaults, options, and where its files are."""
+    SOURCES.load_entry_points()
+    return [_describe_source(find_source(name)[0], root) for name in SOURCES]
 
 
-def _entry(source: Source, root: str | os.PathLike[str] | None) -> dict[str, Any]:
+def _describe_source(source: Source, root: str | os.PathLike[str] | None) -> dict[str, Any]:
     return {
         "data": source.name,
-        "line": source.line,
+        "summary": source.summary,
         "clients": source.clients,
         "partition": source.partition,
         "images": source.to_pixels is not None,
         "options": [
-            {"name": name, "default": about.default, "help": about.description}
-            for name, about in source.options.model_fields.items()
+            {"name": name, "default": field.default, "help": field.description}
+            for name, field in source.options.model_fields.items()
         ],
-        **_files(source, root),
+        **_describe_files(source, root),
         "how_to_get": source.how_to_get,
         "can_prepare": source.prepare is not None,
-        "can_regenerate": source.regenerates,
+        "can_regenerate": source.can_regenerate,
     }
 
 
-def _files(source: Source, root: str | os.PathLike[str] | None) -> dict[str, Any]:
-    """Whether the files are here (None: nobody looked), where, and if they are not, what is missing."""
+def _describe_files(source: Source, root: str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return `found` (None: unknown), the paths of the files, and what is missing."""
     request = source.request(0, root, {})
-    if source.files is None:
+    if source.find_files is None:
         return {"found": None if source.prepare else True, "files": [], "missing": None}
     try:
-        return {
-            "found": True,
-            "files": [str(path) for path in source.files(request)],
-            "missing": None,
-        }
-    except DataError as error:  # its advice stands elsewhere in the entry
-        return {
-            "found": False,
-            "files": [],
-            "missing": str(error).removesuffix(source.how_to_get).strip(),
-        }
+        files = [str(path) for path in source.find_files(request)]
+    except DataError as error:  # `how_to_get` is a value of its own
+        missing = str(error).removesuffix(source.how_to_get).strip()
+        return {"found": False, "files": [], "missing": missing}
+    return {"found": True, "files": files, "missing": None}
 
 
-def source_list_view(entries: list[dict[str, Any]]) -> RenderableType:
-    """All sources, a paragraph each."""
+def view_sources(sources: list[dict[str, Any]]) -> RenderableType:
+    """Lay out all sources, a paragraph each."""
     parts: list[RenderableType] = []
-    for entry in entries:
-        facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-        facts.add_column(no_wrap=True)
-        facts.add_column(overflow="fold")
-        facts.add_row("usually", f"{entry['clients']} clients, {entry['partition']}")
-        for place, option in enumerate(entry["options"]):
-            facts.add_row(
-                "" if place else "options",
-                Text(f"{option['name']}={option['default']}: {option['help']}"),
-            )
-        facts.add_row("files", _files_cell(entry))
-        if not entry["found"]:
-            facts.add_row("to get", Text(entry["how_to_get"]))
-        heading = Text.assemble((entry["data"], "bold"), f"  {entry['line']}")
-        parts += [heading, facts, Text("")]
-    hint = "Options go after the name, as in signs:level=3. `udjfl data describe NAME` loads one and shows its clients."
-    return Group(*parts, Text(hint, style="dim"))
+    for source in sources:
+        options = [
+            f"{option['name']}={option['default']}: {option['help']}"
+            for option in source["options"]
+        ]
+        facts: list[tuple[str, str | Text]] = [
+            ("default", f"{source['clients']} clients, {source['partition']}"),
+            *zip(["options", *[""] * len(options)], options, strict=False),
+            ("files", _view_files(source)),
+        ]
+        if not source["found"]:
+            facts.append(("to get", source["how_to_get"]))
+        heading = Text.assemble((source["data"], "bold"), f"  {source['summary']}")
+        parts += [heading, _view_facts(facts), Text("")]
+    return Group(*parts, Text(HINT, style="dim"))
 
 
-def _files_cell(entry: dict[str, Any]) -> Text:
-    if entry["found"] is None:
-        return Text("not looked for")
-    if entry["found"]:
-        return (
-            Text.assemble(("found: ", "green"), " and ".join(entry["files"]))
-            if entry["files"]
-            else Text("none needed")
-        )
-    return Text(entry["missing"], style="yellow")
+def _view_files(source: dict[str, Any]) -> Text:
+    if source["found"] is None:
+        return Text("unknown; `udjfl data prepare` gets them")
+    if not source["found"]:
+        return Text(source["missing"], style="yellow")
+    if not source["files"]:
+        return Text("none needed")
+    return Text.assemble(("found: ", "green"), " and ".join(source["files"]))
 
 
-def description(federation: Federation, data: str, seed: int) -> dict[str, Any]:
-    """A federation in plain values: its clients, the data everyone is measured on, and its fingerprint."""
-    origin = federation.origin or {}
+def _view_facts(facts: Sequence[tuple[str, str | Text]]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, GAP, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(name, Text(value) if isinstance(value, str) else value)
+    return table
+
+
+def describe_federation(federation: Federation, data: str, seed: int) -> dict[str, Any]:
+    """Return a federation in plain values: its clients, shared data and fingerprint."""
     return {
         "data": data,
         "title": federation.name,
         "seed": seed,
-        "partition": origin.get("partition"),
+        "partition": (federation.origin or {}).get("partition"),
         "feature_shape": list(federation.input_shape),
         "class_names": list(federation.class_names),
         "clients": federation.describe(),
@@ -108,58 +114,84 @@ def description(federation: Federation, data: str, seed: int) -> dict[str, Any]:
     }
 
 
-def description_view(about: dict[str, Any]) -> RenderableType:
-    """The same as tables."""
-    facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True)
-    facts.add_column(overflow="fold")
-    rows = about["clients"]
-    total = sum(row["train"] for row in rows)
-    facts.add_row("clients", f"{len(rows)}, {about['partition']}, {total:,} train examples")
-    facts.add_row("one example", "x".join(map(str, about["feature_shape"])))
-    facts.add_row("classes", str(len(about["class_names"])))
-    facts.add_row("global test", f"{about['global_test']:,} clean examples")
-    held = about["validation"]
-    facts.add_row(
-        "validation", "none" if held is None else f"{held:,} examples of the server's own"
-    )
-    facts.add_row("fingerprint", about["fingerprint"])
-    heading = Text(f"{about['title']}, seed {about['seed']}", style="bold")
-    counts_heading = Text("Train examples of each class", style="bold")
+def view_federation(description: dict[str, Any]) -> RenderableType:
+    """Lay out what `describe_federation` returned."""
+    clients, validation = description["clients"], description["validation"]
+    total = sum(client["train"] for client in clients)
+    facts = [
+        ("clients", f"{len(clients)}, {description['partition']}, {total:,} train examples"),
+        ("one example", "x".join(map(str, description["feature_shape"]))),
+        ("classes", str(len(description["class_names"]))),
+        ("global test", f"{description['global_test']:,} clean examples"),
+        (
+            "validation",
+            "none" if validation is None else f"{validation:,} examples of the server's own",
+        ),
+        ("fingerprint", description["fingerprint"]),
+    ]
     return Group(
-        heading, facts, Text(""), _client_table(rows), Text(""), counts_heading, _count_table(about)
+        Text(f"{description['title']}, seed {description['seed']}", style="bold"),
+        _view_facts(facts),
+        Text(""),
+        _view_clients(clients),
+        Text(""),
+        Text("Train examples of each class", style="bold"),
+        _view_counts(description),
     )
 
 
-def _client_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("Client", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("Train", "Test", "Ambiguous"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        share = "–" if row["ambiguous_share"] is None else f"{100 * row['ambiguous_share']:.1f}%"
-        table.add_row(Text(row["id"]), f"{row['train']:,}", f"{row['test']:,}", share)
-    return table
+def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
+    rows = []
+    for client in clients:
+        share = client["ambiguous_share"]
+        shown = "–" if share is None else f"{100 * share:.1f}%"
+        rows.append([f"{client['train']:,}", f"{client['test']:,}", shown])
+    ids = [client["id"] for client in clients]
+    return _Grid("Client", ["Train", "Test", "Ambiguous"], ids, rows)
 
 
-def _count_table(about: dict[str, Any]) -> RenderableType:
-    """Classes by clients, or clients by classes if those are fewer; too wide both ways, it is left to --json."""
-    clients, classes = [row["id"] for row in about["clients"]], about["class_names"]
-    by_client = [row["class_counts"] for row in about["clients"]]
-    if min(len(clients), len(classes)) > MOST_COLUMNS:
-        return Text(
-            "Too many clients and classes to show here; `--json` has them all.", style="dim"
-        )
-    if len(clients) > MOST_COLUMNS:
-        return _grid("Client", classes, clients, by_client)
-    return _grid(
-        "Class", clients, classes, [list(counts) for counts in zip(*by_client, strict=True)]
-    )
+def _view_counts(description: dict[str, Any]) -> RenderableType:
+    """Lay out classes by clients, or clients by classes if there are many clients."""
+    ids = [client["id"] for client in description["clients"]]
+    classes = description["class_names"]
+    rows = [[f"{n:,}" for n in client["class_counts"]] for client in description["clients"]]
+    if min(len(ids), len(classes)) > MAX_COLUMNS:
+        hint = "Too many clients and classes to show here; `--json` has them all."
+        return Text(hint, style="dim")
+    if len(ids) > MAX_COLUMNS:
+        return _Grid("Client", classes, ids, rows)
+    return _Grid("Class", ids, classes, [list(column) for column in zip(*rows, strict=True)])
 
 
-def _grid(corner: str, above: list[str], beside: list[str], counts: list[list[int]]) -> Table:
-    table = Table(corner, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in above:
-        table.add_column(Text(heading), justify="right", overflow="fold")
-    for name, row in zip(beside, counts, strict=True):
-        table.add_row(Text(name), *(f"{count:,}" for count in row))
-    return table
+@dataclass(frozen=True)
+class _Grid:
+    """A table of right-aligned cells, cut into several below each other if it is too wide."""
+
+    corner: str
+    headings: Sequence[str]
+    names: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
+        names_width = max(map(len, [self.corner, *self.names]))
+        columns = zip(self.headings, *self.rows, strict=True)
+        block: list[int] = []
+        left = options.max_width - names_width
+        for index, cells in enumerate(columns):
+            width = GAP + max(map(len, cells))
+            if block and width > left:
+                yield self._make_block(block)
+                yield ""
+                block, left = [], options.max_width - names_width
+            block.append(index)
+            left -= width
+        yield self._make_block(block)
+
+    def _make_block(self, columns: Sequence[int]) -> Table:
+        table = Table(self.corner, box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        for column in columns:
+            heading = Text(self.headings[column])
+            table.add_column(heading, justify="right", overflow="fold")
+        for name, row in zip(self.names, self.rows, strict=True):
+            table.add_row(Text(name), *(row[column] for column in columns))
+        return table

@@ -1,20 +1,32 @@
-"""The catalogue of methods, as plain values and as a table."""
+"""The catalogue of methods: as plain values, on a terminal, and in Markdown.
+
+The built-in methods are read from a file that `make docs` writes, because importing them takes
+seconds. Methods of other packages are imported when they are named.
+"""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from pydantic.fields import FieldInfo
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.methods import ALIASES, METHODS, THEORIES, Method, find
+from udjfl.report.output import NARROW, FitWidth
 
+if TYPE_CHECKING:
+    from udjfl.methods import Method
+
+CATALOGUE = Path(__file__).parents[1] / "methods" / "catalogue.json"
+ENTRY_POINTS = "udjfl.methods"
 ONCE = {"sizes": "number of examples", "uncertainties": "uncertainty"}
 SENT_AS = {
-    **{name: f"{said} (once)" for name, said in ONCE.items()},
+    **{name: f"{text} (once)" for name, text in ONCE.items()},
     "losses": "loss",
     "steps": "number of steps",
     "accuracies": "training accuracy",
@@ -29,66 +41,115 @@ SENT_AS = {
 
 
 def catalogue() -> list[dict[str, Any]]:
-    """Every method: whom it serves, citation, grade, what clients must send, parameters with defaults."""
+    """Return an entry for each method: theories, paper, grade, what clients send, parameters."""
+    entries = _read_catalogue()
+    built_in = {entry["method"] for entry in entries}
+    installed = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return [*entries, *(_import_entry(p.name) for p in installed if p.name not in built_in)]
+
+
+def method_names() -> list[str]:
+    """Return the names and short names of the built-in methods."""
     return [
-        {
-            "method": name,
-            "title": kind.title,
-            "theory": _theories(name, kind),
-            "paper": kind.paper,
-            "grade": kind.grade,
-            "idea": kind.idea,
-            "cost": kind.cost,
-            "needs": sorted(kind.needs),
-            "needs_if": {name: "=".join(condition) for name, condition in kind.needs_if.items()},
-            "needs_groups": sorted(kind.needs_groups),
-            "probes": sorted(kind.probes),
-            "global_model": kind.global_model,
-            "short_names": [alias for alias, (target, _) in ALIASES.items() if target == name],
-            "params": _parameters(kind),
-        }
-        for name, kind in METHODS.items()
+        name for entry in _read_catalogue() for name in (*entry["short_names"], entry["method"])
     ]
 
 
 def find_entry(name: str) -> dict[str, Any]:
-    """One method of the catalogue, by its name or a short name."""
-    target, _ = find(name)
-    return next(entry for entry in catalogue() if entry["method"] == target)
+    """Return the entry of one method, by its name, short name or `package.module:Class`."""
+    for entry in _read_catalogue():
+        if name == entry["method"] or name in entry["short_names"]:
+            return entry
+    return _import_entry(name)
 
 
-def catalogue_view() -> RenderableType:
-    """All methods, a line or two each."""
+def write_catalogue() -> None:
+    """Write the file of the built-in methods from their classes."""
+    CATALOGUE.write_text(json.dumps(describe_methods(), indent=1, ensure_ascii=False) + "\n")
+
+
+def describe_methods() -> list[dict[str, Any]]:
+    """Describe every built-in method from its class."""
+    from udjfl.methods import METHODS
+
+    return [_describe(cls) for cls in METHODS.values()]
+
+
+def _read_catalogue() -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = json.loads(CATALOGUE.read_text(encoding="utf-8"))
+    return entries
+
+
+def _import_entry(name: str) -> dict[str, Any]:
+    from udjfl.methods import find
+
+    return _describe(find(name)[0])
+
+
+def _describe(cls: type[Method]) -> dict[str, Any]:
+    from udjfl.methods import ALIASES, declared_needs
+
+    presets = {alias: preset for alias, (name, preset) in ALIASES.items() if name == cls.name}
+    named = [preset["theory"] for preset in presets.values() if "theory" in preset]
+    conditions = declared_needs(cls)
+    return {
+        "method": cls.name,
+        "title": cls.title,
+        "theory": named or list(cls.theories),
+        "paper": cls.paper,
+        "grade": cls.grade,
+        "idea": cls.idea,
+        "cost": cls.cost,
+        "needs": sorted(conditions),
+        "needs_if": {name: conditions[name] for name in sorted(conditions) if conditions[name]},
+        "needs_groups": sorted(cls.needs_groups),
+        "probes": sorted(cls.probes),
+        "global_model": cls.global_model,
+        "short_names": list(presets),
+        "params": _parameters(cls),
+    }
+
+
+def _parameters(cls: type[Method]) -> list[dict[str, Any]]:
+    hints = get_type_hints(cls, include_extras=True)
+    rows = []
+    for field in fields(cls):  # type: ignore[arg-type]  # every method is a dataclass
+        notes = [note for note in get_args(hints[field.name]) if isinstance(note, FieldInfo)]
+        text = notes[0].description if notes else ""
+        rows.append({"name": field.name, "default": field.default, "help": text})
+    return rows
+
+
+def catalogue_view(entries: list[dict[str, Any]]) -> RenderableType:
+    """Show all methods, a line or two each."""
+    return FitWidth(lambda width: _catalogue_table(entries, width < NARROW))
+
+
+def _catalogue_table(entries: list[dict[str, Any]], narrow: bool) -> RenderableType:
+    """On a narrow terminal the paper stands below the parameters."""
+    last = ["Parameters and paper"] if narrow else ["Parameters", "Paper"]
     table = Table(
-        "Method",
-        "Theory",
-        "Grade",
-        "Parameters",
-        "Paper",
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
+        "Method", "Theory", "Grade", *last, box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
     for column in table.columns:
         column.overflow = "fold"
-    for entry in catalogue():
-        params = ", ".join(
-            p["name"] if p["default"] is None else f"{p['name']}={_shown(p['default'])}"
-            for p in entry["params"]
-        )
+    for entry in entries:
+        theories = "\n".join(entry["theory"]) or "–"
+        params = Text(", ".join(_parameter(p) for p in entry["params"]))
+        paper = Text(entry["paper"], style="dim")
+        cells = [Text("\n").join(part for part in (params, paper) if part)]
         table.add_row(
-            entry["method"],
-            "\n".join(entry["theory"]) or "–",
-            entry["grade"],
-            params,
-            entry["paper"],
+            entry["method"], theories, entry["grade"], *(cells if narrow else [params, paper])
         )
-    hint = "Grade: how sure we are that this is the authors' method. `udjfl methods NAME` shows one with its parameters."
+    hint = (
+        "Grade: how far the method was checked against the authors' code or paper. "
+        "`udjfl methods NAME` describes one with its parameters."
+    )
     return Group(table, Text(f"\n{hint}", style="dim"))
 
 
 def entry_view(entry: dict[str, Any]) -> RenderableType:
-    """One method in full."""
+    """Show one method in full."""
     facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     facts.add_row("idea", entry["idea"])
     facts.add_row("theory", ", ".join(entry["theory"]) or "–")
@@ -102,29 +163,25 @@ def entry_view(entry: dict[str, Any]) -> RenderableType:
         facts.add_row("short names", ", ".join(entry["short_names"]))
     params = Table("Parameter", "Default", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for p in entry["params"]:
-        params.add_row(p["name"], _shown(p["default"]), p["help"])
+        params.add_row(p["name"], _value(p["default"]), p["help"])
     heading = Text(f"{entry['title']} ({entry['method']})", style="bold")
     return Group(heading, facts, Text(""), params) if entry["params"] else Group(heading, facts)
 
 
 def catalogue_markdown() -> str:
-    """The catalogue as tables in Markdown, one for each theory; a method that serves two is in both."""
-    entries = catalogue()
-    by_theory = [
-        line
-        for theory in THEORIES
-        for line in (
-            f"## {theory.capitalize()}",
-            "",
-            *_markdown_table([e for e in entries if theory in e["theory"]]),
-            "",
-        )
-    ]
-    return "\n".join([*by_theory, "## What the server learns", "", *_disclosures(entries), ""])
+    """Return the built-in methods as Markdown tables, one for each theory, and what they send."""
+    from udjfl.methods import THEORIES
+
+    entries = _read_catalogue()
+    parts = []
+    for theory in THEORIES:
+        serving = [entry for entry in entries if theory in entry["theory"]]
+        parts += [f"## {theory.capitalize()}", "", *_markdown_table(serving), ""]
+    return "\n".join([*parts, "## What the server learns", "", *_disclosures(entries), ""])
 
 
 def _disclosures(entries: list[dict[str, Any]]) -> list[str]:
-    """What leaves a client, and when: a table in Markdown."""
+    """Return a Markdown table of what leaves a client, and when."""
     rows = [
         [
             "Method",
@@ -135,27 +192,20 @@ def _disclosures(entries: list[dict[str, Any]]) -> list[str]:
         ["---"] * 4,
     ]
     for entry in entries:
-        asked = [name for name in SENT_AS if name in entry["needs"]]
-        once = [_if(entry, name, said) for name, said in ONCE.items() if name in asked]
-        later = [_if(entry, name, SENT_AS[name]) for name in asked if name not in ONCE]
-        later += [
+        sent = [name for name in SENT_AS if name in entry["needs"]]
+        once = [_with_condition(entry, name, ONCE[name]) for name in ONCE if name in sent]
+        before = [SENT_AS[name] for name in SENT_AS if name in entry["probes"]]
+        with_update = [
+            _with_condition(entry, name, SENT_AS[name]) for name in sent if name not in ONCE
+        ]
+        with_update += [
             f"{SENT_AS[name]} (with a sensitive attribute)"
             for name in SENT_AS
             if name in entry["needs_groups"]
         ]
-        before = [SENT_AS[name] for name in SENT_AS if name in entry["probes"]]
-        rows.append(
-            [
-                f"{entry['title']} (`{entry['method']}`)",
-                *(", ".join(part) or "–" for part in (once, before, later)),
-            ]
-        )
-    return _lines(rows)
-
-
-def _if(entry: dict[str, Any], name: str, said: str) -> str:
-    condition = entry["needs_if"].get(name)
-    return f"{said} (if `{condition}`)" if condition else said
+        cells = (", ".join(part) or "–" for part in (once, before, with_update))
+        rows.append([f"{entry['title']} (`{entry['method']}`)", *cells])
+    return _markdown_lines(rows)
 
 
 def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
@@ -164,59 +214,39 @@ def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
         ["---"] * 6,
     ]
     for entry in entries:
-        params = ", ".join(
-            f"`{p['name']}={_shown(p['default'])}`" for p in entry["params"]
-        ).replace("=–`", "`")
+        params = ", ".join(f"`{_parameter(p)}`" for p in entry["params"])
         name = f"**{entry['title']}** (`{entry['method']}`) {entry['paper']}"
         rows.append([name, entry["idea"], _sent(entry), entry["cost"], params, entry["grade"]])
-    return _lines(rows)
+    return _markdown_lines(rows)
 
 
-def _lines(rows: list[list[str]]) -> list[str]:
+def _markdown_lines(rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
 
 
 def _sent(entry: dict[str, Any]) -> str:
-    """What clients send: the fields of `Reports`, in words. The server scores models itself."""
-    words = {"deltas": "update", "validation_accuracies": "", **SENT_AS}
-    asked = [*entry["needs"], *(name for name in entry["probes"] if name not in entry["needs"])]
-    names = [
-        words[name] and _if(entry, name, words[name])
-        for name in ["deltas", *sorted(asked, key=list(words).index)]
-    ]
-    groups = [
-        words.get(name, name) for name in sorted(entry["needs_groups"], key=list(words).index)
-    ]
+    """Return what clients send, in words. What the server computes itself has none."""
+    words = {"deltas": "update", **SENT_AS}
+    names = {"deltas", *entry["needs"], *entry["probes"]}
+    sent = [_with_condition(entry, name, words[name]) for name in words if name in names]
+    groups = [words[name] for name in words if name in entry["needs_groups"]]
     optional = f"; with a sensitive attribute also {', '.join(groups)}" if groups else ""
-    return ", ".join(name for name in names if name) + optional
+    return ", ".join(sent) + optional
 
 
-def _shown(default: Any) -> str:
-    """A default value in few characters."""
-    return (
-        "–" if default is None else f"{default:.4g}" if isinstance(default, float) else str(default)
-    )
+def _with_condition(entry: dict[str, Any], name: str, text: str) -> str:
+    condition = entry["needs_if"].get(name)
+    return f"{text} (if `{condition}`)" if condition else text
 
 
-def _theories(name: str, kind: type[Method]) -> list[str]:
-    named = [
-        preset["theory"]
-        for target, preset in ALIASES.values()
-        if target == name and "theory" in preset
-    ]
-    return named or list(kind.theories)
+def _parameter(param: dict[str, Any]) -> str:
+    """Return a parameter with its default, if it has one."""
+    default = param["default"]
+    return param["name"] if default is None else f"{param['name']}={_value(default)}"
 
 
-def _parameters(kind: type[Method]) -> list[dict[str, Any]]:
-    hints = get_type_hints(kind, include_extras=True)
-    rows = []
-    for field in fields(kind):  # type: ignore[arg-type]  # every method is a dataclass
-        notes = [note for note in get_args(hints[field.name]) if isinstance(note, FieldInfo)]
-        rows.append(
-            {
-                "name": field.name,
-                "default": field.default,
-                "help": notes[0].description if notes else "",
-            }
-        )
-    return rows
+def _value(default: Any) -> str:
+    """Return a default value in few characters."""
+    if default is None:
+        return "–"
+    return f"{default:.4g}" if isinstance(default, float) else str(default)

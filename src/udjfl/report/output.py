@@ -1,16 +1,24 @@
-"""What a command prints on standard output: a table for people, or one JSON document."""
+"""Printing on standard output: tables for people that fit the terminal, or one JSON document."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, Group, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+WIDTH_OF_FILES = 120  # columns, where the output is not a terminal
+NARROW = 100  # tables with long cells are laid out differently below this width
+GAP = 1
 
 
 def show(view: RenderableType, document: Any, as_json: bool) -> None:
-    """Print the document if JSON was asked for, else the view: as wide as the terminal, 120 columns elsewhere."""
+    """Print the document as JSON, or the view in the width of the terminal."""
     if as_json:
         print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
         return
@@ -19,5 +27,83 @@ def show(view: RenderableType, document: Any, as_json: bool) -> None:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+        console = Console(highlight=False, width=WIDTH_OF_FILES)
     console.print(view)
+
+
+@dataclass(frozen=True)
+class FitWidth:
+    """A view that is laid out for the width it is printed in."""
+
+    layout: Callable[[int], RenderableType]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Sequence[RenderableType]:
+        """Lay out the view."""
+        return [self.layout(options.max_width)]
+
+
+def make_blocks(
+    width: int,
+    corner: str,
+    headings: Sequence[Text],
+    names: Sequence[Text],
+    cells: Sequence[Sequence[Text]],
+) -> Group:
+    """Make a table of rows with names, or several below each other if one is too wide.
+
+    Each of them repeats the names. `cells` has a row for each name.
+    """
+    from rich.table import Table
+
+    first = min(max(map(text_width, names)), max(_longest_word(names), width // 3))
+    columns = zip(headings, *cells, strict=True)
+    widths = [max(map(text_width, column)) + GAP for column in columns]
+    blocks = []
+    for block in pack_columns(widths, width - first):
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        table.add_column(corner, width=first, overflow="fold")
+        for column in block:
+            table.add_column(headings[column], justify="right", no_wrap=True)
+        for name, row in zip(names, cells, strict=True):
+            table.add_row(name, *(row[column] for column in block))
+        blocks.append(table)
+    return stack(blocks)
+
+
+def stack(tables: Sequence[Table]) -> Group:
+    """Place tables below each other, a blank line between them."""
+    from rich.console import Group
+
+    lines = [part for table in tables for part in ("", table)]
+    return Group(*lines[1:])
+
+
+def pack_columns(widths: Sequence[int], available: int) -> list[list[int]]:
+    """Distribute columns of these widths over as few blocks as possible, of similar width."""
+    n_blocks = len(_fill_blocks(widths, available))
+    limits = range(max(widths), max(*widths, available) + 1)
+    candidates = (_fill_blocks(widths, limit) for limit in limits)
+    return next(blocks for blocks in candidates if len(blocks) <= n_blocks)
+
+
+def _fill_blocks(widths: Sequence[int], available: int) -> list[list[int]]:
+    blocks: list[list[int]] = []
+    left = 0
+    for column, needed in enumerate(widths):
+        if needed > left or not blocks:
+            blocks.append([])
+            left = available
+        blocks[-1].append(column)
+        left -= needed
+    return blocks
+
+
+def text_width(text: Text) -> int:
+    """Return the width of the longest line."""
+    return max(line.cell_len for line in text.split("\n", allow_blank=True))
+
+
+def _longest_word(texts: Sequence[Text]) -> int:
+    return max(len(word) for text in texts for word in text.plain.split())

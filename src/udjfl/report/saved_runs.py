@@ -1,158 +1,154 @@
-"""Finished runs, read back from their folders: one to look at, or several to compare. Where they were run does not matter."""
+"""Finished runs read back from their folders, one to show or several to compare.
+
+Runs of the simulator and of Flower are the same here.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl import metrics
-from udjfl.errors import SettingsError, StorageError
-from udjfl.methods import METHODS, Method
-from udjfl.settings import CompareSettings, checked
-from udjfl.simulation.compare import Comparison, summarised
+from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.methods import Method
+from udjfl.methods import method as build_method
+from udjfl.metrics import METRICS, compute_metrics
+from udjfl.settings import CompareSettings, validate_settings
+from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
 
+NO_RUN = "there is no run of it"
 
-@dataclass(frozen=True)
-class KeptRun:
-    """What a run folder says of a finished run; the names are those of `udjfl.Result`."""
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SavedRun(FinishedRun):
+    """A finished run as its folder has it."""
 
     folder: Path
     data: str
     fingerprint: str | None
     training: Mapping[str, Any]
-    method: Method
-    seed: int
-    metrics: dict[str, float | None]
-    undefined: dict[str, str]
-    client_accuracy: dict[str, float]
-    uncertainty: dict[str, float]
-    epistemic: dict[str, float] | None
-    notes: list[str]
 
 
-def runs_below(paths: Sequence[Path]) -> list[KeptRun]:
-    """Every finished run in these folders and below them, in the order of their names."""
-    found: list[KeptRun] = []
+def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
+    """Read every finished run in these folders and below them, in the order of their names."""
+    runs: list[SavedRun] = []
     for path in paths:
-        folders = (
-            sorted({file.parent for file in path.rglob("result.json")}) if path.is_dir() else []
-        )
+        folders = sorted({file.parent for file in path.rglob("result.json")})
         if not folders:
-            unfinished = (path / "settings.json").exists()
             advice = (
                 f"it was not finished; `udjfl resume {path}` goes on"
-                if unfinished
+                if (path / "settings.json").exists()
                 else "name the folder given as --out"
             )
             raise StorageError(f"{path} holds no finished run: {advice}")
-        found += [read_run(folder) for folder in folders]
-    return found
+        runs += [read_run(folder) for folder in folders]
+    return runs
 
 
-def read_run(path: Path) -> KeptRun:
-    """One finished run."""
+def read_run(path: Path) -> SavedRun:
+    """Read one finished run. Metrics that were added since then are computed from its numbers."""
     folder = RunFolder.open(path)
-    about = folder.read_settings("training", "federation", "method", "params", "seed")
+    settings = folder.read_settings("training", "federation", "method", "params", "seed")
     result = folder.read_json("result.json")
     try:
-        method = METHODS[about["method"]](**about["params"])
-        known = {
-            metric.key: result[metric.key] for metric in metrics.METRICS if metric.key in result
-        }
-        doubts = {
-            name: math.nan if value is None else float(value)
-            for name, value in result["uncertainty"].items()
-        }
-        epistemic = result["epistemic"]
-        return KeptRun(
-            path,
-            about["federation"]["name"],
-            about["federation"].get("fingerprint"),
-            about["training"],
-            method,
-            about["seed"],
-            known,
-            result["undefined"],
-            result["client_accuracy"],
-            doubts,
-            epistemic,
-            result["notes"],
+        run = SavedRun(
+            folder=path,
+            data=settings["federation"]["name"],
+            fingerprint=settings["federation"].get("fingerprint"),
+            training=settings["training"],
+            method=build_method(settings["method"], **settings["params"]),
+            seed=settings["seed"],
+            metrics={key: result[key] for key in METRICS if key in result},
+            undefined=result["undefined"],
+            client_accuracy=result["client_accuracy"],
+            uncertainty={
+                client: math.nan if value is None else float(value)
+                for client, value in result["uncertainty"].items()
+            },
+            epistemic=result["epistemic"],
+            notes=result["notes"],
         )
+        return _with_missing_metrics(run, None)
     except KeyError as error:
         raise StorageError(
             f"{path}: {error} is missing or unknown; the run is of another version, or damaged"
         ) from None
-    except (TypeError, AttributeError, ValueError):
+    except (TypeError, AttributeError, ValueError, DataError):
         raise StorageError(
             f"{path / 'result.json'} is damaged; resume the run, or start it again elsewhere"
         ) from None
 
 
-def compared_runs(runs: Sequence[KeptRun]) -> Comparison:
-    """Runs of several methods on the same federations, as one comparison. FedAvg has to be among them."""
+def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
+    """Compare runs of several methods on the same federations. One method has to be FedAvg."""
     seeds = tuple(sorted({run.seed for run in runs}))
-    by_method: dict[Method, dict[int, KeptRun]] = {}
+    by_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        other = by_method.setdefault(run.method, {}).setdefault(run.seed, run)
-        if other is not run:
+        same = by_method.setdefault(_written_form(run.method), {}).setdefault(run.seed, run)
+        if same is not run:
             raise SettingsError(
-                f"{other.folder} and {run.folder} are the same method and seed; leave one out"
+                f"{same.folder} and {run.folder} are the same method and seed; leave one out"
             )
-    reference = next((method for method in by_method if method.name == "fedavg"), None)
-    if reference is None:
+    reference_form = next((_written_form(r.method) for r in runs if r.method.name == "fedavg"), "")
+    if not reference_form:
         raise SettingsError(
             "none of the runs is FedAvg, which the others are compared with; add a run of it"
         )
-    before = by_method.pop(reference)
-    _check_alike(before, runs)
-    rows = [
-        summarised(
-            reference, {seed: before.get(seed, "there is no run of it") for seed in seeds}, before
-        )
-    ]
-    for method, own in by_method.items():
-        with_psi = {
-            seed: _with_psi(own[seed], before[seed]) if seed in own else "there is no run of it"
-            for seed in seeds
-        }
-        rows.append(summarised(method, with_psi, before))
+    references = by_method.pop(reference_form)
+    _check_comparable(references, runs)
+    rows = []
+    for of_method in (references, *by_method.values()):
+        by_seed: dict[int, SavedRun | str] = dict.fromkeys(seeds, NO_RUN)
+        for seed, run in of_method.items():
+            is_reference = of_method is references
+            by_seed[seed] = run if is_reference else _with_missing_metrics(run, references[seed])
+        method = next(iter(of_method.values())).method
+        rows.append(summarise_method(method, by_seed, references))
     training = {
-        key: value for key, value in runs[0].training.items() if key in CompareSettings.model_fields
+        key: value
+        for key, value in runs[0].training.items()
+        if key in CompareSettings.flat_fields()
     }
-    names = [row.method.name for row in rows]
-    settings = checked(CompareSettings, {**training, "seeds": list(seeds), "methods": names})
+    methods = [row.method.name for row in rows]
+    settings = validate_settings(
+        CompareSettings, {**training, "seeds": list(seeds), "methods": methods}
+    )
     return Comparison(runs[0].data, seeds, settings, tuple(rows), own_data=True)
 
 
-def _check_alike(before: Mapping[int, KeptRun], runs: Sequence[KeptRun]) -> None:
-    """Only runs on the same data with the same clients say anything about each other."""
+def _written_form(method: Method) -> str:
+    """Return a method's name and parameters as text; parameters need not be hashable."""
+    return json.dumps([method.name, method.params], sort_keys=True, default=str)
+
+
+def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRun]) -> None:
+    """Refuse runs on other seeds, clients or data than those of the reference."""
     for run in runs:
-        reference = before.get(run.seed)
+        reference = references.get(run.seed)
         if reference is None:
             raise SettingsError(
-                f"{run.folder} has seed {run.seed}, and FedAvg was not run with it; add that run, or leave this out"
+                f"{run.folder} has seed {run.seed}, and FedAvg was not run with it; "
+                "add that run, or leave this out"
             )
         if list(run.client_accuracy) != list(reference.client_accuracy):
             raise SettingsError(
-                f"{run.folder} has other clients than {reference.folder}; compare runs on the same federation"
+                f"{run.folder} has other clients than {reference.folder}; "
+                "compare runs on the same federation"
             )
         if run.fingerprint and reference.fingerprint and run.fingerprint != reference.fingerprint:
             raise SettingsError(
-                f"{run.folder} was made with other data than {reference.folder}; compare runs on the same data"
+                f"{run.folder} was made with other data than {reference.folder}; "
+                "compare runs on the same data"
             )
 
 
-def _with_psi(run: KeptRun, reference: KeptRun) -> KeptRun:
-    """A run that did not know its reference does not have a psi; the reference is known here."""
-    ids = [name for name in run.client_accuracy if math.isfinite(run.uncertainty[name])]
-    if "psi" in run.metrics or not ids:
-        return run
-    columns = [
-        [column[name] for name in ids]
-        for column in (run.client_accuracy, reference.client_accuracy, run.uncertainty)
-    ]
-    return replace(run, metrics={**run.metrics, "psi": metrics.psi(*columns)})
+def _with_missing_metrics(run: SavedRun, reference: SavedRun | None) -> SavedRun:
+    """Add the metrics that the run's folder does not have, as psi of a run without reference."""
+    values, reasons = compute_metrics(outcome_of(run, reference))
+    reasons = {key: reason for key, reason in reasons.items() if key not in run.metrics}
+    return replace(run, metrics={**values, **run.metrics}, undefined={**run.undefined, **reasons})

@@ -1,18 +1,19 @@
-"""Several methods on the same federations, seed by seed, with FedAvg always among them as the reference for Psi."""
+"""Compare methods on the same federations, seed by seed, with FedAvg as the reference."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl._threads import cores
-from udjfl.errors import SettingsError, StorageError, did_you_mean
+from udjfl._threads import available_cores
+from udjfl.engine import one_thread
+from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
     ALIASES,
     METHODS,
@@ -20,337 +21,335 @@ from udjfl.methods import (
     Method,
     fixed_parameters,
     parameter_names,
-    parse_method,
 )
-from udjfl.metrics import METRICS
-from udjfl.settings import CompareSettings, DataSettings, training_part
-from udjfl.simulation.oneseed import GivenFederation, SeedTask, check_methods, federation_of
-from udjfl.simulation.process_pool import in_processes, why_not_apart
-from udjfl.simulation.simulate import given_uncertainties
-from udjfl.statistics import THEORY_METRIC, Paired, Summary, metric_of, paired, ranked, summarise
-from udjfl.training.keeping import check_complete, versions
-from udjfl.training.result import Outcome, Result
+from udjfl.methods import method as build_method
+from udjfl.models import ModelChoice
+from udjfl.settings import CompareSettings
+from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.process_pool import run_in_processes, unpicklable_reason
+from udjfl.simulation.simulate import (
+    DataChoice,
+    MethodTask,
+    as_method,
+    given_uncertainties,
+    load_federation,
+    prepare_methods,
+    run_methods,
+    show_settings,
+    validate_keywords,
+)
+from udjfl.training.lifecycle import check_complete, versions
+from udjfl.training.records import OnProgress, Progress
+from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
-# Called with the method, the seed, the stage ("uncertainty", "training" or "resumed"), how much is done, and of how much.
-CompareProgress = Callable[[Method, int, str, int, int], None]
+
+
+def compare(
+    data: DataChoice,
+    methods: Method | str | Sequence[Method | str],
+    model: ModelChoice = "mlp",
+    *,
+    seeds: int | Sequence[int] = 5,
+    jobs: int = 1,
+    uncertainty: str | Mapping[str, float] = "entropy",
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train every method on every seed's federation, and compare them with FedAvg.
+
+    data         a federation (then only the training depends on the seed), a function from the
+                 seed to one, or a name such as "dirty-digits"
+    methods      methods or their specifications, or one text such as "fedavg,rawls" or "all";
+                 FedAvg is always among them
+    model        as in `udjfl.simulate`
+    seeds        how many (from 0), or which
+    jobs         processes that share the seeds; 0: one for each core. From a script, more than one
+                 needs the usual `if __name__ == "__main__":`
+    uncertainty  how to measure it, or the clients' uncertainties by id
+    out, resume  keep every run in a folder of its own; finished runs found there are not run again
+    on_progress  is called with a `Progress` event as the work goes on
+
+    Every other keyword is a setting, as in `udjfl.simulate`. A method whose training fails on a
+    seed, or that is not defined for the federation, has no values there and the reason in
+    `failed`; if the reference itself fails, so does the comparison. Methods of one seed train in
+    lockstep; neither that nor the number of jobs changes a number.
+    """
+    if isinstance(methods, Method):
+        methods = [methods]
+    given_methods = methods.split(",") if isinstance(methods, str) else methods
+    named = [m for m in given_methods if isinstance(m, str)]
+    by_name = len(named) == len(given_methods)
+    values: dict[str, Any] = {**settings, "seeds": seeds, "jobs": jobs}
+    if by_name:
+        values["methods"] = [text.strip() for text in named if text.strip()]
+    elif "params" in settings:
+        raise SettingsError("params: apply to methods given by name; give them to the methods")
+    if isinstance(uncertainty, str):
+        values["uncertainty"] = uncertainty
+    chosen = validate_keywords(CompareSettings, data, model, values)
+    if by_name:
+        rules = choose_methods(chosen)
+    else:
+        rules = with_reference([as_method(method) for method in given_methods])
+    given = None if isinstance(uncertainty, str) else uncertainty
+    return run_comparison(
+        chosen,
+        rules,
+        data=data,
+        model=model,
+        uncertainty=given,
+        out=out,
+        resume=resume,
+        on_progress=on_progress,
+        by_name=by_name,
+    )
+
+
+show_settings(compare)
+
+
+def run_comparison(
+    settings: CompareSettings,
+    methods: Sequence[Method],
+    *,
+    data: DataChoice | None = None,
+    model: ModelChoice | None = None,
+    uncertainty: Mapping[str, float] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    by_name: bool = False,
+) -> Comparison:
+    """Compare methods, the reference first; as `compare`, with its settings in one value.
+
+    `data` and `model` replace those that the settings name. `by_name` says that the settings name
+    these methods, so that the command line can resume the comparison.
+    """
+    data = settings.federation.data if data is None else data
+    jobs = min(settings.jobs or available_cores(), len(settings.seeds))
+    training = settings.training
+    workers = training.workers or max(1, available_cores() // jobs)
+    known = None
+    if uncertainty is not None:
+        known = Uncertainty("given", given_uncertainties(uncertainty))
+    first = load_federation(data, settings.federation, settings.seeds[0])
+    if known is not None:
+        check_complete(known, first.ids)
+    with one_thread():  # a mistake shows before anything is written
+        info = FederationInfo.of(first)
+        prepare_methods(info, methods, training, settings.seeds[0], model)
+    own_data = not isinstance(data, str)
+    in_settings = by_name and not own_data and not callable(model) and uncertainty is None
+    root = None
+    if out is not None:
+        root = _comparison_folder(out, _describe(settings, methods, not in_settings), resume)
+    try:
+        task = SeedTask(
+            data,
+            model,
+            settings.model_copy(
+                update={"training": training.model_copy(update={"workers": workers})}
+            ),
+            tuple(methods),
+            first.ids,
+            known,
+            root.path if root else None,
+        )
+        # The first federation is loaded already; another process loads its own, which is less
+        # work than to send it there.
+        tasks = [replace(task, seed=seed) for seed in settings.seeds]
+        if jobs == 1:
+            tasks[0] = replace(tasks[0], data=first)
+        by_seed = dict(zip(settings.seeds, _run_tasks(tasks, jobs, on_progress), strict=True))
+        columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
+        references = {s: result for s, result in columns[0].items() if isinstance(result, Result)}
+        rows = tuple(
+            summarise_method(method, column, references)
+            for method, column in zip(methods, columns, strict=True)
+        )
+        comparison = Comparison(first.name, tuple(settings.seeds), settings, rows, own_data)
+        if root:
+            root.write_json("comparison.json", comparison.as_dict())
+    finally:
+        if root:
+            root.unlock()
+    return comparison
 
 
 @dataclass(frozen=True)
-class MethodSummary:
-    """One method over all seeds.
+class SeedTask:
+    """All methods, the reference first, on the federation of one seed.
 
-    `against_fedavg` has a paired test for every metric, and is empty for the reference itself. `undefined` says why a metric
-    has no value on some seed; `failed` says on which seeds the method did not get through its training, and why; `notes` are
-    what a reader has to know about the method on this federation.
+    `ids` are the clients that the federation of every seed must have.
     """
 
-    method: Method
-    metrics: dict[str, Summary]
-    against_fedavg: dict[str, Paired]
-    client_accuracy: dict[str, Summary]
-    uncertainty: dict[str, Summary]
-    undefined: dict[str, list[str]]
-    failed: dict[int, str]
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Methods side by side; the reference, FedAvg, is the first row. `own_data`: not those that the settings name."""
-
-    data: str
-    seeds: tuple[int, ...]
+    data: DataChoice
+    model: ModelChoice | None
     settings: CompareSettings
-    rows: tuple[MethodSummary, ...]
-    own_data: bool = False
+    methods: tuple[Method, ...]
+    ids: tuple[str, ...]
+    uncertainty: Uncertainty | None
+    root: Path | None
+    seed: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, for `--json`."""
-        return {
-            "data": self.data,
-            "seeds": list(self.seeds),
-            # With data of one's own, the settings that name data say nothing.
-            "settings": self.settings.model_dump(
-                exclude={*DataSettings.model_fields} if self.own_data else None
-            ),
-            "versions": versions(),
-            "reference": self.rows[0].method.label,
-            "methods": [_row_as_dict(row, self.seeds) for row in self.rows],
-            "rankings": {theory: _ranking_as_dict(theory, self.rows) for theory in THEORY_METRIC},
-        }
-
-
-def _interval(summary: Summary) -> dict[str, Any]:
-    return {"mean": summary.mean, "ci95": list(summary.ci95) if summary.ci95 else None}
-
-
-def _ranking_as_dict(theory: str, rows: Sequence[MethodSummary]) -> dict[str, Any]:
-    metric = metric_of(theory)
-    order = []
-    for place in ranked(theory, [row.metrics for row in rows]):
-        method = rows[place.entry].method
-        named = {
-            "rank": place.rank,
-            "label": method.label,
-            "method": method.name,
-            "grade": method.grade,
-        }
-        order.append(
-            {
-                **named,
-                "serves": theory in method.theories,
-                **_interval(place.value),
-                "seeds": place.value.n,
-            }
+    def __call__(self, send: Callable[[Any], None]) -> list[Result | str]:
+        """Return a result for each method, or why there is none; `send` gets `Progress` events."""
+        federation = load_federation(self.data, self.settings.federation, self.seed)
+        if federation.ids != self.ids:
+            raise DataError(
+                f"the federation of seed {self.seed} has other clients than that of seed "
+                f"{self.settings.seeds[0]}"
+            )
+        folder = self.root / f"seed-{self.seed}" if self.root else None
+        tasks = [
+            MethodTask(method, folder / folder_name(method) if folder else None, send)
+            for method in self.methods
+        ]
+        training = self.settings.training
+        results = run_methods(
+            federation,
+            tasks,
+            training,
+            self.seed,
+            model=self.model,
+            uncertainty=self.uncertainty,
+            resume=folder is not None,
+            first_is_reference=True,
         )
-    return {
-        "metric": metric.key,
-        "better": "higher" if metric.better > 0 else "lower",
-        "order": order,
-    }
+        if not isinstance(results[0], Result):
+            raise results[0]
+        rounds = training.rounds
+        for method, result in zip(self.methods, results, strict=True):
+            if not isinstance(result, Result):
+                send(Progress(method.label, self.seed, "training", rounds, rounds))
+        return [result if isinstance(result, Result) else str(result) for result in results]
 
 
-def _row_as_dict(row: MethodSummary, seeds: Sequence[int]) -> dict[str, Any]:
-    def plain(summary: Summary) -> dict[str, Any]:
-        return {**_interval(summary), "values": list(summary.values)}
+def _run_tasks(
+    tasks: Sequence[SeedTask], jobs: int, on_progress: OnProgress | None
+) -> list[list[Result | str]]:
+    """Run the seeds one after the other, or in processes, with the same results."""
 
-    return {
-        "method": row.method.name,
-        "theory": list(row.method.theories),
-        "label": row.method.label,
-        "grade": row.method.grade,
-        "params": row.method.params,
-        "seeds": list(seeds),
-        **{key: plain(summary) for key, summary in row.metrics.items()},
-        "client_accuracy": {
-            client: plain(summary) for client, summary in row.client_accuracy.items()
-        },
-        "uncertainty": {client: plain(summary) for client, summary in row.uncertainty.items()},
-        "against_fedavg": {key: asdict(test) for key, test in row.against_fedavg.items()},
-        "undefined": row.undefined,
-        "failed": {str(seed): reason for seed, reason in row.failed.items()},
-        "notes": row.notes,
-    }
+    def receive(event: Progress) -> None:
+        if on_progress:
+            on_progress(event)
+
+    if jobs > 1:
+        reason = unpicklable_reason(tasks)
+        if reason is None:
+            return run_in_processes(tasks, jobs, receive)
+        logger.warning(
+            "The seeds run one after the other: they cannot be sent to other processes (%s).",
+            reason,
+        )
+    return [task(receive) for task in tasks]
 
 
-def chosen_methods(settings: CompareSettings) -> list[Method]:
-    """The methods of a comparison, FedAvg by size in front. Every mistake in any of them is reported at once."""
+def choose_methods(settings: CompareSettings) -> list[Method]:
+    """Return the methods that the settings name, FedAvg by size in front.
+
+    Mistakes in all of them are reported at once.
+    """
     methods: list[Method] = []
     mistakes: list[str] = []
     known: set[str] = set()
-    for text in _spelled_out(settings.methods):
+    for text in _expand_all(settings.methods):
         try:
             names = parameter_names(text)
             known |= names
-            fixed = fixed_parameters(text)
-            own = {
-                key: value
-                for key, value in settings.params.items()
-                if key in names and key not in fixed
-            }
-            methods.append(parse_method(text, own))
+            usable = names - fixed_parameters(text)
+            shared = {key: value for key, value in settings.params.items() if key in usable}
+            methods.append(build_method(text, **shared))
         except SettingsError as error:
             mistakes += error.mistakes
     for key in sorted(set(settings.params) - known):
-        mistakes.append(
-            f"params: none of the chosen methods has a parameter {key!r}.{did_you_mean(key, known)}"
-        )
+        hint = did_you_mean(key, known)
+        mistakes.append(f"params: none of the chosen methods has a parameter {key!r}.{hint}")
     if mistakes:
         raise SettingsError(mistakes)
     return with_reference(methods)
 
 
-def _spelled_out(names: Sequence[str]) -> list[str]:
-    """`all` stands for every method; for a family, its named points."""
+def _expand_all(names: Sequence[str]) -> list[str]:
+    """Replace `all` by every method; a family counts as its named points."""
     families = {target for target, _ in ALIASES.values()}
     everything = [name for name in METHODS if name not in families] + list(ALIASES)
     return [name for given in names for name in (everything if given == "all" else [given])]
 
 
 def with_reference(methods: Sequence[Method]) -> list[Method]:
-    """FedAvg by size, then the others, each once."""
+    """Return FedAvg by size, then the other methods, each once."""
     every = [FedAvg(), *methods]
-    return [method for row, method in enumerate(every) if method not in every[:row]]
+    return [method for index, method in enumerate(every) if method not in every[:index]]
 
 
-def compare(
-    settings: CompareSettings,
-    *,
-    federation: GivenFederation = None,
-    methods: Sequence[Method] | None = None,
-    uncertainty: Mapping[str, float] | None = None,
-    out: str | os.PathLike[str] | None = None,
-    resume: bool = False,
-    progress: CompareProgress | None = None,
-) -> Comparison:
-    """Run every method on every seed's federation and compare.
-
-    The federation of a seed is loaded as the settings say. For your own data give `federation`: one federation, so that only
-    the training is seeded, or a function from the seed to one. `methods` replaces those named in the settings, `uncertainty`
-    (a number by client id) what would be measured. `out` keeps every run in a folder of its own; with `resume=True` finished
-    runs found there are not run again. A method whose training fails on a seed, or that is not defined for the federation, has
-    no values there and the reason in `failed`; if the reference itself fails, so does the comparison. Methods of one seed train
-    side by side; seeds are spread over `settings.jobs` processes. Neither changes a number. (From a script, more than one job
-    needs the usual `if __name__ == "__main__":`.)
-    """
-    chosen = chosen_methods(settings) if methods is None else with_reference(methods)
-    jobs = min(settings.jobs or cores(), len(settings.seeds))
-    training = training_part(settings)
-    training = training.model_copy(update={"workers": training.workers or max(1, cores() // jobs)})
-    known = None if uncertainty is None else Uncertainty("given", given_uncertainties(uncertainty))
-    first = federation_of(federation, settings, settings.seeds[0])
-    if known is not None:
-        check_complete(known, first)
-    check_methods(
-        first, tuple(chosen), training, settings.seeds[0]
-    )  # a mistake shows before anything is written
-    root = None
-    if out is not None:
-        about = {
-            "comparison": settings.model_dump(),
-            "methods": [{"method": method.name, "params": method.params} for method in chosen],
-            "from_python": methods is not None or federation is not None or uncertainty is not None,
-        }
-        root = _comparison_folder(out, about, resume)
-    # The first federation is at hand already; another process makes its own, which is less work than to send it there.
-    given = [
-        first if place == 0 and jobs == 1 else federation for place in range(len(settings.seeds))
-    ]
-    tasks = [
-        SeedTask(
-            source,
-            settings,
-            training,
-            tuple(chosen),
-            seed,
-            first.ids,
-            root / f"seed-{seed}" if root else None,
-            known,
-        )
-        for source, seed in zip(given, settings.seeds, strict=True)
-    ]
-    by_seed = dict(zip(settings.seeds, _done(tasks, jobs, _told(progress, chosen)), strict=True))
-    results = [
-        {seed: by_seed[seed][place] for seed in settings.seeds} for place in range(len(chosen))
-    ]
-    rows = tuple(
-        summarised(m, of_method, _succeeded(results[0]))
-        for m, of_method in zip(chosen, results, strict=True)
-    )
-    comparison = Comparison(
-        first.name, tuple(settings.seeds), settings, rows, own_data=federation is not None
-    )
-    if root:
-        RunFolder(root).write_json("comparison.json", comparison.as_dict())
-    return comparison
+def _describe(
+    settings: CompareSettings, methods: Sequence[Method], from_python: bool
+) -> dict[str, Any]:
+    description = {
+        "comparison": settings.to_flat(),
+        "methods": [{"method": m.spec_name, "params": m.params} for m in methods],
+        "from_python": from_python,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(description))  # tuples become lists
+    return plain
 
 
-def _done(
-    tasks: Sequence[SeedTask], jobs: int, heard: Callable[[Any], None]
-) -> list[list[Result | str]]:
-    """The seeds one after the other, or in processes, with the same results."""
-    if jobs > 1:
-        reason = why_not_apart(tasks)
-        if reason is None:
-            return in_processes(tasks, jobs, heard)
-        logger.warning(
-            "The seeds run one after the other: they cannot be sent to other processes (%s).",
-            reason,
-        )
-    return [task(heard) for task in tasks]
-
-
-def _told(progress: CompareProgress | None, methods: Sequence[Method]) -> Callable[[Any], None]:
-    def heard(message: tuple[int, int, str, int, int]) -> None:
-        place, seed, stage, done, total = message
-        if progress:
-            progress(methods[place], seed, stage, done, total)
-
-    return heard
-
-
-def _succeeded(by_seed: Mapping[int, Result | str]) -> dict[int, Result]:
-    return {seed: result for seed, result in by_seed.items() if isinstance(result, Result)}
-
-
-def _comparison_folder(out: str | os.PathLike[str], about: Mapping[str, Any], resume: bool) -> Path:
+def _comparison_folder(
+    out: str | os.PathLike[str], description: Mapping[str, Any], resume: bool
+) -> RunFolder:
+    """Create the folder of a comparison or, resuming, open the one that is there; it is locked."""
     folder = RunFolder(Path(out))
-    about = json.loads(json.dumps(about))  # as it will be read back: tuples become lists
-    if folder.holds_a_run:
-        if not resume:
-            raise StorageError(
-                f"{folder.path} already holds a comparison; continue it with `udjfl resume {folder.path}`, "
-                "or choose another folder"
-            )
+    if not folder.holds_a_run:
+        return RunFolder.create(out, description, versions())
+    if not resume:
+        raise StorageError(
+            f"{folder.path} already holds a comparison; continue it with "
+            f"`udjfl resume {folder.path}`, or choose another folder"
+        )
+    folder.lock()
+    try:
         old = folder.read_settings("comparison")
         names = {"comparison": "settings", "methods": "methods", "from_python": "data or methods"}
         changed = [
             name
             for key, name in names.items()
-            if _that_matters(old.get(key)) != _that_matters(about[key])
+            if _decides_numbers(old.get(key)) != _decides_numbers(description[key])
         ]
         if changed:
             raise StorageError(
-                f"{folder.path} was started with other {' and '.join(changed)}; resume it with the same"
+                f"{folder.path} was started with other {' and '.join(changed)}; resume it with "
+                "the same"
             )
-        return folder.path
-    return RunFolder.create(out, about, versions()).path
+    except BaseException:
+        folder.unlock()
+        raise
+    return folder
 
 
-def _that_matters(about: Any) -> Any:
-    """What was chosen, without what changes no number: how many cores and processes do the work, and where the data are.
+def _decides_numbers(description: Any) -> Any:
+    """Return what was chosen, without what changes no number: cores, processes, data folder.
 
-    That they are the same data is checked run by run, by their fingerprint.
+    That the data are the same is checked run by run, by their fingerprint.
     """
-    return (
-        {k: v for k, v in about.items() if k not in ("jobs", "workers", "data_root")}
-        if isinstance(about, dict)
-        else about
-    )
+    if not isinstance(description, dict):
+        return description
+    ignored = ("jobs", "workers", "data_root")
+    return {key: value for key, value in description.items() if key not in ignored}
 
 
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def summarised(
-    method: Method, by_seed: Mapping[int, Outcome | str], references: Mapping[int, Outcome]
-) -> MethodSummary:
-    """One method over seeds, beside the reference on the same seeds. A text in place of an outcome says what went wrong."""
-    results = {seed: result for seed, result in by_seed.items() if not isinstance(result, str)}
-
-    def values(of: Mapping[int, Outcome], key: str) -> list[float | None]:
-        # The reference has no psi of its own, as psi is measured from it: zero by definition, if there are two clients.
-        default = 0.0 if key == "psi" and len(ids) > 1 else None
-        return [of[seed].metrics.get(key, default) if seed in of else None for seed in by_seed]
-
-    ids = list(next(iter(references.values())).client_accuracy)
-    tests = {m.key: paired(values(results, m.key), values(references, m.key)) for m in METRICS}
-    return MethodSummary(
-        method=method,
-        metrics={m.key: summarise(values(results, m.key)) for m in METRICS},
-        against_fedavg={}
-        if all(results.get(seed) is r for seed, r in references.items())
-        else tests,
-        client_accuracy={
-            i: summarise(
-                [results[seed].client_accuracy[i] if seed in results else None for seed in by_seed]
-            )
-            for i in ids
-        },
-        uncertainty={
-            i: summarise([_known(r.uncertainty[i]) for r in references.values()]) for i in ids
-        },
-        undefined={
-            key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})
-            for key in sorted({key for r in results.values() for key in r.undefined})
-        },
-        failed={seed: result for seed, result in by_seed.items() if isinstance(result, str)},
-        notes=sorted({note for result in results.values() for note in result.notes}),
-    )
-
-
-__all__ = ["Comparison", "MethodSummary", "chosen_methods", "compare"]
+def folder_name(method: Method) -> str:
+    """Return a folder name for a method: `udj-theory=rawls-beta=5`."""
+    parameters = [f"{key}={value}" for key, value in method.params.items() if value is not None]
+    text = "-".join([method.name, *parameters])
+    plain = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
+    if plain == text and len(text) <= 100:
+        return text
+    # Two methods must not share a folder because their names were shortened or had odd characters.
+    return f"{plain[:80]}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"

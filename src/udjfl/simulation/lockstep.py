@@ -1,132 +1,161 @@
-"""Round after round, several methods side by side: what they ask of the same clients is computed together."""
+"""Several methods round by round in lockstep, so that their training is computed together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from torch import nn
 
 from udjfl.engine import LocalResult
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
-from udjfl.training.rounds import Evaluated, Loop, Opened, Progress, Server, evaluation
-from udjfl.training.run_folder import History, Record, RunFolder
+from udjfl.simulation.local_clients import LocalClients, PreparedTraining, evaluate_async
+from udjfl.training.clients import Replies
+from udjfl.training.evaluation import Evaluation
+from udjfl.training.lifecycle import RunLog
+from udjfl.training.records import OnProgress, Progress, Record
+from udjfl.training.round import OpenRound, close_round, open_round
+from udjfl.training.state import Run, ServerState
 
-# What can stop one method of several without touching the others.
+# Errors that stop one method of several without touching the others.
 Failure = DivergedError | ReportError | NotDefinedError
 FAILURES = (DivergedError, ReportError, NotDefinedError)
 
 
 @dataclass
-class Player:
-    """One method on its way: where its server is, what it has recorded, and what stopped it, if something did."""
+class MethodRun:
+    """One method's run: its current server, its log, and the error that stopped it, if any."""
 
-    loop: Loop
-    server: Server
-    history: History
-    folder: RunFolder | None
-    progress: Progress | None
+    run: Run
+    clients: LocalClients
+    module: nn.Module
+    log: RunLog
     notes: list[str]
+    on_progress: OnProgress | None = None
     failure: Failure | None = None
-    evaluated: Evaluated | None = None  # of the last round, if it was played here
+    evaluation: Evaluation | None = None  # after the last round, if it was played here
+    server: ServerState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.server = self.log.server
 
     @property
-    def rounds(self) -> int:
-        return self.loop.settings.rounds
+    def is_running(self) -> bool:
+        """Tell whether rounds are left."""
+        return self.failure is None and self.server.round < self.run.settings.rounds
 
     @property
-    def is_playing(self) -> bool:
-        return self.failure is None and self.server.round < self.rounds
+    def is_evaluated(self) -> bool:
+        """Tell whether the model is evaluated after the current round."""
+        settings = self.run.settings
+        round = self.server.round
+        return round % settings.eval_every == 0 or round == settings.rounds
 
-    def keep(self, records: list[Record]) -> None:
-        """Write down a round that was played."""
-        t = self.server.round
-        self.history.records.extend(records)
-        if self.folder:
-            self.folder.append(records)
-            if t % self.loop.settings.checkpoint_every == 0 or t == self.rounds:
-                self.folder.save_checkpoint(t, self.server.tensors())
-        if self.progress:
-            self.progress("training", t, self.rounds)
+    def report(self, stage: str, round: int) -> None:
+        """Send a progress event."""
+        if self.on_progress:
+            label, rounds = self.run.method.label, self.run.settings.rounds
+            self.on_progress(Progress(label, self.run.seed, stage, round, rounds))
+
+    def fail(self, error: Failure) -> None:
+        """Stop, keeping the error without its traceback, which holds the round's tables."""
+        self.failure = error.with_traceback(None)
 
 
-def play(players: Sequence[Player]) -> None:
-    """All rounds that are left, of methods on one federation. One that fails keeps its error and leaves the others alone.
+def run_lockstep(method_runs: Sequence[MethodRun]) -> None:
+    """Play all rounds that are left. A method that fails keeps its error; the others go on.
 
-    Methods that are behind (one that was stopped earlier than the others) catch up first: only those in the same round see the
-    same batches, and can share them.
+    Methods that are behind catch up first: only methods in the same round see the same batches,
+    and can share their training.
     """
-    for player in players:
-        if player.progress and player.server.round:
-            player.progress("resumed", player.server.round, player.rounds)
-    late: _Late | None = None
+    for method_run in method_runs:
+        if method_run.server.round:
+            method_run.report("resumed", method_run.server.round)
+    pending: PendingEvaluation | None = None
     try:
-        while playing := [player for player in players if player.is_playing]:
-            now = min(player.server.round for player in playing)
-            late = _one_round([player for player in playing if player.server.round == now], late)
-    finally:  # whatever stops the next round, this one was played
-        if late:
-            late.settle()
+        while running := [m for m in method_runs if m.is_running]:
+            round = min(m.server.round for m in running)
+            pending = _run_round([m for m in running if m.server.round == round], pending)
+    finally:  # whatever stopped the next round, this one is complete
+        if pending:
+            pending.flush()
 
 
-class _Late:
-    """A round that was played and is still being evaluated: `evaluated` waits for that. It is then written down."""
+class PendingEvaluation:
+    """A round that is still being evaluated; `flush` waits for that and writes the round down."""
 
-    def __init__(self, records: Sequence[tuple[Player, list[Record]]]) -> None:
-        self.records = records
-        self.seen = [
-            (player, own)
-            for player, own in records
-            if player.loop.is_evaluated(player.server.round)
-        ]
-        follows = any(player.is_playing for player, _ in records)
-        self.evaluated = evaluation(
-            [p.loop for p, _ in self.seen], [p.server for p, _ in self.seen], follows
-        )
+    def __init__(self, rounds: Sequence[tuple[MethodRun, list[Record]]]) -> None:
+        self.rounds = rounds
+        self.evaluated = [(m, records) for m, records in rounds if m.is_evaluated]
+        follows = any(m.is_running for m, _ in rounds)
+        pairs = [(m.clients, m.server) for m, _ in self.evaluated]
+        self.wait = evaluate_async(pairs, training_follows=follows)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write the round down, once."""
-        records, self.records = self.records, ()
-        if not records:
+        rounds, self.rounds = self.rounds, ()
+        if not rounds:
             return
-        for (player, own), found in zip(self.seen, self.evaluated(), strict=True):
-            player.evaluated = found
-            own += player.loop.evaluation_records(player.server.round, found)
-        for player, own in records:
-            player.keep(own)
+        for (method_run, records), evaluation in zip(self.evaluated, self.wait(), strict=True):
+            method_run.evaluation = evaluation
+            records += evaluation.records(method_run.server.round)
+        for method_run, records in rounds:
+            method_run.log.write(method_run.server, records)
+            method_run.report("training", method_run.server.round)
 
 
-def _one_round(players: Sequence[Player], late: _Late | None) -> _Late:
-    """Play a round, and meanwhile settle the one before. Its own evaluation may be under way when this returns."""
-    opened = [(player, half) for player in players if (half := _begun(player)) is not None]
-    results = _trained(opened)
-    if late:
-        late.settle()
-    records: list[tuple[Player, list[Record]]] = []
-    for place, (player, half) in enumerate(opened):
+@dataclass
+class _OpenMethod:
+    """One method's round before training."""
+
+    method_run: MethodRun
+    opened: OpenRound
+    prepared: PreparedTraining | None
+
+
+def _run_round(
+    method_runs: Sequence[MethodRun], pending: PendingEvaluation | None
+) -> PendingEvaluation:
+    """Play a round of every method. The previous one is written down before this one is closed."""
+    opened = []
+    for m in method_runs:
         try:
-            player.server, own = player.loop.finish(player.server, half, results[place])
-            records.append((player, own))
+            half = open_round(m.run, m.server, m.clients)
+            prepared = None if half.request is None else m.clients.prepare(half.request)
+            opened.append(_OpenMethod(m, half, prepared))
         except FAILURES as error:
-            player.failure = error.with_traceback(None)  # which would keep the round's tables alive
-    return _Late(records)
+            m.fail(error)
+    replies = _train(opened)
+    if pending:
+        pending.flush()
+    rounds = []
+    for part, reply in zip(opened, replies, strict=True):
+        m = part.method_run
+        try:
+            result = close_round(m.run, m.server, m.clients, part.opened, reply)
+        except FAILURES as error:
+            m.fail(error)
+            continue
+        m.server = result.server
+        rounds.append((m, result.records))
+    return PendingEvaluation(rounds)
 
 
-def _begun(player: Player) -> Opened | None:
-    try:
-        return player.loop.begin(player.server)
-    except FAILURES as error:
-        player.failure = error.with_traceback(None)  # which would keep the round's tables alive
-        return None
-
-
-def _trained(opened: Sequence[tuple[Player, Opened]]) -> dict[int, list[LocalResult]]:
-    """The results of everybody's jobs, by place; jobs for the same engine are handed over together."""
-    by_engine: dict[int, list[int]] = {}
-    for place, (player, _) in enumerate(opened):
-        by_engine.setdefault(id(player.loop.engine), []).append(place)
+def _train(opened: Sequence[_OpenMethod]) -> list[Replies]:
+    """Train the clients of all methods; jobs for the same engine are handed over together."""
     results: dict[int, list[LocalResult]] = {}
-    for places in by_engine.values():
-        jobs = [job for place in places for job in opened[place][1].jobs]
-        done = iter(opened[places[0]][0].loop.engine.train_many(jobs))
-        for place in places:
-            results[place] = [next(done) for _ in opened[place][1].jobs]
-    return results
+    by_engine: dict[int, list[int]] = {}
+    for number, part in enumerate(opened):
+        if part.prepared is not None:
+            by_engine.setdefault(id(part.method_run.clients.engine), []).append(number)
+    for numbers in by_engine.values():
+        jobs = {n: prepared.jobs for n in numbers if (prepared := opened[n].prepared)}
+        engine = opened[numbers[0]].method_run.clients.engine
+        finished = iter(engine.train_many([job for own in jobs.values() for job in own]))
+        results |= {n: [next(finished) for _ in own] for n, own in jobs.items()}
+    return [
+        Replies()
+        if part.prepared is None or part.opened.request is None
+        else part.method_run.clients.read(part.opened.request, part.prepared, results[number])
+        for number, part in enumerate(opened)
+    ]

@@ -1,55 +1,76 @@
-"""What a finished run says."""
+"""The result of a finished run."""
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from torch import nn
 
-from udjfl import metrics
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
+from udjfl.metrics import METRICS, Outcome
 from udjfl.models import Mixture, from_vector
-from udjfl.training.run_folder import History, RunFolder
+from udjfl.training.records import History
+from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty import without_nan
 
 
-@dataclass(frozen=True)
-class Result:
-    """A finished run.
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """The part of a finished run that tables show.
 
-    model             the server's final model; where a method trains several side by side it has no meaning, `model_for` has
-    model_for         the model that a client uses in the end
-    metrics           the names of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None where undefined, with the
-                      reason in `undefined`; `psi` only where a reference was given
-    client_accuracy   percent, on each client's own test data
-    uncertainty       each client's uncertainty, as the method saw it; NaN where it was not told
-    epistemic         each client's epistemic uncertainty, where an ensemble measured it
-    history           every record of every round
-    notes             what a reader has to know about the method on this federation
-    served            the models that clients use in the end, where they differ between clients
+    metrics          the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
+                     where undefined, with the reason in `undefined`; `psi` only with a reference
+    client_accuracy  percent, on each client's own test data
+    uncertainty      each client's uncertainty, as the method saw it; NaN where it is unknown
+    epistemic        each client's epistemic uncertainty, if an ensemble measured it
+    notes            remarks on the method on this federation, for readers of the results
     """
 
     method: Method
     seed: int
-    model: nn.Module
     metrics: dict[str, float | None]
     undefined: dict[str, str]
-    global_accuracy: float | None
     client_accuracy: dict[str, float]
     uncertainty: dict[str, float]
-    epistemic: dict[str, float] | None
+    epistemic: dict[str, float] | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        metrics = {
+            key: value if value is None else round(value, 2) for key, value in self.metrics.items()
+        }
+        return (
+            f"{type(self).__name__}(method={self.method.label!r}, seed={self.seed}, "
+            f"clients={len(self.client_accuracy)}, metrics={metrics})"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Result(FinishedRun):
+    """A finished run with its models and its history.
+
+    model      the server's final model; without meaning for a method that trains several models
+               side by side: use `model_for`
+    history    every record of every round
+    folder     the run folder, if there is one
+    served     the models that clients use in the end, if they differ between clients
+    """
+
+    model: nn.Module
     history: History
     folder: RunFolder | None = None
-    notes: list[str] = field(default_factory=list)
     served: ServedModels | None = None
 
+    @property
+    def global_accuracy(self) -> float | None:
+        """Percent, on the held-out test set; None if there is no single model."""
+        return self.metrics["global_accuracy"]
+
     def model_for(self, client: str) -> nn.Module:
-        """The model that a client uses in the end. For most methods everybody's is `model`."""
+        """Return the model that a client uses in the end; for most methods it is `model`."""
         if client not in self.uncertainty:
             raise SettingsError(
                 f"client: there is no {client!r}.{did_you_mean(str(client), self.uncertainty)}"
@@ -65,70 +86,30 @@ class Result:
         return members[0] if len(members) == 1 else Mixture(members, shares[shares > 0])
 
 
-class Outcome(Protocol):
-    """What tables show of a finished run: a `Result`, or what its folder says of it."""
-
-    @property
-    def method(self) -> Method: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def metrics(self) -> Mapping[str, float | None]: ...
-    @property
-    def undefined(self) -> Mapping[str, str]: ...
-    @property
-    def client_accuracy(self) -> Mapping[str, float]: ...
-    @property
-    def uncertainty(self) -> Mapping[str, float]: ...
-    @property
-    def epistemic(self) -> Mapping[str, float] | None: ...
-    @property
-    def notes(self) -> Sequence[str]: ...
-
-
-def final_metrics(
-    global_accuracy: float | None,
-    accuracies: list[float],
-    uncertainties: list[float],
-    before: list[float] | None,
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    """All metrics, and why some are undefined. Those that rank clients leave out whoever has no uncertainty."""
-    known = [i for i, u in enumerate(uncertainties) if math.isfinite(u)]
-    ranked = (
-        [accuracies[i] for i in known],
-        [uncertainties[i] for i in known],
-        before and [before[i] for i in known],
+def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcome:
+    """Return the numbers of a run, and of its reference, that metrics are computed from."""
+    return Outcome(
+        list(run.client_accuracy.values()),
+        [run.uncertainty[client] for client in run.client_accuracy],
+        [reference.client_accuracy[client] for client in run.client_accuracy]
+        if reference
+        else None,
+        run.metrics.get("global_accuracy"),
     )
-    values: dict[str, float | None] = dict.fromkeys(metric.key for metric in metrics.METRICS)
-    values |= {"global_accuracy": global_accuracy, "worst_accuracy": metrics.worst(accuracies)}
-    values |= {"mean_accuracy": metrics.mean(accuracies), "std": metrics.std(accuracies)}
-    if known:
-        of_ranked = metrics.evaluate(global_accuracy, *ranked)
-        values |= {
-            key: of_ranked[key]
-            for key in ("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r")
-        }
-    if before is None:
-        del values["psi"]
-    why = {
-        key: _why(key, global_accuracy, ranked if known else None)
-        for key, value in values.items()
-        if value is None
-    }
-    return values, why
 
 
-def _why(key: str, global_accuracy: float | None, ranked: Any) -> str:
-    """Why a metric is undefined. `ranked` is None where nobody has an uncertainty."""
-    if key == "global_accuracy":
-        return metrics.NO_GLOBAL_MODEL
-    return (
-        metrics.undefined_reason(key, global_accuracy, *ranked) if ranked else None
-    ) or "No client has an uncertainty."
+def metric_value(run: FinishedRun, key: str) -> float | None:
+    """Return one metric of a run.
+
+    A run without reference is compared with itself, so that the reference has a psi of 0.
+    """
+    if key in run.metrics:
+        return run.metrics[key]
+    return METRICS[key].evaluate(outcome_of(run, reference=run))[0]
 
 
-def summary(result: Outcome) -> dict[str, Any]:
-    """A result as plain values, for files and for `--json`."""
+def summary(result: FinishedRun) -> dict[str, Any]:
+    """Return a result as plain values, for files and for `--json`."""
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),

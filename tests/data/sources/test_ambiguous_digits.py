@@ -1,13 +1,11 @@
-"""The ambiguous-image generator, and the ambiguous digits that come with the package."""
+"""The generator of ambiguous images."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import math
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +13,16 @@ import pytest
 import torch
 from scipy import stats
 from sklearn.datasets import load_digits
-from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
-from udjfl.data.sources._ambiguous_digits import (
-    AmbiguousImages,
-    AmbiguousSettings,
-    make_ambiguous,
-    spread,
-)
+from udjfl.data.sources._ambiguous_digits import AmbiguousImages, make_ambiguous, select_evenly
+from udjfl.data.sources._ambiguous_settings import AmbiguousSettings
 from udjfl.errors import DataError, SettingsError
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "make_dirty_digits.py"
 
-# Few epochs make an unsure, divided ensemble, so the thresholds are wide; the filter is the same code.
+# Few epochs make an unsure, divided ensemble, so the thresholds are wide; the filter is the same
+# code.
 TINY = AmbiguousSettings(
     max_mutual_information=0.3,
     min_entropy=0.2,
@@ -49,7 +43,7 @@ TINY = AmbiguousSettings(
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """The networks here are so small that a second thread only waits for the first, for long on a busy machine."""
+    """Use one thread: the networks are so small that a second one only waits."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -58,13 +52,13 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def digits() -> tuple[Tensor, Tensor]:
-    """300 clean digits; the others only make training slower."""
+    """Load 300 clean digits; more would only make training slower."""
     loaded = load_digits()
     return torch.from_numpy(loaded.images[:300] / 16).float(), torch.from_numpy(loaded.target[:300])
 
 
 @cache
-def made() -> AmbiguousImages:
+def generated() -> AmbiguousImages:
     return make_ambiguous(*digits(), 200, seed=3, settings=TINY)
 
 
@@ -73,7 +67,7 @@ def entropy_of(probabilities: Tensor) -> Tensor:
 
 
 def noise(count: int, *shape: int, classes: int = 5) -> tuple[Tensor, Tensor]:
-    """Images of noise whose brightest row or column block tells the class."""
+    """Make noisy images in which the brightest row depends on the class."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(count) % classes
     images = torch.rand(count, *shape, generator=generator) * 0.3
@@ -84,7 +78,7 @@ def noise(count: int, *shape: int, classes: int = 5) -> tuple[Tensor, Tensor]:
 
 class TestResult:
     def test_shapes_and_ranges(self) -> None:
-        result = made()
+        result = generated()
         assert len(result) == 200
         assert result.images.shape == (200, 1, 8, 8)
         assert result.images.dtype == torch.float32
@@ -95,8 +89,8 @@ class TestResult:
         assert result.labels.shape == (200, 10)
         assert result.parents.shape == (200, 4)
 
-    def test_every_kept_image_is_within_the_thresholds(self) -> None:
-        result = made()
+    def test_every_image_is_within_the_thresholds(self) -> None:
+        result = generated()
         assert torch.allclose(entropy_of(result.probabilities), result.entropy)
         assert float(result.entropy.min()) >= TINY.min_entropy
         assert float(result.entropy.max()) <= TINY.max_entropy
@@ -107,22 +101,23 @@ class TestResult:
         )
 
     def test_parents_are_two_to_four_sources_of_different_classes(self) -> None:
-        parents, (_, labels) = made().parents, digits()
+        parents, (_, labels) = generated().parents, digits()
         present = parents >= 0
         assert set(present.sum(1).tolist()) == {2, 3, 4}
         assert bool((present[:, :-1] >= present[:, 1:]).all()), "padding comes last"
         assert int(parents.max()) < len(labels)
-        # Absent parents get classes of their own, so that a repeated class can only come from two present parents.
+        # Absent parents get classes of their own, so that a repeated class can only come from two
+        # present parents.
         classes = torch.where(present, labels[parents.clamp_min(0)], 100 + torch.arange(4))
-        sort_ids = classes.sort(1).values
-        assert bool((sort_ids[:, 1:] != sort_ids[:, :-1]).all())
+        ordered = classes.sort(1).values
+        assert bool((ordered[:, 1:] != ordered[:, :-1]).all())
 
     def test_entropies_are_spread_evenly(self) -> None:
         edges = torch.linspace(TINY.min_entropy, TINY.max_entropy, TINY.entropy_bins + 1).double()
         inner = edges[1:-1].contiguous()
-        assert torch.bucketize(made().entropy, inner).bincount().tolist() == [50] * 4
+        assert torch.bucketize(generated().entropy, inner).bincount().tolist() == [50] * 4
 
-    def test_drawing_goes_on_until_rare_entropies_are_there_too_and_leaves_no_trace_in_the_order(
+    def test_rare_entropies_are_found_and_the_order_is_random(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("udjfl.data.sources._ambiguous_digits.MIXTURES_AT_ONCE", 40)
@@ -132,7 +127,7 @@ class TestResult:
             80,
             seed=3,
             settings=TINY,
-            progress=lambda stage, done, _: filled.append(done) if stage == "mixtures" else None,
+            on_progress=lambda stage, done, _: filled.append(done) if stage == "mixtures" else None,
         )
         assert len(filled) > 2
         assert filled[0] < filled[-1] == 80
@@ -140,22 +135,23 @@ class TestResult:
             (result.entropy - TINY.min_entropy) / (TINY.max_entropy - TINY.min_entropy) * 4
         ).long()
         assert quarter.bincount().tolist() == [20] * 4
-        # What is drawn last is of the rarest entropies: unshuffled, the places differ with the quarter (p = 0.00005).
-        places = [(quarter == part).nonzero().flatten().numpy() for part in range(4)]
-        assert stats.kruskal(*places).pvalue > 0.001
+        # What is drawn last is of the rarest entropies: unshuffled, positions differ with the
+        # quarter (p = 0.00005).
+        positions = [(quarter == part).nonzero().flatten().numpy() for part in range(4)]
+        assert stats.kruskal(*positions).pvalue > 0.001
 
-    def test_images_have_the_grey_levels_asked_for_and_are_distinct_from_each_other_and_the_sources(
+    def test_images_are_distinct_and_have_the_requested_grey_levels(
         self,
     ) -> None:
-        scaled = made().images * 16
+        scaled = generated().images * 16
         assert torch.equal(scaled, scaled.round())
-        everything = torch.cat([made().images[:, 0], digits()[0]]).flatten(1)
-        assert len(torch.unique(made().images, dim=0)) == 200
+        everything = torch.cat([generated().images[:, 0], digits()[0]]).flatten(1)
+        assert len(torch.unique(generated().images, dim=0)) == 200
         assert len(torch.unique(everything, dim=0)) == 200 + len(torch.unique(digits()[0], dim=0))
 
     def test_an_image_looks_like_a_mixture_of_its_parents(self) -> None:
-        """Nearer to its own parents' mean than to that of another image's parents, for most."""
-        result, (sources, _) = made(), digits()
+        """Most images are nearer to their parents' mean than to that of other parents."""
+        result, (sources, _) = generated(), digits()
         present = (result.parents >= 0).float()
         means = (
             torch.einsum("np,nphw->nhw", present, sources[result.parents.clamp_min(0)])
@@ -183,7 +179,7 @@ class TestResult:
 class TestDeterminism:
     QUICK = dataclasses.replace(TINY, autoencoder_epochs=3, classifier_epochs=3, max_entropy=2.3)
 
-    def test_same_seed_same_images_whatever_the_global_generator_did(self) -> None:
+    def test_equal_seeds_give_equal_images_independent_of_the_global_generator(self) -> None:
         before = torch.random.get_rng_state()
         first = make_ambiguous(*digits(), 30, seed=1, settings=self.QUICK)
         assert torch.equal(torch.random.get_rng_state(), before), "the global generator was used"
@@ -198,7 +194,7 @@ class TestDeterminism:
         assert not torch.equal(first.images, second.images)
         assert not torch.equal(first.parents, second.parents)
 
-    def test_works_inside_no_grad_and_leaves_the_sources_alone(self) -> None:
+    def test_works_inside_no_grad_and_does_not_change_the_sources(self) -> None:
         images, labels = digits()[0].clone(), digits()[1].clone()
         with torch.no_grad():
             make_ambiguous(images, labels, 5, seed=1, settings=self.QUICK)
@@ -213,7 +209,7 @@ class TestProgress:
             TINY, autoencoder_epochs=2, classifier_epochs=2, max_entropy=2.3
         )
         make_ambiguous(
-            *digits(), 30, seed=1, settings=settings, progress=lambda *call: calls.append(call)
+            *digits(), 30, seed=1, settings=settings, on_progress=lambda *call: calls.append(call)
         )
         assert calls[:2] == [("autoencoder", 1, 2), ("autoencoder", 2, 2)]
         assert calls[2:8] == [("classifiers", done, 6) for done in range(1, 7)]
@@ -243,7 +239,7 @@ class TestOtherImages:
         assert bool(torch.isfinite(result.images).all())
 
     def test_two_classes_leave_no_part_of_the_entropy_range_empty(self) -> None:
-        """With two classes no entropy exceeds log 2, so the bins must not reach up to max_entropy."""
+        """No entropy exceeds log 2, so the bins must not reach up to max_entropy."""
         images, labels = digits()
         two = labels < 2
         longer = {"autoencoder_epochs": 150, "classifier_epochs": 40, "max_mutual_information": 0.6}
@@ -262,32 +258,42 @@ class TestOtherImages:
         assert float(result.probabilities[:, 4].max()) < 0.2
 
 
-class TestSpread:
+class TestSelectEvenly:
     def test_strata_first_then_groups_then_order(self) -> None:
         strata = torch.tensor([0, 0, 0, 0, 1, 1, 1])
         groups = torch.tensor([0, 0, 0, 1, 2, 2, 2])
         # Two from each stratum; in stratum 0 one of each group, although group 1 comes last.
-        assert spread(strata, groups, 4).tolist() == [0, 3, 4, 5]
+        assert select_evenly(strata, groups, 4).tolist() == [0, 3, 4, 5]
 
     def test_a_short_stratum_is_filled_up_from_the_others(self) -> None:
         strata = torch.tensor([0, 1, 1, 1, 2, 2])
-        assert spread(strata, torch.zeros(6, dtype=torch.int64), 5).tolist() == [0, 1, 2, 4, 5]
+        assert select_evenly(strata, torch.zeros(6, dtype=torch.int64), 5).tolist() == [
+            0,
+            1,
+            2,
+            4,
+            5,
+        ]
 
-    def test_fewer_items_than_asked_for_are_all_kept(self) -> None:
-        assert spread(torch.tensor([3, 0]), torch.tensor([1, 1]), 9).tolist() == [0, 1]
+    def test_all_items_are_selected_if_there_are_too_few(self) -> None:
+        assert select_evenly(torch.tensor([3, 0]), torch.tensor([1, 1]), 9).tolist() == [0, 1]
         assert (
-            spread(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), 9).tolist()
+            select_evenly(
+                torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), 9
+            ).tolist()
             == []
         )
 
-    def test_selecting_in_two_steps_is_selecting_at_once(self) -> None:
-        """What the generator relies on when it drops the surplus early."""
+    def test_selecting_in_two_steps_equals_selecting_at_once(self) -> None:
+        """The generator relies on this when it drops the surplus early."""
         generator = torch.Generator().manual_seed(0)
         strata = torch.randint(0, 4, (300,), generator=generator)
         groups = torch.randint(0, 5, (300,), generator=generator)
-        early = spread(strata[:150], groups[:150], 40)
+        early = select_evenly(strata[:150], groups[:150], 40)
         rest = torch.cat([early, torch.arange(150, 300)])
-        assert torch.equal(rest[spread(strata[rest], groups[rest], 40)], spread(strata, groups, 40))
+        assert torch.equal(
+            rest[select_evenly(strata[rest], groups[rest], 40)], select_evenly(strata, groups, 40)
+        )
 
 
 class TestBadInputs:
@@ -316,12 +322,12 @@ class TestBadInputs:
             ),
         ],
     )
-    def test_unusable_sources(self, changes: dict[str, object], words: str) -> None:
+    def test_unusable_sources_are_refused(self, changes: dict[str, object], words: str) -> None:
         given = {"images": digits()[0], "labels": digits()[1], "count": 5, **changes}
         with pytest.raises(DataError, match=words):
             make_ambiguous(given["images"], given["labels"], given["count"], seed=0, settings=TINY)
 
-    def test_entropy_no_image_can_have(self) -> None:
+    def test_impossible_entropy_is_refused(self) -> None:
         images, labels = digits()
         settings = dataclasses.replace(TINY, max_parents=2, min_entropy=0.7)
         with pytest.raises(DataError, match=r"min_entropy must be below log\(2 classes\) = 0.693"):
@@ -335,7 +341,9 @@ class TestBadInputs:
             ({"min_entropy": 0.0, "max_entropy": 0.0001}, "entropy above max_entropy"),
         ],
     )
-    def test_too_few_pass(self, changes: dict[str, float], words: str) -> None:
+    def test_most_frequent_reason_of_rejection_is_named(
+        self, changes: dict[str, float], words: str
+    ) -> None:
         settings = dataclasses.replace(TINY, candidates_per_image=3, classifier_epochs=6, **changes)
         with pytest.raises(
             DataError,
@@ -343,8 +351,8 @@ class TestBadInputs:
         ):
             make_ambiguous(*digits(), 50, seed=0, settings=settings)
 
-    def test_images_that_are_all_the_same(self) -> None:
-        """Two grey levels and constant sources: every mixture decodes to one image, which is also the source."""
+    def test_equal_images_are_rejected(self) -> None:
+        """With constant sources and two grey levels, every mixture equals the source."""
         settings = dataclasses.replace(
             TINY,
             levels=2,
@@ -353,17 +361,17 @@ class TestBadInputs:
             max_mutual_information=2.0,
             candidates_per_image=10,
         )
-        with pytest.raises(DataError, match=r"only 0 of 5 .*an image met before"):
+        with pytest.raises(DataError, match=r"only 0 of 5 .*an image equal to an earlier one"):
             make_ambiguous(torch.ones(40, 8, 8), torch.arange(40) % 5, 5, seed=0, settings=settings)
 
-    def test_all_mistakes_in_the_settings_are_told_at_once(self) -> None:
+    def test_all_wrong_settings_are_listed(self) -> None:
         with pytest.raises(SettingsError) as caught:
             AmbiguousSettings(
                 members=1, min_parents=3, max_parents=2, max_entropy=math.nan, levels=1, hidden=()
             )
-        told = "\n".join(caught.value.mistakes)
+        text = "\n".join(caught.value.mistakes)
         for name in ("members", "max_parents", "max_entropy", "levels", "hidden"):
-            assert f"{name} must" in told
+            assert f"{name} must" in text
         assert len(caught.value.mistakes) == 5
 
     def test_the_defaults_are_the_published_recipe(self) -> None:
@@ -376,95 +384,3 @@ class TestBadInputs:
             1.6,
         )
         assert (settings.members, settings.labels_per_image, settings.levels) == (5, 10, None)
-
-
-@cache
-def shipped() -> dict[str, np.ndarray]:
-    with (
-        files("udjfl.data.sources").joinpath("dirty_digits.npz").open("rb") as opened,
-        np.load(opened) as arrays,
-    ):
-        return dict(arrays)
-
-
-class TestShippedFile:
-    def test_shapes_and_types(self) -> None:
-        described = {name: (str(array.dtype), array.shape) for name, array in shipped().items()}
-        assert described == {
-            "images": ("uint8", (3000, 8, 8)),
-            "probabilities": ("float16", (3000, 10)),
-            "labels": ("uint8", (3000, 10)),
-            "parents": ("int16", (3000, 4)),
-            "sources": ("int16", (497,)),
-        }
-        assert (
-            Path(str(files("udjfl.data.sources").joinpath("dirty_digits.npz"))).stat().st_size
-            < 400_000
-        )
-
-    def test_values_are_in_range(self) -> None:
-        assert shipped()["images"].max() == 16
-        assert shipped()["labels"].max() <= 9
-        assert np.abs(shipped()["probabilities"].astype(float).sum(1) - 1).max() < 0.002
-
-    def test_sources_are_a_stratified_part_and_parents_come_only_from_them(self) -> None:
-        sources, parents, target = shipped()["sources"], shipped()["parents"], load_digits().target
-        assert np.array_equal(sources, np.unique(sources))
-        assert np.abs(np.bincount(target[sources]) - np.bincount(target) * 497 / 1797).max() < 1
-        assert set(np.unique(parents)) - {-1} <= set(sources.tolist())
-        for family in parents:
-            classes = target[family[family >= 0]]
-            assert 2 <= len(classes) == len(set(classes))
-
-    def test_images_are_distinct_and_none_is_a_clean_digit(self) -> None:
-        ambiguous = {image.tobytes() for image in shipped()["images"]}
-        clean = {image.tobytes() for image in load_digits().images.astype(np.uint8)}
-        assert len(ambiguous) == 3000
-        assert not ambiguous & clean
-
-    def test_labels_are_ambiguous_and_balanced(self) -> None:
-        probabilities = shipped()["probabilities"].astype(np.float64)
-        shares = np.bincount(shipped()["labels"].ravel(), minlength=10) / 30000
-        assert shares.min() > 0.05
-        assert shares.max() < 0.20
-        assert 0.6 < probabilities.max(1).mean() < 0.75
-        entropy = -(probabilities * np.log(np.maximum(probabilities, 1e-12))).sum(1)
-        filled = np.histogram(entropy, bins=10, range=(0.05, 1.4))[0]
-        # float16 may move an image across the border of a bin.
-        assert np.abs(filled - 300).max() <= 5
-
-    def test_labels_follow_the_probabilities(self) -> None:
-        probabilities = shipped()["probabilities"].astype(np.float64)
-        expected = probabilities.sum(0) / probabilities.sum() * 30000
-        assert (
-            stats.chisquare(np.bincount(shipped()["labels"].ravel(), minlength=10), expected).pvalue
-            > 0.001
-        )
-        agreement = (shipped()["labels"] == probabilities.argmax(1)[:, None]).mean()
-        assert agreement == pytest.approx(probabilities.max(1).mean(), abs=0.01)
-
-    def test_a_model_of_other_digits_sees_the_same_ambiguity(self) -> None:
-        """Trained on the digits that made no image, it finds an image clear or vague, and of a class, as the labels do."""
-        loaded = load_digits()
-        others = np.setdiff1d(np.arange(1797), shipped()["sources"])
-        model = KNeighborsClassifier(20).fit(loaded.data[others], loaded.target[others])
-        seen = model.predict_proba(shipped()["images"].reshape(3000, 64))
-        given = shipped()["probabilities"].astype(np.float64)
-        assert (seen.argmax(1) == given.argmax(1)).mean() > 0.65
-        entropy = [-(table * np.log(np.maximum(table, 1e-12))).sum(1) for table in (seen, given)]
-        assert stats.spearmanr(*entropy).statistic > 0.45
-
-    def test_the_script_finds_differences(self) -> None:
-        spec = importlib.util.spec_from_file_location("make_dirty_digits", SCRIPT)
-        assert spec is not None
-        assert spec.loader is not None
-        script = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(script)
-        changed = {name: array.copy() for name, array in shipped().items()}
-        assert script.differences(shipped(), changed) == []
-        changed["labels"][7] = 10 - changed["labels"][7]
-        changed["sources"] = changed["sources"].astype(np.int32)
-        assert script.differences(shipped(), changed) == [
-            "labels: 1 of 3000 rows differ",
-            "sources: made int16 (497,), stored int32 (497,)",
-        ]

@@ -1,1 +1,44 @@
-"""The built-in data sources, one module each."""
+"""Data sources by name: the built-in ones, one module each, and those of other packages."""
+
+from __future__ import annotations
+
+import inspect
+
+from udjfl._spec import Registry
+from udjfl.data.source import Source, parse_data
+from udjfl.data.sources import cure_tsr, dirty_digits, dirty_mnist, heart, traffic_signs
+from udjfl.errors import SettingsError
+
+SOURCES: Registry[Source] = Registry("data", "udjfl.sources")
+
+
+def register_source(source: Source) -> Source:
+    """Add a source under its own name, as in `load(source.name)` and `--data`."""
+    source = _require_source(source, "register_source")
+    return SOURCES.register(source.name, source)
+
+
+def find_source(text: str) -> tuple[Source, dict[str, str]]:
+    """Return the source that a text names, and its options as text.
+
+    `text` is a registered name or `package.module:NAME`, where NAME is a `Source` or a function
+    without arguments that returns one; options follow as `:key=value`.
+    """
+    name, options = parse_data(text)
+    found: object = SOURCES.find(name)
+    if inspect.isfunction(found) and not inspect.signature(found).parameters:
+        found = found()
+    return _require_source(found, name), options
+
+
+def _require_source(found: object, name: str) -> Source:
+    if isinstance(found, Source):
+        return found
+    raise SettingsError(
+        f"data: {name!r} is of type {type(found).__name__}; name a udjfl.data.Source, or a "
+        "function without arguments that returns one"
+    )
+
+
+for _module in (dirty_digits, dirty_mnist, cure_tsr, traffic_signs, heart):
+    register_source(_module.SOURCE)

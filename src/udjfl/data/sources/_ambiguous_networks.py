@@ -1,21 +1,19 @@
-"""The networks behind the ambiguous images: a variational autoencoder that draws, and small classifiers that judge."""
+"""The networks of the generator: a variational autoencoder, and classifiers that judge images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from udjfl.data.source import OnProgress
+from udjfl.data.sources._ambiguous_settings import AmbiguousSettings
 from udjfl.seeds import stream_seed, torch_stream
 
-if TYPE_CHECKING:
-    from udjfl.data.sources._ambiguous_digits import AmbiguousSettings, Progress
-
-# Larger batches are judged more slowly, not faster: their activations no longer fit the processor's cache.
+# Larger batches are slower: their activations no longer fit the processor's cache.
 JUDGED_AT_ONCE = 256
 
 
@@ -28,15 +26,15 @@ class Autoencoder(nn.Module):
         self.decoder = _perceptron([latents, *reversed(hidden), pixels])
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of the latents, each [n, latents]."""
+        """Return mean and log-variance of the latents, each [n, latents]."""
         mean, log_variance = self.encoder(images.flatten(1)).chunk(2, dim=1)
         return mean, log_variance
 
 
 def train_autoencoder(
-    images: Tensor, seed: int, settings: AmbiguousSettings, report: Progress
+    images: Tensor, seed: int, settings: AmbiguousSettings, on_progress: OnProgress
 ) -> Autoencoder:
-    """A trained autoencoder of `images` [n, channels, height, width]."""
+    """Train an autoencoder on `images` [n, channels, height, width]."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "ambiguous autoencoder"))
         network = Autoencoder(images[0].numel(), settings.hidden, settings.latents)
@@ -51,16 +49,11 @@ def train_autoencoder(
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum()
         return (misfit + settings.kl_weight * divergence) / len(batch)
 
+    def after_epoch(done: int) -> None:
+        on_progress("autoencoder", done, settings.autoencoder_epochs)
+
     epochs = settings.autoencoder_epochs
-    _train(
-        network,
-        len(images),
-        epochs,
-        stream,
-        settings,
-        loss,
-        lambda done: report("autoencoder", done, epochs),
-    )
+    _train(network, len(images), epochs, stream, settings, loss, after_epoch)
     return network
 
 
@@ -70,9 +63,12 @@ def train_classifier(
     number: int,
     seed: int,
     settings: AmbiguousSettings,
-    report: Progress,
+    on_progress: OnProgress,
 ) -> nn.Sequential:
-    """Member `number` of the ensemble; members differ in their first weights, batches and shifts, not in their data."""
+    """Train member `number` of the ensemble.
+
+    Members differ in their initial weights, batches and shifts, not in their data.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, "ambiguous classifier", number))
         network = _lenet(images.shape[1:], int(labels.max()) + 1)
@@ -80,19 +76,18 @@ def train_classifier(
     epochs = settings.classifier_epochs
 
     def loss(batch: Tensor) -> Tensor:
-        return F.cross_entropy(
-            network(_shifted(images[batch], settings.jitter, stream)), labels[batch]
-        )
+        shifted = _shift(images[batch], settings.jitter, stream)
+        return F.cross_entropy(network(shifted), labels[batch])
 
     def after_epoch(done: int) -> None:
-        report("classifiers", number * epochs + done, settings.members * epochs)
+        on_progress("classifiers", number * epochs + done, settings.members * epochs)
 
     _train(network, len(images), epochs, stream, settings, loss, after_epoch)
     return network
 
 
 def judge(classifiers: list[nn.Sequential], images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean softmax [n, classes] of the ensemble, its entropy [n], and the members' mutual information [n], in nats."""
+    """Return the ensemble's mean softmax [n, classes], its entropy and mutual information [n]."""
     slices = images.tensor_split(max(1, -(-len(images) // JUDGED_AT_ONCE)))
     members = [
         torch.cat([classifier(part) for part in slices]).double().softmax(1)
@@ -112,7 +107,7 @@ def _perceptron(widths: list[int]) -> nn.Sequential:
 
 
 def _lenet(shape: torch.Size, classes: int) -> nn.Sequential:
-    """LeNet-5 with padded convolutions, so that images of 8x8 still have 2x2 features after two halvings."""
+    """Build LeNet-5 with padding, so that 8x8 images have 2x2 features after two poolings."""
     channels, height, width = shape
     first = [nn.Conv2d(channels, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)]
     second = [nn.Conv2d(6, 16, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
@@ -130,7 +125,7 @@ def _train(
     loss: Callable[[Tensor], Tensor],
     after_epoch: Callable[[int], None],
 ) -> None:
-    """Minimise `loss(indices of a batch)` with AdamW; the learning rate falls to 0 along a cosine."""
+    """Minimise `loss(batch indices)` with AdamW and a learning rate that falls along a cosine."""
     optimiser = torch.optim.AdamW(
         network.parameters(),
         lr=settings.learning_rate,
@@ -148,18 +143,13 @@ def _train(
         after_epoch(epoch + 1)
 
 
-def _shifted(images: Tensor, jitter: float, stream: torch.Generator) -> Tensor:
-    """Each image moved by up to `jitter` pixels along each axis, at random; black comes in at the edges."""
+def _shift(images: Tensor, jitter: float, stream: torch.Generator) -> Tensor:
+    """Shift each image by up to `jitter` pixels along each axis, at random; pad with black."""
     if jitter == 0:
         return images
     height, width = images.shape[-2:]
     pixels = (2 * torch.rand(len(images), 2, 1, generator=stream) - 1) * jitter
-    moves = torch.cat(
-        [
-            torch.eye(2).expand(len(images), 2, 2),
-            pixels * torch.tensor([[2 / width], [2 / height]]),
-        ],
-        dim=2,
-    )
+    offsets = pixels * torch.tensor([[2 / width], [2 / height]])
+    moves = torch.cat([torch.eye(2).expand(len(images), 2, 2), offsets], dim=2)
     grid = F.affine_grid(moves, list(images.shape), align_corners=False)
     return F.grid_sample(images, grid, align_corners=False)

@@ -1,20 +1,22 @@
-"""CURE-TSR, the paper's second data set: traffic signs, as photographed and under a simulated challenge.
+"""CURE-TSR, the paper's second data set: traffic signs, clean and under a simulated challenge.
 
-Temel, Kwon, Prabhushankar, AlRegib, "CURE-TSR: Challenging unreal and real environments for traffic sign recognition",
-NeurIPS workshop on machine learning for intelligent transportation systems, 2017. The data set is given on request only.
-The paper speaks of lens glare, which CURE-TSR does not have; the authors' code reads lens blur of level 5, the default here.
+Temel, Kwon, Prabhushankar, AlRegib, "CURE-TSR: Challenging unreal and real environments for traffic
+sign recognition", NeurIPS workshop on machine learning for intelligent transportation systems,
+2017. The data set is given on request only. The paper names lens glare, which CURE-TSR does not
+have; the authors' code reads lens blur of level 5, the default here.
 
-    Real_Train/ChallengeFree/01_06_00_00_0001.bmp     sequence type, sign type, challenge type, challenge level, index
+    Real_Train/ChallengeFree/01_06_00_00_0001.bmp     sequence type, sign type, challenge type,
+                                                      challenge level, index
     Real_Train/LensBlur-5/01_06_02_05_0001.bmp        the same photograph, blurred
 
-The authors resize to 28x28 pixels, scale each picture to length 1, and then bring each of its channels to mean 0 and
-standard deviation 1 by the picture's own pixels, which undoes the scaling before it. So here: resize, then standardise each
-channel of each picture by itself. No number of one picture reaches another.
+The authors resize to 28x28 pixels, scale each picture to length 1, and then standardise each of its
+channels by the picture's own pixels, which undoes the scaling. So here: resize, then standardise
+each channel of each picture by itself. No statistics are shared between pictures.
 
-What differs: the authors split the pictures of a client at random, so a photograph can be trained on and tested on in its
-two versions; here both carry one group number and stay on one side. A tenth of the photographs is held out for the server.
-Neighbouring frames of a video are different photographs with nothing in their names that tells: like the authors, this
-source cannot keep them together.
+Differences: the authors split a client's pictures at random, so a photograph can be trained on and
+tested on in its two versions; here both have one group number and stay on one side. A tenth of the
+photographs is held out for the server. The names do not identify neighbouring frames of a video, so
+this source, like the authors, cannot keep them together.
 """
 
 from __future__ import annotations
@@ -22,21 +24,28 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import torch
 from pydantic import Field
 
-from udjfl.data.federation import Examples, Pools
+from udjfl.data.federation import Examples
 from udjfl.data.partition import IndexArray, Mask
-from udjfl.data.source import Preparation, Progress, Request, Source, not_found, silent
+from udjfl.data.source import (
+    OnProgress,
+    Pools,
+    Preparation,
+    Request,
+    Source,
+    ignore_progress,
+)
 from udjfl.data.sources._images import (
     Features,
-    cached_pictures,
-    distinct,
-    for_display,
-    standardised_each,
+    find_distinct,
+    read_cached_pictures,
+    scale_for_display,
+    standardise_each,
 )
 from udjfl.data.split import stratified_sample
 from udjfl.errors import DataError
@@ -59,6 +68,7 @@ SIGN_TYPES = (
     "yield",
     "parking",
 )
+# In the order of their numbers, from 1, in file names.
 Challenge = Literal[
     "Decolorization",
     "LensBlur",
@@ -73,30 +83,16 @@ Challenge = Literal[
     "Snow",
     "Haze",
 ]
-# The numbers that stand for the challenges in file names.
-CHALLENGE_TYPES = {
-    "Decolorization": 1,
-    "LensBlur": 2,
-    "CodecError": 3,
-    "Darkening": 4,
-    "DirtyLens": 5,
-    "Exposure": 6,
-    "GaussianBlur": 7,
-    "Noise": 8,
-    "Rain": 9,
-    "Shadow": 10,
-    "Snow": 11,
-    "Haze": 12,
-}
+CHALLENGES: tuple[str, ...] = get_args(Challenge)
 CLEAN = "ChallengeFree"
 REAL = 1
 NAME = re.compile(r"(\d+)_(\d+)_(\d+)_(\d+)_(\d+)\.bmp", re.IGNORECASE)
-NOT_DATA = ("thumbs.db", "desktop.ini")  # what file managers leave behind
-HELD_OUT = 10  # one photograph in so many is the server's
+NOT_DATA = ("thumbs.db", "desktop.ini")  # written by file managers
+HELD_OUT = 10  # one photograph in this many is the server's
 
 
 class CureTsrOptions(Settings):
-    """Which of CURE-TSR's challenges the ambiguous half is under."""
+    """The challenge of the ambiguous half."""
 
     challenge: Annotated[
         Challenge,
@@ -107,161 +103,167 @@ class CureTsrOptions(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Folder:
-    """The pictures of one folder, standardised: sign types from 0 up, and the index that tells photographs of a type apart."""
+    """The pictures of one folder.
+
+    features    standardised
+    labels      sign types, numbered from 0
+    indices     tell photographs of one sign type apart
+    """
 
     features: Features
     labels: IndexArray
     indices: IndexArray
 
-    def take(self, rows: IndexArray | Mask) -> Folder:
-        """Some of them."""
-        return Folder(self.features[rows], self.labels[rows], self.indices[rows])
+    def take(self, chosen: IndexArray | Mask) -> Folder:
+        """Return some of the pictures."""
+        return Folder(self.features[chosen], self.labels[chosen], self.indices[chosen])
+
+    def to_examples(self) -> Examples:
+        """Return the pictures as examples."""
+        return Examples(torch.from_numpy(self.features), torch.from_numpy(self.labels))
 
 
-def pools(request: Request) -> Pools:
-    """Clean photographs and photographs under the challenge; a tenth of the photographs, clean, for the server's validation.
+def load_pools(request: Request) -> Pools:
+    """Return clean photographs, photographs under the challenge, and a clean validation set.
 
-    The seed draws the tenth, each sign type by its share; neither version of those is in the pools. Any other photograph may
-    be in both pools, as the paper draws them, under one group number. The global test set are the clients' clean test
-    parts. Of pictures that are equal once they are standardised, the first counts.
+    The seed draws a tenth of the photographs for validation, each sign type by its share; neither
+    version of those is in the pools. Any other photograph may be in both pools, as in the paper,
+    with one group number. The global test set is the clients' clean test parts. Of pictures that
+    are equal once standardised, only the first is used.
     """
     options = request.options or CureTsrOptions()
     tree = find_tree(request)
-    folders = [_read(folder, request, silent) for folder in _folders(tree, options)]
-    clean, hard = (folder.take(distinct(folder.features)) for folder in folders)
-    clean_groups, hard_groups = photographs(clean, hard)
+    folders = [_read_folder(path, request) for path in _find_folders(tree, options)]
+    clean, hard = (folder.take(find_distinct(folder.features)) for folder in folders)
+    clean_groups, hard_groups = number_photographs(clean, hard)
     size = max(1, len(clean.labels) // HELD_OUT)
-    held_out = stratified_sample(
-        clean.labels, size, numpy_stream(request.seed, "cure-tsr", "validation")
-    )
-    spared = ~np.isin(clean_groups, clean_groups[held_out])
-    hard_spared = ~np.isin(hard_groups, clean_groups[held_out])
-    if not spared.any() or not hard_spared.any():
+    stream = numpy_stream(request.seed, "cure-tsr", "validation")
+    held_out = stratified_sample(clean.labels, size, stream)
+    clean_rest = ~np.isin(clean_groups, clean_groups[held_out])
+    hard_rest = ~np.isin(hard_groups, clean_groups[held_out])
+    if not clean_rest.any() or not hard_rest.any():
         raise DataError(
-            f"{tree} has too few photographs to hold one in {HELD_OUT} out; unpack the data set again"
+            f"{tree} has too few photographs to hold one in {HELD_OUT} out; "
+            "unpack the data set again"
         )
     return Pools(
-        clean=_examples(clean.take(spared)),
-        ambiguous=_examples(hard.take(hard_spared)),
+        clean=clean.take(clean_rest).to_examples(),
+        ambiguous=hard.take(hard_rest).to_examples(),
         test=None,
         class_names=SIGN_TYPES,
-        clean_groups=clean_groups[spared],
-        ambiguous_groups=hard_groups[hard_spared],
-        validation=_examples(clean.take(held_out)),
+        clean_groups=clean_groups[clean_rest],
+        ambiguous_groups=hard_groups[hard_rest],
+        validation=clean.take(held_out).to_examples(),
         title=f"cure-tsr ({options.challenge} {options.level})",
     )
 
 
-def photographs(clean: Folder, hard: Folder) -> tuple[IndexArray, IndexArray]:
-    """A number for each photograph, the same for its two versions: those with the same sign type and index."""
-    pairs = [np.stack([folder.labels, folder.indices], axis=1) for folder in (clean, hard)]
-    numbers = (
-        np.unique(np.concatenate(pairs), axis=0, return_inverse=True)[1]
-        .reshape(-1)
-        .astype(np.int64)
-    )
+def number_photographs(clean: Folder, hard: Folder) -> tuple[IndexArray, IndexArray]:
+    """Number photographs, with one number for both versions: same sign type and index."""
+    keys = [np.stack([folder.labels, folder.indices], axis=1) for folder in (clean, hard)]
+    numbers = np.unique(np.concatenate(keys), axis=0, return_inverse=True)[1]
+    numbers = numbers.reshape(-1).astype(np.int64)
     return numbers[: len(clean.labels)], numbers[len(clean.labels) :]
 
 
 def find_tree(request: Request) -> Path:
-    """The folder Real_Train."""
-    for place in (request.root, request.cache):
+    """Return the folder Real_Train."""
+    for place in request.places:
         for below in ("", "CURE-TSR"):
-            if place is not None and (place / below / "Real_Train").is_dir():
+            if (place / below / "Real_Train").is_dir():
                 return place / below / "Real_Train"
-    raise not_found("CURE-TSR (a folder Real_Train) was", request, SOURCE.how_to_get)
+    raise request.not_found("CURE-TSR (a folder Real_Train) was", SOURCE.how_to_get)
 
 
-def files(request: Request) -> list[Path]:
-    """The folder Real_Train, if the two folders of it that would be read are there."""
+def find_files(request: Request) -> list[Path]:
+    """Return the folder Real_Train if it has the two folders that the options need."""
     tree = find_tree(request)
-    _folders(tree, request.options or CureTsrOptions())
+    _find_folders(tree, request.options or CureTsrOptions())
     return [tree]
 
 
-def _folders(tree: Path, options: CureTsrOptions) -> tuple[Path, Path]:
-    """The clean folder and the challenge's."""
+def _find_folders(tree: Path, options: CureTsrOptions) -> tuple[Path, Path]:
+    """Return the clean folder and the challenge's."""
     wanted = tree / CLEAN, tree / f"{options.challenge}-{options.level}"
     missing = [folder.name for folder in wanted if not folder.is_dir()]
     if missing:
-        there = ", ".join(sorted(path.name for path in tree.iterdir() if path.is_dir())) or "none"
+        existing = ", ".join(sorted(path.name for path in tree.iterdir() if path.is_dir()))
         raise DataError(
-            f"{tree} has no folder {' and no folder '.join(missing)}; the folders there are: {there}. Unpack what is missing, "
-            "or choose a challenge and a level that are there, as in cure-tsr:challenge=Rain:level=2"
+            f"{tree} has no folder {' and no folder '.join(missing)}; the folders there are: "
+            f"{existing or 'none'}. Unpack what is missing, or choose a challenge and a level that "
+            "are there, as in cure-tsr:challenge=Rain:level=2"
         )
     return wanted
 
 
-def _read(folder: Path, request: Request, progress: Progress) -> Folder:
+def _read_folder(
+    folder: Path, request: Request, on_progress: OnProgress = ignore_progress
+) -> Folder:
     names = sorted(path.name for path in folder.iterdir() if _is_data(path))
     if not names:
         raise DataError(f"{folder} is empty: unpack it again")
-    parsed = np.array([_label_and_index(folder, name) for name in names], dtype=np.int64)
-    pictures = cached_pictures(
-        [folder / name for name in names],
-        request.cache / "cure-tsr",
-        folder.name,
-        progress=progress,
-    )
-    return Folder(standardised_each(pictures), parsed[:, 0], parsed[:, 1])
+    parsed = np.array([_parse_name(folder, name) for name in names], dtype=np.int64)
+    paths, cache = [folder / name for name in names], request.cache / "cure-tsr"
+    pictures = read_cached_pictures(paths, cache, folder.name, on_progress=on_progress)
+    return Folder(standardise_each(pictures), parsed[:, 0], parsed[:, 1])
 
 
 def _is_data(path: Path) -> bool:
     return not path.name.startswith(".") and path.name.lower() not in NOT_DATA
 
 
-def _label_and_index(folder: Path, name: str) -> tuple[int, int]:
-    """What a file's name says, if it belongs where it is."""
-    fits = NAME.fullmatch(name)
-    if not fits:
+def _parse_name(folder: Path, name: str) -> tuple[int, int]:
+    """Return label and index from a file's name, after checking that it belongs in its folder."""
+    match = NAME.fullmatch(name)
+    if not match:
         raise DataError(
-            f"{folder / name}: the name is not sequenceType_signType_challengeType_challengeLevel_Index.bmp, as in "
-            "01_06_02_05_0001.bmp; take the file out of the folder"
+            f"{folder / name}: the name is not sequenceType_signType_challengeType_challengeLevel_"
+            "Index.bmp, as in 01_06_02_05_0001.bmp; remove the file from the folder"
         )
-    sequence, sign, challenge, level, index = (int(part) for part in fits.groups())
+    sequence, sign, challenge, level, index = (int(part) for part in match.groups())
     if not 1 <= sign <= len(SIGN_TYPES):
         raise DataError(
-            f"{folder / name}: sign type {sign} is not one of 1 to {len(SIGN_TYPES)}; unpack the data set again"
+            f"{folder / name}: sign type {sign} is not one of 1 to {len(SIGN_TYPES)}; "
+            "unpack the data set again"
         )
-    kind, _, at = folder.name.partition("-")
-    expected = (REAL, 0, 0) if kind == CLEAN else (REAL, CHALLENGE_TYPES[kind], int(at))
+    title, _, title_level = folder.name.partition("-")
+    expected = (REAL, 0, 0)
+    if title != CLEAN:
+        expected = (REAL, 1 + CHALLENGES.index(title), int(title_level))
     if (sequence, challenge, level) != expected:
-        belongs = "{:02}_{:02}_{:02}_{:02}".format(expected[0], sign, *expected[1:])
+        prefix = "{:02}_{:02}_{:02}_{:02}".format(expected[0], sign, *expected[1:])
         raise DataError(
-            f"{folder / name} does not belong in {folder.name}, where names begin with {belongs}; move it away"
+            f"{folder / name} does not belong in {folder.name}, where names begin with {prefix}; "
+            "move it away"
         )
     return sign - 1, index
 
 
-def _examples(folder: Folder) -> Examples:
-    return Examples(torch.from_numpy(folder.features), torch.from_numpy(folder.labels))
-
-
 def prepare(preparation: Preparation) -> list[str]:
-    """Decode the two folders, keep them in the cache, and say what is in them."""
+    """Decode the two folders into the cache and return a line for each."""
     request = preparation.request
-    told = []
-    for folder in _folders(find_tree(request), request.options or CureTsrOptions()):
-        read = _read(folder, request, preparation.progress)
-        copies = len(read.labels) - len(distinct(read.features))
+    lines = []
+    for path in _find_folders(find_tree(request), request.options or CureTsrOptions()):
+        folder = _read_folder(path, request, preparation.on_progress)
+        copies = len(folder.labels) - len(find_distinct(folder.features))
         left_out = f", of which {copies:,} are copies and left out" if copies else ""
-        told.append(
-            f"{folder}: {len(read.labels):,} pictures of {len(np.unique(read.labels))} sign types{left_out}"
-        )
-    return told
+        types = len(np.unique(folder.labels))
+        lines.append(f"{path}: {len(folder.labels):,} pictures of {types} sign types{left_out}")
+    return lines
 
 
 SOURCE = Source(
     name="cure-tsr",
-    line="traffic signs, clean and under a challenge: the paper's second data set, given on request",
-    how_to_get="CURE-TSR cannot be downloaded from here: ask the OLIVES lab at Georgia Tech for it, through the request form "
-    "linked at github.com/olivesgatech/CURE-TSR, unpack Real_Train/ChallengeFree and Real_Train/LensBlur-5, and name the "
-    "folder that has Real_Train (or CURE-TSR/Real_Train) with --data-root or UDJFL_DATA. Without it, the source signs is the "
-    "same experiment on photographs anyone can have",
-    pools=pools,
+    summary="traffic signs, clean and under a challenge: the paper's second data set, on request",
+    how_to_get="CURE-TSR cannot be downloaded from here: ask the OLIVES lab at Georgia Tech for "
+    "it, through the request form linked at github.com/olivesgatech/CURE-TSR, unpack "
+    "Real_Train/ChallengeFree and Real_Train/LensBlur-5, and name the folder that has Real_Train "
+    "(or CURE-TSR/Real_Train) with --data-root or UDJFL_DATA. Without it, the source signs is the "
+    "same experiment on photographs that are freely available",
+    load_pools=load_pools,
     options=CureTsrOptions,
     partition="shards:size=60",
-    files=files,
+    find_files=find_files,
     prepare=prepare,
-    to_pixels=for_display,
+    to_pixels=scale_for_display,
 )

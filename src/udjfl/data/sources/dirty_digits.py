@@ -1,8 +1,9 @@
-"""Dirty digits: a small stand-in for Dirty-MNIST that comes with the package, so nothing is downloaded.
+"""Dirty digits: a small stand-in for Dirty-MNIST that comes with the package.
 
-The clean images are scikit-learn's 8x8 handwritten digits. The ambiguous ones are mixtures of some of those digits, the
-sources, made once (`ambiguous.py` has the recipe and its citation) and stored with ten labels each, drawn from how an
-ensemble reads them. Sources are never clean examples, so nobody is tested on a parent of what somebody trained on.
+The clean images are scikit-learn's 8x8 handwritten digits. The ambiguous ones are mixtures of some
+of those digits, the sources, generated once (`_ambiguous_digits.py` has the recipe and its
+citation) and stored with ten labels each, drawn from the predictions of an ensemble. Sources are
+never clean examples, so no client is tested on a parent of what another one trained on.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from udjfl.data.federation import Examples, Pools
+from udjfl.data.federation import Examples
 from udjfl.data.partition import Labels
-from udjfl.data.source import Request, Source
+from udjfl.data.source import Pools, Request, Source
 from udjfl.data.split import stratified_sample
 from udjfl.errors import DataError
 from udjfl.seeds import numpy_stream
@@ -27,44 +28,43 @@ TEST_SIZE = 300
 BRIGHTEST = 16  # scikit-learn's digits have whole-number pixels from 0 to 16
 
 
-def pools(request: Request) -> Pools:
-    """1,000 clean digits, the ambiguous ones with one of their ten labels each, and 300 other clean digits for testing.
+def load_pools(request: Request) -> Pools:
+    """Return 1,000 clean digits, the ambiguous ones with one label each, and 300 for testing.
 
-    The 497 sources of the mixtures, being in nobody's data themselves, are the server's validation set.
-    The seed decides which digits are held out for testing and which label each ambiguous image gets. Features are
-    [1, 8, 8] images, standardised by the mean and standard deviation of all pixels of the sources.
+    The validation set is the 497 sources of the mixtures, which are in no client's data. The seed
+    decides which digits are held out for testing and which of its ten labels each ambiguous image
+    gets. Features are [1, 8, 8] images, standardised by the mean and standard deviation of all
+    pixels of the sources.
     """
-    seed, stored = request.seed, _stored()
-    images, labels = _handwritten()
+    seed, stored = request.seed, load_stored()
+    images, labels = load_handwritten()
     sources = stored["sources"].astype(np.int64)
-    mean, std = (images[sources] / BRIGHTEST).mean(), (images[sources] / BRIGHTEST).std()
+    mean, std = _pixel_statistics()
 
     def examples(pixels: npt.NDArray[Any], answers: Labels) -> Examples:
         x = ((pixels / BRIGHTEST - mean) / std).astype(np.float32)[:, None]
         return Examples(torch.from_numpy(x), torch.from_numpy(answers.astype(np.int64)))
 
     clean = np.setdiff1d(np.arange(len(images)), sources)
-    held_out = clean[
-        stratified_sample(labels[clean], TEST_SIZE, numpy_stream(seed, "dirty-digits", "test"))
-    ]
-    clean = np.setdiff1d(clean, held_out)
-    vague = stored["images"]
-    drawn = numpy_stream(seed, "dirty-digits", "labels").integers(
-        stored["labels"].shape[1], size=len(vague)
-    )
+    test_stream = numpy_stream(seed, "dirty-digits", "test")
+    test = clean[stratified_sample(labels[clean], TEST_SIZE, test_stream)]
+    clean = np.setdiff1d(clean, test)
+    count, labels_per_image = stored["labels"].shape
+    drawn = numpy_stream(seed, "dirty-digits", "labels").integers(labels_per_image, size=count)
     return Pools(
         clean=examples(images[clean], labels[clean]),
-        ambiguous=examples(vague, stored["labels"][np.arange(len(vague)), drawn]),
-        test=examples(images[held_out], labels[held_out]),
+        ambiguous=examples(stored["images"], stored["labels"][np.arange(count), drawn]),
+        test=examples(images[test], labels[test]),
         class_names=tuple(str(digit) for digit in range(10)),
         clean_groups=clean,
-        ambiguous_groups=len(images) + np.arange(len(vague)),
+        ambiguous_groups=len(images) + np.arange(count),
         validation=examples(images[sources], labels[sources]),
     )
 
 
 @cache
-def _stored() -> dict[str, npt.NDArray[Any]]:
+def load_stored() -> dict[str, npt.NDArray[Any]]:
+    """Load the arrays of the package's file; `scripts/make_dirty_digits.py` describes them."""
     file = files("udjfl.data.sources").joinpath(STORED)
     if not file.is_file():
         raise DataError(f"the package's file data/sources/{STORED} is missing: install udjfl again")
@@ -73,7 +73,8 @@ def _stored() -> dict[str, npt.NDArray[Any]]:
 
 
 @cache
-def _handwritten() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+def load_handwritten() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Load scikit-learn's digits: images [1797, 8, 8] and labels."""
     # Imported here because scikit-learn takes a second to import and only this source needs it.
     from sklearn.datasets import load_digits
 
@@ -81,17 +82,23 @@ def _handwritten() -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     return digits.images, digits.target
 
 
+def _pixel_statistics() -> tuple[float, float]:
+    """Return mean and standard deviation of the sources' pixels, scaled to 0 to 1."""
+    images, _ = load_handwritten()
+    pixels = images[load_stored()["sources"].astype(np.int64)] / BRIGHTEST
+    return float(pixels.mean()), float(pixels.std())
+
+
 def to_pixels(features: torch.Tensor) -> torch.Tensor:
-    """Brightness from 0 to 1, as in the files."""
-    images, _ = _handwritten()
-    sources = images[_stored()["sources"].astype(np.int64)] / BRIGHTEST
-    return (features * float(sources.std()) + float(sources.mean())).clamp(0, 1)
+    """Return brightness from 0 to 1."""
+    mean, std = _pixel_statistics()
+    return (features * std + mean).clamp(0, 1)
 
 
 SOURCE = Source(
     name="dirty-digits",
-    line="8x8 handwritten digits and ambiguous ones made from them",
+    summary="8x8 handwritten digits and ambiguous ones made from them",
     how_to_get="It comes with the package.",
-    pools=pools,
+    load_pools=load_pools,
     to_pixels=to_pixels,
 )

@@ -1,0 +1,177 @@
+"""Certificates and keys of a Flower deployment, made with `cryptography` (Flower installs it).
+
+    python apps/flower/deploy/keys.py ca FOLDER                      ca.key, ca.crt
+    python apps/flower/deploy/keys.py server FOLDER HOST [HOST ...]  server.key, server.crt
+    python apps/flower/deploy/keys.py node FOLDER NAME               NAME, NAME.pub
+
+The authority `ca` signs the server's certificate, which is valid for the given names and
+addresses; `node` makes the key pair of one SuperNode. Private keys are created readable by their
+owner only (mode 600). Existing files are never replaced. Only *.crt and *.pub are for others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import ipaddress
+import os
+import sys
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_DAYS, SERVER_DAYS = 3650, 397
+
+
+def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
+    """Make the federation's certificate authority, `ca.key` and `ca.crt`; return the latter."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        _certificate_builder(subject, subject, key, CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA384())
+    )
+    write_private(folder / "ca.key", _to_pem(key))
+    return write_public(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
+    """Make `server.key` and `server.crt` for these names and addresses; return the latter.
+
+    The authority in the same folder signs the certificate.
+    """
+    authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    authority_key = serialization.load_pem_private_key(
+        (folder / "ca.key").read_bytes(), password=None
+    )
+    assert isinstance(authority_key, ec.EllipticCurvePrivateKey), "ca.key is not one of make_ca"
+    key = ec.generate_private_key(ec.SECP384R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    certificate = (
+        _certificate_builder(subject, authority.subject, key, SERVER_DAYS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False
+        )
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()),
+            critical=False,
+        )
+        .sign(authority_key, hashes.SHA384())
+    )
+    write_private(folder / "server.key", _to_pem(key))
+    return write_public(folder / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def make_node_key(folder: Path, name: str) -> Path:
+    """Make a SuperNode's key pair, `name` and `name.pub`, in OpenSSH format; return the former."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    path = write_private(folder / name, private)
+    write_public(folder / f"{name}.pub", public + f" {name}\n".encode())
+    return path
+
+
+def write_private(path: Path, content: bytes) -> Path:
+    """Create a file that only its owner can read, from the moment it exists."""
+    return _write_new(path, content, 0o600)
+
+
+def write_public(path: Path, content: bytes) -> Path:
+    """Create a file that everybody can read."""
+    return _write_new(path, content, 0o644)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    # O_EXCL: neither an old key nor a symbolic link is ever overwritten.
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+    return path
+
+
+def _certificate_builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks of machines differ
+        .not_valid_after(now + datetime.timedelta(days=days))
+    )
+
+
+def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for command in ("ca", "server", "node"):
+        commands.add_parser(command).add_argument("folder", type=Path)
+    commands.choices["server"].add_argument("hosts", nargs="+", metavar="HOST")
+    commands.choices["node"].add_argument("name")
+    options = parser.parse_args(arguments)
+    folder = options.folder
+    try:
+        if options.command == "ca":
+            public = make_ca(folder)
+        elif options.command == "server":
+            public = make_server_certificate(folder, options.hosts)
+        else:
+            public = make_node_key(folder, options.name).with_name(f"{options.name}.pub")
+    except FileExistsError as error:
+        sys.exit(f"{error.filename} exists already; move it away first, or choose another folder")
+    except FileNotFoundError as error:
+        command = f"python apps/flower/deploy/keys.py ca {folder}"
+        sys.exit(f"{error.filename} is missing; make the authority first: {command}")
+    print(f"{public} may be given to anybody; the private key beside it to nobody.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Standard error while a command works: a status line, a progress bar, warnings."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from udjfl.training.records import OnProgress, Progress
+
+
+@contextlib.contextmanager
+def show_status(text: str, quiet: bool = False) -> Iterator[None]:
+    """Show `text ...` on a terminal until the block ends; nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    line = f"{text} ..."
+    print(line, end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print("\r" + " " * len(line) + "\r", end="", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def show_progress(runs: int, rounds: int, unit: str = "rounds") -> Iterator[OnProgress]:
+    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings.
+
+    The bar is made for `runs` runs of `rounds` rounds each and grows if there are more.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        on_progress: OnProgress = _print_finished
+        stack.enter_context(_show_warnings(console))
+        if console.is_terminal:
+            on_progress = stack.enter_context(_show_bar(console, runs, rounds, unit))
+        yield on_progress
+
+
+@contextlib.contextmanager
+def _show_warnings(console: Console) -> Iterator[None]:
+    """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
+    from rich.logging import RichHandler
+
+    logger = logging.getLogger("udjfl")
+    handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _print_finished(event: Progress) -> None:
+    if event.stage in ("training", "alone") and event.done == event.total:
+        amount = f", {event.total} rounds" if event.stage == "training" else ""
+        print(f"seed {event.seed}: {event.label} done{amount}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _show_bar(console: Console, runs: int, rounds: int, unit: str) -> Iterator[OnProgress]:
+    from rich import progress
+    from rich.table import Column
+
+    # Numbers and times are shown whole; label and bar share the rest of the line.
+    narrow = console.width < 80
+    label = Column(ratio=3, no_wrap=True, overflow="ellipsis")
+    columns = (
+        progress.TextColumn("{task.description}", markup=False, table_column=label),
+        progress.BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        *(() if narrow else (progress.TextColumn(unit),)),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(compact=narrow),
+    )
+    with progress.Progress(*columns, console=console, transient=True, expand=True) as bar:
+        task = bar.add_task("starting", total=runs * rounds)
+        rounds_done: dict[tuple[str, int], int] = {}  # several runs may train at the same time
+
+        def on_progress(event: Progress) -> None:
+            if event.stage == "uncertainty":
+                done = f"{event.done}/{event.total}"
+                bar.update(task, description=f"seed {event.seed}: uncertainty {done}")
+                return
+            rounds_done[event.label, event.seed] = event.done
+            bar.update(
+                task,
+                completed=sum(rounds_done.values()),
+                total=max(runs, len(rounds_done)) * rounds,
+                description=f"seed {event.seed}: {event.label}",
+            )
+
+        yield on_progress

@@ -1,0 +1,178 @@
+"""Making a federation: load a source's examples, cut them into clients, hold out test parts."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from udjfl.data.federation import Client, Examples, Federation
+from udjfl.data.partition import IndexArray, Mask, Partition, cut
+from udjfl.data.source import Pools, find_data_root
+from udjfl.data.sources import find_source
+from udjfl.data.split import split_train_test
+from udjfl.errors import DataError, SettingsError
+from udjfl.seeds import numpy_stream
+from udjfl.settings import validate_settings
+
+
+def load(
+    name: str,
+    clients: int | None = None,
+    partition: str | Partition | None = None,
+    seed: int = 0,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    tuning: bool = False,
+) -> Federation:
+    """Load a federation from a named source. Equal arguments and files give equal data.
+
+    name       a registered source or `package.module:NAME`, perhaps with options: "signs:level=3"
+    clients    number of clients; None: the source's default (five; the four hospitals of `heart`)
+    partition  how examples are cut into clients; None: the source's default (the paper's shards)
+    root       folder with the source's files; None: the folder in UDJFL_DATA, then the cache
+    tuning     leave out every test part. A fifth of each client's train part replaces its test
+               part, and the clean examples of those fifths replace the global test set. Choose
+               parameters on such a federation.
+
+    Clients are called client-1, client-2, ...; with shards, client-1 is the cleanest.
+    """
+    mistakes = find_data_mistakes(name, clients, partition, seed, root)
+    if mistakes:
+        raise SettingsError(mistakes)
+    source, options = find_source(name)
+    if not isinstance(partition, Partition):
+        partition = Partition.parse(partition or source.partition)
+    count = source.clients if clients is None else int(clients)
+    pools = source.load_pools(source.request(int(seed), root, options))
+    origin = {"data": name, "clients": count, "partition": str(partition), "seed": int(seed)}
+    if root is not None:
+        origin["data_root"] = os.fspath(root)
+    title = pools.title or source.name
+    # `origin` cannot express `tuning`, so a federation for tuning has none.
+    given_origin = None if tuning else origin
+    return federate(title, pools, count, partition, int(seed), given_origin, tuning=tuning)
+
+
+def find_data_mistakes(
+    name: str,
+    clients: int | None,
+    partition: str | Partition | None,
+    seed: int = 0,
+    root: str | os.PathLike[str] | None = None,
+) -> list[str]:
+    """Check the arguments of `load` without loading anything; return one sentence per mistake."""
+
+    def check_options() -> None:
+        source, options = find_source(str(name))
+        validate_settings(source.options, options)
+
+    def check_partition() -> None:
+        if partition is not None and not isinstance(partition, Partition):
+            Partition.parse(str(partition))
+
+    numbers = []
+    if clients is not None and (not _is_whole(clients) or clients < 1):
+        numbers.append(f"clients is {clients!r}: give a whole number of at least 1")
+    if not _is_whole(seed):
+        numbers.append(f"seed is {seed!r}: give a whole number")
+    return [
+        *_mistakes_of(check_options),
+        *numbers,
+        *_mistakes_of(lambda: find_data_root(root)),
+        *_mistakes_of(check_partition),
+    ]
+
+
+def _mistakes_of(check: Callable[[], object]) -> Sequence[str]:
+    try:
+        check()
+    except SettingsError as error:
+        return error.mistakes
+    return ()
+
+
+def federate(
+    name: str,
+    pools: Pools,
+    clients: int,
+    partition: Partition,
+    seed: int,
+    origin: Mapping[str, Any] | None = None,
+    *,
+    tuning: bool = False,
+) -> Federation:
+    """Cut pools into clients, each with a train and a test part. For `tuning` see `load`."""
+    examples, groups, ambiguous = _merge_pools(pools)
+    if partition.kind == "natural":
+        ids, holdings = _group_by_owner(name, pools, clients, len(examples))
+    else:
+        ids = [f"client-{number}" for number in range(1, clients + 1)]
+        stream = numpy_stream(seed, "partition")
+        kept_together = groups if pools.whole_groups else None
+        holdings = cut(partition, examples.y.numpy(), ambiguous, clients, stream, kept_together)
+    splits = split_train_test(holdings, groups, numpy_stream(seed, "train/test"))
+    if tuning:
+        holdings = [train for train, _ in splits]
+        splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
+    members, clean_tests = [], []
+    for client_id, (train_indices, test_indices) in zip(ids, splits, strict=True):
+        train, test = examples.take(train_indices), examples.take(test_indices)
+        if pools.preprocess is not None:
+            train, test = pools.preprocess(train, test)
+        share = None if pools.ambiguous is None else float(ambiguous[train_indices].mean())
+        members.append(Client(client_id, train, test, share))
+        clean_tests.append(test.take(np.flatnonzero(~ambiguous[test_indices])))
+    return Federation(
+        name,
+        tuple(members),
+        Examples.concatenate(clean_tests) if pools.test is None or tuning else pools.test,
+        pools.class_names,
+        pools.tabular,
+        origin=origin,
+        validation=pools.validation,
+    )
+
+
+def _merge_pools(pools: Pools) -> tuple[Examples, IndexArray, Mask]:
+    """Return all examples, the group of each, and a mask of the ambiguous ones."""
+    if pools.ambiguous is None:
+        return pools.clean, pools.clean_groups, np.zeros(len(pools.clean), dtype=np.bool_)
+    examples = Examples.concatenate([pools.clean, pools.ambiguous])
+    groups = np.concatenate([pools.clean_groups, pools.ambiguous_groups])
+    return examples, groups, np.arange(len(examples)) >= len(pools.clean)
+
+
+def _group_by_owner(
+    name: str, pools: Pools, clients: int, examples: int
+) -> tuple[list[str], list[IndexArray]]:
+    """Return the owners, sorted, and the indices of each owner's examples."""
+    if pools.owners is None:
+        raise DataError(
+            f"partition natural: the examples of {name} have no owners; use shards, iid, "
+            "dirichlet or quantity"
+        )
+    owners = np.asarray(pools.owners)
+    names = sorted(set(owners.tolist()))
+    if len(owners) != examples:
+        raise DataError(
+            f"{name}: {len(owners)} owners for {examples} examples; the natural partition needs "
+            "one owner for each example"
+        )
+    if len(names) != clients:
+        raise DataError(
+            f"clients is {clients}, but {name} has {len(names)} natural clients: leave the number "
+            "out, or choose another partition"
+        )
+    return names, [np.flatnonzero(owners == owner) for owner in names]
+
+
+def _is_whole(number: object) -> bool:
+    try:
+        operator.index(number)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return not isinstance(number, bool)

@@ -1,0 +1,101 @@
+"""Values that a method receives and returns, beside `Reports`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from udjfl.methods.reports import Reports
+
+State = dict[str, Tensor]
+Diagnostics = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The federation as a method sees it before round 1. One entry per client, in client order.
+
+    ids, sizes      the clients, and their numbers of training examples
+    model           [D] the initial model; M of them end to end if the method trains M side by side
+    layers          how many of a model's D numbers belong to each of its tensors, in order
+    participation   share of the clients asked each round
+    drop_out        probability that a client that was asked does not report
+    has_groups      True if the federation has a sensitive attribute
+    has_validation  True if the server has validation data of its own
+    """
+
+    ids: Sequence[str]
+    sizes: Tensor
+    model: Tensor
+    layers: Sequence[int] = ()
+    participation: float = 1.0
+    drop_out: float = 0.0
+    has_groups: bool = False
+    has_validation: bool = True
+
+    @staticmethod
+    def of(reports: Reports) -> Setup:
+        """Return the setup of a federation that has just these clients, to try a method by hand."""
+        n_parameters = reports.deltas.shape[1]
+        model = reports.model
+        if model is None:
+            model = torch.zeros(n_parameters, dtype=reports.deltas.dtype)
+        return Setup(reports.ids, reports.sizes, model, (n_parameters,))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def everyone_answers(self) -> bool:
+        """True if every client reports in every round."""
+        return self.participation == 1 and self.drop_out == 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Changes to local training for one round. The default changes nothing.
+
+    multipliers    [N] one number per client of the federation, passed to `Method.objective`
+    pull           [D] direction mixed into every local gradient:
+                   (1 - pull_share) gradient + pull_share pull
+    one_full_step  one plain step on the gradient of all the client's data, instead of epochs
+    """
+
+    multipliers: Tensor | None = None
+    pull: Tensor | None = None
+    pull_share: float = 0.0
+    one_full_step: bool = False
+
+
+@dataclass(frozen=True)
+class ServedModels:
+    """The models that clients use after training, and each client's share of each.
+
+    Client i predicts with the mixture sum_m shares[i, m] models[m] of probabilities;
+    models [M, D], shares [N, M] with rows that sum to 1.
+    """
+
+    models: Tensor
+    shares: Tensor
+
+
+class Additive(Protocol):
+    """A method's step computed from sums over clients, as secure aggregation provides them.
+
+    The server then learns the sums, but no client's own terms.
+
+    common          numbers that every client needs beforehand, the same for all; each is a sum or
+                    a maximum over clients
+    client_terms    the terms that one client (a `Reports` of one) adds to the sums
+    step_from_sums  the step [D]: that of `aggregate`, up to rounding
+    """
+
+    def common(self, reports: Reports) -> dict[str, float]: ...
+
+    def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]: ...
+
+    def step_from_sums(self, sums: Mapping[str, Tensor], lr: float, momentum: float) -> Tensor: ...

@@ -1,0 +1,179 @@
+"""Clients in this process, reached through an engine."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from udjfl.data import Examples, Federation
+from udjfl.engine import Engine, EvaluationSet, LocalResult, TrainJob, probe
+from udjfl.seeds import numpy_stream
+from udjfl.training.clients import Attendance, Replies, TrainRequest
+from udjfl.training.evaluation import Evaluation
+from udjfl.training.replies import join_deltas, training_columns
+from udjfl.training.state import Run, ServerState
+from udjfl.uncertainty import Uncertainty
+
+DROPPED_OUT = "dropped out"
+
+
+@dataclass(frozen=True)
+class PreparedTraining:
+    """Training jobs of a request, one per model, and what is known before they run."""
+
+    jobs: list[TrainJob]
+    columns: dict[str, Tensor]
+
+
+class LocalClients:
+    """The clients of a federation in this process, for one run: see `training.clients.Clients`."""
+
+    def __init__(
+        self, run: Run, federation: Federation, engine: Engine, uncertainty: Uncertainty
+    ) -> None:
+        self.run, self.federation, self.engine = run, federation, engine
+        self.uncertainty = uncertainty
+
+    def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
+        """Let clients drop out at random, as the settings say."""
+        chance = self.run.settings.drop_out
+        draws = numpy_stream(self.run.seed, "drop-out", round).random(len(self.run.ids))
+        ids = self.run.ids
+        absent = {ids[index]: DROPPED_OUT for index in client_indices if draws[index] < chance}
+        return Attendance([i for i in client_indices if ids[i] not in absent], absent)
+
+    def probe(self, request: TrainRequest, names: Collection[str]) -> Replies:
+        """Measure quantities at the models in the request."""
+        return self._replies(request, self._probe(request, names))
+
+    def train(self, request: TrainRequest) -> Replies:
+        """Train the clients for one round."""
+        prepared = self.prepare(request)
+        return self.read(request, prepared, self.engine.train_many(prepared.jobs))
+
+    def prepare(self, request: TrainRequest) -> PreparedTraining:
+        """Measure what the method reads of the received model, and make the training jobs."""
+        indices = list(request.client_indices)
+        training = self.run.local_training(request.plan, indices)
+        address = (self.run.seed, "batches", request.round)
+        jobs = [TrainJob(m, request.buffers, indices, training, address) for m in request.models]
+        return PreparedTraining(jobs, self._probe(request, self.run.extras))
+
+    def read(
+        self, request: TrainRequest, prepared: PreparedTraining, results: Sequence[LocalResult]
+    ) -> Replies:
+        """Turn the results of the training jobs into replies."""
+        columns = {**prepared.columns, **training_columns(results, self.run.extras)}
+        return self._replies(request, columns, join_deltas(results), results[0].buffers.cpu())
+
+    def score(self, models: Tensor, buffers: Tensor) -> Tensor:
+        """Return the models' accuracies on the server's validation data."""
+        pairs = [(model, buffers) for model in models]
+        scores = self.engine.evaluate_many(pairs, self._validation)
+        return torch.cat([accuracies for _, accuracies in scores])
+
+    def evaluate(self, server: ServerState) -> Evaluation:
+        """Evaluate what each client is served."""
+        return evaluate_async([(self, server)], training_follows=False)()[0]
+
+    def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
+        """Evaluate each client with the models it is served; None: all have the server's model."""
+        served = self.run.method.served(server.state, server.vector)
+        if served is None:
+            return None
+        scores = [
+            self.engine.evaluate_mixture(served.models, shares, server.buffers, test)
+            for shares, test in zip(served.shares, self._client_tests, strict=True)
+        ]
+        shared = None
+        if self.run.method.global_model:
+            losses, accuracies = self.engine.evaluate(
+                server.vector, server.buffers, self._shared_test
+            )
+            shared = (float(losses[0]), float(accuracies[0]))
+        return Evaluation.from_fractions(
+            self.run.ids, [loss for loss, _ in scores], [share for _, share in scores], shared
+        )
+
+    @functools.cached_property
+    def all_tests(self) -> EvaluationSet:
+        """The test parts of all clients and, last, the shared test set."""
+        return EvaluationSet([*self._client_tests, self.federation.test.on(self.engine.device)])
+
+    @functools.cached_property
+    def _client_tests(self) -> list[Examples]:
+        return [client.test.on(self.engine.device) for client in self.federation.clients]
+
+    @functools.cached_property
+    def _shared_test(self) -> EvaluationSet:
+        return EvaluationSet([self.federation.test.on(self.engine.device)])
+
+    @functools.cached_property
+    def _validation(self) -> EvaluationSet:
+        """The server's validation data or, without any, all clients' training data together."""
+        data = self.federation.validation
+        if data is None:
+            data = Examples.concatenate([client.train for client in self.federation.clients])
+        return EvaluationSet([data.on(self.engine.device)])
+
+    def _probe(self, request: TrainRequest, names: Collection[str]) -> dict[str, Tensor]:
+        indices = list(request.client_indices)
+        return probe(self.engine, request.models[0], request.buffers, indices, names)
+
+    def _replies(
+        self,
+        request: TrainRequest,
+        columns: Mapping[str, Tensor],
+        deltas: Tensor | None = None,
+        buffers: Tensor | None = None,
+    ) -> Replies:
+        """Add the sizes and uncertainties, which are known from the start."""
+        ids = [self.run.ids[index] for index in request.client_indices]
+        sizes = [self.federation.sizes[index] for index in request.client_indices]
+        uncertainties = [self.uncertainty.values[name] for name in ids]
+        known = {
+            "sizes": torch.tensor(sizes, dtype=torch.float64),
+            "uncertainties": torch.tensor(uncertainties, dtype=torch.float64),
+        }
+        return Replies(ids, deltas, {**columns, **known}, buffers)
+
+
+def evaluate_async(
+    pairs: Sequence[tuple[LocalClients, ServerState]], training_follows: bool
+) -> Callable[[], list[Evaluation]]:
+    """Start evaluating several methods' models on one federation; the result waits for it.
+
+    Models of one engine are evaluated together; where it pays, during the training that follows.
+    """
+    finished: dict[int, Evaluation] = {}
+    by_engine: dict[int, list[int]] = {}
+    for number, (clients, server) in enumerate(pairs):
+        mixtures = clients.evaluate_mixtures(server)
+        if mixtures is None:
+            by_engine.setdefault(id(clients.engine), []).append(number)
+        else:
+            finished[number] = mixtures
+    waiting = []
+    for numbers in by_engine.values():
+        clients = pairs[numbers[0]][0]
+        models = [(pairs[number][1].vector, pairs[number][1].buffers) for number in numbers]
+        follows = training_follows and not finished
+        waiting.append(clients.engine.evaluate_async(models, clients.all_tests, follows))
+
+    def wait() -> list[Evaluation]:
+        for numbers, scores in zip(by_engine.values(), waiting, strict=True):
+            for number, (losses, accuracies) in zip(numbers, scores(), strict=True):
+                *each, shared = zip(losses.tolist(), accuracies.tolist(), strict=True)
+                finished[number] = Evaluation.from_fractions(
+                    pairs[number][0].run.ids,
+                    [loss for loss, _ in each],
+                    [accuracy for _, accuracy in each],
+                    shared,
+                )
+        return [finished[number] for number in range(len(pairs))]
+
+    return wait

@@ -1,0 +1,264 @@
+"""The life of a run around its rounds: its folder, its records, its uncertainties, its result."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from udjfl._files import write_atomic
+from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.metrics import Outcome, compute_metrics
+from udjfl.models import buffers_from_vector, from_vector
+from udjfl.settings import TrainingSettings
+from udjfl.training.evaluation import Evaluation
+from udjfl.training.records import History, Record
+from udjfl.training.result import Result, summary
+from udjfl.training.run_folder import RunFolder, pack
+from udjfl.training.state import Run, ServerState
+from udjfl.uncertainty import Uncertainty
+
+logger = logging.getLogger("udjfl")
+LIBRARIES = ("udjfl", "torch", "numpy", "scipy", "scikit-learn")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that make the numbers."""
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+def describe_run(
+    run: Run,
+    module: nn.Module,
+    federation: Mapping[str, Any],
+    origin: Mapping[str, Any] | None = None,
+    flower: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return everything that decides a run's numbers, as plain values.
+
+    `federation` describes the data; it has a `fingerprint`. `origin` says how to load them again,
+    where that is known. `flower` has the settings that only runs across machines have.
+    """
+    description = {
+        "method": run.method.spec_name,
+        "params": run.method.params,
+        "seed": run.seed,
+        "training": run.settings.model_dump(),
+        "model": {name: list(value.shape) for name, value in module.named_parameters()},
+        "federation": dict(federation),
+        **({} if flower is None else {"flower": dict(flower)}),
+        "origin": dict(origin) if origin else None,
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(description))  # tuples become lists
+    return plain
+
+
+def open_run_folder(
+    out: str | os.PathLike[str], description: Mapping[str, Any], resume: bool
+) -> RunFolder:
+    """Create a run folder or, resuming, open the one that holds this very run; it is locked."""
+    folder = RunFolder(Path(out))
+    if not (resume and folder.holds_a_run):
+        return RunFolder.create(out, description, versions())
+    folder.lock()
+    try:
+        _check_same_run(folder, description)
+    except BaseException:
+        folder.unlock()
+        raise
+    if folder.read_json("versions.json") != versions():
+        logger.warning(
+            "%s was started with other versions of the libraries; its numbers may differ in the "
+            "last digits.",
+            out,
+        )
+    return folder
+
+
+def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
+    old = folder.read_settings("method", "params", "seed", "training", "federation")
+    if old["federation"].get("fingerprint") != new["federation"]["fingerprint"]:
+        raise DataError(
+            f"{folder.path} was made with other data; resume it with the federation it was "
+            "started on"
+        )
+    changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != new[key]]
+    # A setting that did not exist when the run was started had its default.
+    before = {**TrainingSettings().model_dump(), **old["training"]}
+    training = {key: value for key, value in new["training"].items() if key != "workers"}
+    changed += [key for key, value in training.items() if before[key] != value]
+    flower = old.get("flower", {})
+    changed += [key for key, value in new.get("flower", {}).items() if flower.get(key) != value]
+    if changed:
+        raise StorageError(
+            f"{folder.path} was started with another {', '.join(changed)}; resume it with the same"
+        )
+
+
+class RunLog:
+    """Writes whole rounds down: into the run folder or, without one, in memory.
+
+    With a folder that holds a checkpoint, `server` is the server at that checkpoint.
+    """
+
+    def __init__(
+        self, settings: TrainingSettings, server: ServerState, folder: RunFolder | None
+    ) -> None:
+        self.settings, self.server, self.folder = settings, server, folder
+        self._memory = History()
+        self._saved_round = 0
+        checkpoint = None if folder is None else folder.rewind()[0]
+        if checkpoint is not None:
+            self.server = ServerState.from_tensors(checkpoint.round, checkpoint.tensors)
+            self._saved_round = checkpoint.round
+
+    def write(self, server: ServerState, records: Sequence[Record]) -> None:
+        """Write down a finished round."""
+        self.server = server
+        if self.folder is None:
+            self._memory.records.extend(records)
+            return
+        self.folder.append(records)
+        is_last = server.round == self.settings.rounds
+        if server.round % self.settings.checkpoint_every == 0 or is_last:
+            self.save_checkpoint()
+
+    def save_checkpoint(self) -> None:
+        """Save the server after the last written round, unless it is saved already."""
+        if self.folder is not None and self.server.round > self._saved_round:
+            self.folder.save_checkpoint(self.server.round, self.server.to_tensors())
+            self._saved_round = self.server.round
+
+    def history(self) -> History:
+        """Return all records of the run, of earlier processes too."""
+        return self._memory if self.folder is None else History(list(self.folder.read_records()))
+
+
+def check_complete(uncertainty: Uncertainty, ids: Sequence[str]) -> None:
+    """Raise an error unless every client has an uncertainty."""
+    missing = [name for name in ids if name not in uncertainty.values]
+    if missing:
+        raise SettingsError(
+            f"uncertainty: no value for client {missing[0]!r}; give one number for each client"
+        )
+
+
+def load_uncertainty(folder: RunFolder, ids: Sequence[str]) -> Uncertainty | None:
+    """Read the uncertainties that a run folder holds."""
+    content = folder.read_json("uncertainty.json")
+    if content is None:
+        return None
+    try:
+        uncertainty = Uncertainty.from_dict(content)
+        check_complete(uncertainty, ids)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise StorageError(
+            f"{folder.path / 'uncertainty.json'} is damaged; delete it and resume: "
+            "the uncertainties are measured again"
+        ) from None
+    return uncertainty
+
+
+def reference_accuracies(
+    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str], seed: int
+) -> dict[str, float] | None:
+    """Return the client accuracies of the reference run, from which psi is measured.
+
+    The reference is FedAvg on the same federation and seed: a result, or the folder of a finished
+    run.
+    """
+    if reference is None:
+        return None
+    if isinstance(reference, Result):
+        label = "reference:"
+        result = summary(reference)
+    else:
+        folder = RunFolder.open(reference)
+        label = f"reference: {folder.path}"
+        result = folder.read_json("result.json")
+        if result is None:
+            raise SettingsError(f"{label} is not finished; resume it first")
+    if set(result["client_accuracy"]) != set(ids):
+        raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
+    if result["method"] != "fedavg":
+        raise SettingsError(f"{label} is a run of {result['label']}; psi is measured from FedAvg")
+    if result["seed"] != seed:
+        raise SettingsError(
+            f"{label} has seed {result['seed']}, this run has seed {seed}; use FedAvg with the "
+            "same seed"
+        )
+    return {name: float(value) for name, value in result["client_accuracy"].items()}
+
+
+def finish_run(
+    run: Run,
+    module: nn.Module,
+    log: RunLog,
+    evaluation: Evaluation,
+    uncertainty: Uncertainty,
+    notes: Sequence[str],
+    reference: Mapping[str, float] | None = None,
+) -> Result:
+    """Make the result of a run whose last round is over, and write it into the run folder.
+
+    `module` lends its shape, and becomes the result's model. `reference` has the reference's
+    client accuracies. A client that could not be evaluated counts in no metric.
+    """
+    method, server = run.method, log.server
+    served = method.served(server.state, server.vector)
+    if method.n_models == 1:
+        from_vector(module, server.vector)
+        buffers_from_vector(module, server.buffers)
+    accuracies = {
+        name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
+    }
+    uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
+    outcome = Outcome(
+        list(accuracies.values()),
+        [uncertainties[name] for name in accuracies],
+        [reference[name] for name in accuracies] if reference else None,
+        evaluation.global_accuracy,
+    )
+    metrics, undefined = compute_metrics(outcome)
+    if evaluation.no_global_reason and "global_accuracy" in undefined:
+        undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
+    missing = [name for name in run.ids if name not in accuracies]
+    if missing:
+        sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
+        notes = [*notes, sentence]
+    result = Result(
+        method=method,
+        seed=run.seed,
+        model=module,
+        metrics=metrics,
+        undefined=undefined,
+        client_accuracy=accuracies,
+        uncertainty=uncertainties,
+        epistemic=uncertainty.epistemic,
+        history=log.history(),
+        folder=log.folder,
+        notes=list(notes),
+        served=served,
+    )
+    if log.folder is not None:
+        _write_result(log.folder, result, server.round, has_reference=reference is not None)
+    return result
+
+
+def _write_result(folder: RunFolder, result: Result, round: int, has_reference: bool) -> None:
+    if folder.finished and not has_reference:
+        return  # it may hold a psi that cannot be computed again
+    if result.method.global_model:
+        write_atomic(folder.model_path, pack(result.model.state_dict(), {"round": round}))
+    if result.served is not None:
+        tensors = {"models": result.served.models, "shares": result.served.shares}
+        write_atomic(folder.served_path, pack(tensors, {"round": round}))
+    folder.write_json("result.json", summary(result))

@@ -1,0 +1,77 @@
+"""Records: one value of one metric each; and the progress event of long work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Record(NamedTuple):
+    """One value of one metric; `client` is None for a value of the whole round."""
+
+    round: int
+    client: str | None
+    metric: str
+    value: float | str | None
+
+    def to_line(self) -> bytes:
+        """Return the record as a line of JSON."""
+        return (json.dumps(self._asdict(), ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+@dataclass
+class History:
+    """All records of a run, in order."""
+
+    records: list[Record] = field(default_factory=list)
+
+    def series(self, metric: str, client: str | None = None) -> dict[int, float | str | None]:
+        """Return one metric by round."""
+        return {r.round: r.value for r in self.records if r.metric == metric and r.client == client}
+
+    def by_client(self, metric: str, round: int) -> dict[str, float | str | None]:
+        """Return one metric of one round by client."""
+        values = (r for r in self.records if r.metric == metric and r.round == round)
+        return {r.client: r.value for r in values if r.client is not None}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """An event in long work.
+
+    label          the method, or another name of the work
+    stage          "uncertainty", "training", "resumed" or "alone"
+    done, total    how much of the stage is finished
+    """
+
+    label: str
+    seed: int
+    stage: str
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def finite_or_none(value: float | None) -> float | None:
+    """Return a finite value, else None: JSON has neither NaN nor infinity."""
+    return value if value is not None and abs(value) < float("inf") else None
+
+
+def diagnostic_records(
+    round: int, ids: Sequence[str], diagnostics: Mapping[str, Tensor]
+) -> list[Record]:
+    """Return the records of a method's diagnostics: one value per client, or one for the round."""
+    records = []
+    for name, values in diagnostics.items():
+        if values.ndim == 0:
+            records.append(Record(round, None, name, finite_or_none(float(values))))
+        else:
+            pairs = zip(ids, values.tolist(), strict=True)
+            records += [Record(round, c, name, finite_or_none(v)) for c, v in pairs]
+    return records

@@ -1,0 +1,203 @@
+"""One round of federated learning, wherever the clients are.
+
+    1. choose clients    the method selects them; some cannot be reached
+    2. probe             methods that plan ask for losses or gradients before training
+    3. plan              the method may change local training in this round
+    4. train             clients train on their own data and report
+    5. aggregate         the method turns the usable reports into a step
+    6. step              the server subtracts it from its model
+    7. record            everything worth knowing about the round, one value per record
+
+Several methods that train in lockstep share step 4: `open_round` does the steps before it and
+`close_round` those after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
+from udjfl.methods import Reports, State
+from udjfl.methods.reports import collect
+from udjfl.training.clients import Clients, Replies, TrainRequest
+from udjfl.training.records import Record, diagnostic_records
+from udjfl.training.replies import find_bad_buffers
+from udjfl.training.state import Run, ServerState
+
+logger = logging.getLogger("udjfl")
+
+
+@dataclass(frozen=True)
+class OpenRound:
+    """A round before training: the request (None: no client is left), and the records so far."""
+
+    request: TrainRequest | None
+    state: State
+    records: list[Record]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The server after a round, and the round's records."""
+
+    server: ServerState
+    records: list[Record]
+
+
+def run_round(run: Run, server: ServerState, clients: Clients) -> RoundResult:
+    """Run one round."""
+    opened = open_round(run, server, clients)
+    # 4. train
+    replies = Replies() if opened.request is None else clients.train(opened.request)
+    return close_round(run, server, clients, opened, replies)
+
+
+def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
+    """Choose clients, probe them and plan: everything in a round before training."""
+    round, state = server.round + 1, server.state
+    # 1. choose clients
+    attendance = clients.reach(round, run.select_clients(round, state))
+    records = _absence_records(round, attendance.absent, attendance.excluded)
+    indices = attendance.client_indices
+    if not indices:
+        check_quorum(run, round, 0, records)
+        return OpenRound(None, state, records)
+    models = run.models_to_send(server.vector, state, indices)
+    request = TrainRequest(round, indices, models, server.buffers)
+    # 2. probe
+    probe: Reports | None = None
+    if run.method.probes:
+        replies = clients.probe(request, run.method.probes)
+        nothing = torch.zeros(len(replies.ids), len(server.vector), dtype=server.vector.dtype)
+        probe, _, errors = _collect(run, server, request, replace(replies, deltas=nothing))
+        records += _absence_records(round, replies.absent, errors)
+        check_quorum(run, round, 0 if probe is None else len(probe), records)
+        left = set() if probe is None else set(probe.client_indices.tolist())
+        request = request.keep(left)
+    if not request.client_indices:
+        return OpenRound(None, state, records)
+    # 3. plan
+    state, plan = run.method.plan(state, probe)
+    return OpenRound(replace(request, plan=plan), state, records)
+
+
+def close_round(
+    run: Run, server: ServerState, clients: Clients, opened: OpenRound, replies: Replies
+) -> RoundResult:
+    """Aggregate the replies, take the step and record: everything in a round after training."""
+    round, state, request = server.round + 1, opened.state, opened.request
+    if request is None:
+        return RoundResult(replace(server, round=round, state=state), opened.records)
+    replies = _mix_losses(run, server, state, replies)
+    reports, rows, errors = _collect(run, server, request, replies)
+    records = opened.records + _absence_records(round, replies.absent, errors)
+    check_quorum(run, round, 0 if reports is None else len(reports), records)
+    if reports is None:
+        return RoundResult(replace(server, round=round, state=state), records)
+    if "validation_accuracies" in run.extras:
+        scores = clients.score(run.method.models_to_score(state, reports), server.buffers)
+        reports = reports.with_extra("validation_accuracies", scores)
+    # 5. aggregate
+    state, step, diagnostics = run.method.aggregate(state, reports)
+    # 6. step
+    vector = apply_step(run, server.vector, step, round)
+    buffers = server.buffers
+    if buffers.numel() and replies.buffers is not None:  # their mean, weighted by examples
+        buffers = reports.sizes / reports.sizes.sum() @ replies.buffers[rows]
+    # 7. record
+    losses = {} if torch.isnan(reports.losses).any() else {"train_loss": reports.losses}
+    norm = {"step_norm": step.to(torch.float64).norm()}
+    records += diagnostic_records(round, reports.ids, {**losses, **diagnostics, **norm})
+    _log_warning(run, reports, diagnostics)
+    return RoundResult(ServerState(round, vector, buffers, state), records)
+
+
+def apply_step(run: Run, vector: Tensor, step: Tensor, round: int) -> Tensor:
+    """Subtract the step from the model, after checking its shape and that it is finite."""
+    if step.shape != vector.shape:
+        raise SettingsError(
+            f"{run.method.label}: its step has shape {list(step.shape)}; "
+            f"it must have one number per parameter, {list(vector.shape)}"
+        )
+    if not torch.isfinite(step).all():
+        raise DivergedError(
+            f"{run.method.label}: the server's step is not finite in round {round}; "
+            "try a smaller lr or another step rule"
+        )
+    return vector - step.to(vector)
+
+
+def check_quorum(run: Run, round: int, usable: int, records: list[Record]) -> None:
+    """Stop the run if fewer clients than the quorum have a usable report."""
+    if usable >= run.spec.quorum:
+        return
+    reasons = [
+        str(r.value) if r.metric == "excluded" else f"{r.client}: {r.value}"
+        for r in records
+        if r.metric in ("absent", "excluded")
+    ]
+    raise QuorumError(
+        f"round {round}: {usable} usable reports, fewer than the quorum of {run.spec.quorum} "
+        f"({'; '.join(reasons)}). The run is as it was after round {round - 1}; start the missing "
+        "clients and resume it from its folder, or lower the quorum"
+    )
+
+
+def _collect(
+    run: Run, server: ServerState, request: TrainRequest, replies: Replies
+) -> tuple[Reports | None, list[int], dict[str, ReportError]]:
+    """Build `Reports` as `collect` does; raise the first error if the settings say so."""
+    errors = dict(replies.errors)
+    reports: Reports | None = None
+    rows: list[int] = []
+    if replies.deltas is not None and len(replies.ids):
+        reports, rows, unusable = collect(
+            replies.ids,
+            replies.deltas,
+            replies.columns,
+            all_ids=run.ids,
+            round=request.round,
+            lr=run.settings.lr,
+            momentum=run.momentum(request.plan),
+            model=server.vector,
+            rejected=find_bad_buffers(replies, request.round),
+        )
+        errors |= unusable
+    if errors and run.settings.on_bad_report == "fail":
+        raise next(iter(errors.values()))
+    return reports, rows, errors
+
+
+def _absence_records(
+    round: int, absent: Mapping[str, str], excluded: Mapping[str, str | ReportError]
+) -> list[Record]:
+    records = [Record(round, client, "absent", reason) for client, reason in absent.items()]
+    return records + [Record(round, c, "excluded", str(why)) for c, why in excluded.items()]
+
+
+def _mix_losses(run: Run, server: ServerState, state: State, replies: Replies) -> Replies:
+    """Add one loss per client where several models train side by side: mixed as it is served."""
+    each = replies.columns.get("losses_of_each")
+    if each is None or each.shape[1:] != (run.method.n_models,):
+        return replies
+    served = run.method.served(state, server.vector)
+    if served is None:
+        shares = torch.full_like(each, 1 / each.shape[1])
+    else:
+        indices = [run.ids.index(name) for name in replies.ids]
+        shares = served.shares[torch.tensor(indices)].to(each)
+    columns = {**replies.columns, "losses": (shares * each).sum(dim=1)}
+    return replace(replies, columns=columns)
+
+
+def _log_warning(run: Run, reports: Reports, diagnostics: Mapping[str, Tensor]) -> None:
+    """Log the method's warning about this round, each distinct sentence once per run."""
+    sentence = run.method.warning(reports.ids, dict(diagnostics))
+    if sentence is not None and sentence not in run.logged_warnings:
+        run.logged_warnings.add(sentence)
+        logger.warning("%s", sentence)

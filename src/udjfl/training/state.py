@@ -1,0 +1,265 @@
+"""A run: what is chosen, what the federation is like, and the server's state between rounds."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from udjfl.data import Federation
+from udjfl.engine import PROBES, LocalTraining, LossAt, check_device
+from udjfl.errors import NotDefinedError, SettingsError
+from udjfl.methods import Method, Plan, Setup, State
+from udjfl.methods.reports import EXTRAS
+from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
+from udjfl.seeds import numpy_stream, torch_stream
+from udjfl.settings import TrainingSettings
+
+
+@dataclass(frozen=True)
+class FederationInfo:
+    """Everything a server knows of a federation before round 1.
+
+    ids, sizes      the clients, and how many training examples each has; NaN where not reported
+    sample          a few inputs of the shape of the data, to try models on
+    has_groups      whether the training examples have a sensitive attribute
+    has_validation  whether the server has validation data of its own
+    description     the federation as plain values, for the run folder
+    """
+
+    ids: tuple[str, ...]
+    sizes: tuple[float, ...]
+    sample: Tensor
+    n_classes: int
+    has_groups: bool = False
+    has_validation: bool = False
+    description: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def of(federation: Federation) -> FederationInfo:
+        """Describe a federation in this process."""
+        return FederationInfo(
+            federation.ids,
+            federation.sizes,
+            federation.test.x[:2],
+            federation.n_classes,
+            federation.has_groups,
+            federation.validation is not None,
+        )
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one example."""
+        return tuple(self.sample.shape[1:])
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything that is chosen for one run.
+
+    model                 as in `udjfl.simulate`; None: the one that the settings name
+    report_uncertainties  whether clients report their uncertainty if the method does not need it
+    quorum                fewest usable reports for a round to count
+    max_update_norm       a longer update is unusable; None: any finite update is used
+    """
+
+    method: Method
+    settings: TrainingSettings
+    seed: int = 0
+    model: ModelChoice | None = None
+    report_uncertainties: bool = True
+    quorum: int = 0
+    max_update_norm: float | None = None
+
+    @property
+    def needs_uncertainties(self) -> bool:
+        """Tell whether clients report their uncertainty."""
+        return self.report_uncertainties or "uncertainties" in self.method.needs
+
+    def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
+        """Build the initial model, and check that it fits the data and the device."""
+        settings = self.settings
+        check_device(settings.device)
+        module = build(
+            self.model or settings.model,
+            federation.input_shape,
+            federation.n_classes,
+            self.seed,
+            hidden=settings.hidden,
+            weight_norm=settings.weight_norm,
+            purpose=purpose,
+        )
+        check_fit(module, federation.sample, federation.n_classes)
+        return module
+
+    def adapt_model(self, base_model: nn.Module, *address: int) -> nn.Module:
+        """Return the network that the method trains in place of this one."""
+        stream = torch_stream(self.seed, "adapt", self.method.name, *address)
+        return self.method.adapt(base_model, stream)
+
+
+def count_selected(settings: TrainingSettings, n_clients: int) -> int:
+    """Return how many of the clients are asked in a round."""
+    return max(1, round(settings.participation * n_clients))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run on one federation. Holds what stays the same from round to round."""
+
+    spec: RunSpec
+    federation: FederationInfo
+    logged_warnings: set[str] = field(default_factory=set, compare=False)
+
+    def __post_init__(self) -> None:
+        method = self.method
+        if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
+            raise SettingsError(
+                f"{method.name}: trains {method.n_models} models side by side; of those only "
+                "losses_of_each is known before training, not what it names in needs or probes"
+            )
+
+    @property
+    def method(self) -> Method:
+        return self.spec.method
+
+    @property
+    def settings(self) -> TrainingSettings:
+        return self.spec.settings
+
+    @property
+    def seed(self) -> int:
+        return self.spec.seed
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return self.federation.ids
+
+    @functools.cached_property
+    def extras(self) -> frozenset[str]:
+        """The extras of `Reports` that the method reads on this federation."""
+        groups = self.method.needs_groups if self.federation.has_groups else frozenset()
+        return (self.method.needs | groups).intersection(EXTRAS)
+
+    @functools.cached_property
+    def _loss_at(self) -> LossAt:
+        if self.settings.loss_at != "auto":
+            return self.settings.loss_at
+        reads_losses = {"losses", "losses_of_each"}.intersection(self.method.needs)
+        return "received" if reads_losses else "running"
+
+    def local_training(self, plan: Plan, client_indices: Sequence[int]) -> LocalTraining:
+        """Return how these clients train under a plan."""
+        s, method = self.settings, self.method
+        # Without an objective of its own the engine can take its fast path.
+        has_objective = type(method).objective is not Method.objective
+        multipliers = plan.multipliers
+        training = LocalTraining(
+            s.lr,
+            s.momentum,
+            s.batch_size,
+            s.local_epochs,
+            self._loss_at,
+            objective=method.objective if has_objective else None,
+            multipliers=None if multipliers is None else multipliers[torch.tensor(client_indices)],
+            pull=plan.pull,
+            pull_share=plan.pull_share,
+            first_step="first_deltas" in self.extras,
+        )
+        if plan.one_full_step:
+            whole = int(max(size for size in self.federation.sizes if not math.isnan(size)))
+            training = replace(training, momentum=0.0, epochs=1, batch_size=whole)
+        return training
+
+    def momentum(self, plan: Plan) -> float:
+        """Return the momentum of the clients' SGD under a plan."""
+        return 0.0 if plan.one_full_step else self.settings.momentum
+
+    def select_clients(self, round: int, state: State) -> list[int]:
+        """Return the indices of the clients that are asked in this round, sorted."""
+        n = len(self.ids)
+        if self.settings.participation == 1:
+            return list(range(n))
+        count = count_selected(self.settings, n)
+        stream = numpy_stream(self.seed, "participation", round)
+        indices = sorted(self.method.select(state, n, count, stream))
+        distinct = len(set(indices)) == len(indices) > 0
+        if not distinct or not 0 <= indices[0] <= indices[-1] < n:
+            raise SettingsError(
+                f"{self.method.name}: select returned the indices {indices}; return some of 0 to "
+                f"{n - 1}, each once"
+            )
+        return indices
+
+    def models_to_send(
+        self, model: Tensor, state: State, client_indices: Sequence[int]
+    ) -> list[Tensor]:
+        """Return the models that clients start from.
+
+        One model [D] for all, or one for each client [K, D]; or several [D] for all, where the
+        method trains several side by side.
+        """
+        own = self.method.initial_models(state, torch.tensor(client_indices))
+        if own is None:
+            return list(model.view(self.method.n_models, -1))
+        expected = [len(client_indices), len(model)]
+        if list(own.shape) != expected:
+            raise SettingsError(
+                f"{self.method.name}: initial_models returned shape {list(own.shape)}; return one "
+                f"model for each of these clients, {expected}"
+            )
+        return [own]
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Everything that passes from one round to the next."""
+
+    round: int
+    vector: Tensor
+    buffers: Tensor
+    state: State
+
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return all tensors by name, for a checkpoint."""
+        named = {f"state.{name}": value for name, value in self.state.items()}
+        return {"vector": self.vector, "buffers": self.buffers, **named}
+
+    @staticmethod
+    def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> ServerState:
+        """Restore a server from a checkpoint."""
+        prefix = "state."
+        state = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+        return ServerState(round, tensors["vector"], tensors["buffers"], state)
+
+
+def initial_state(run: Run, base_model: nn.Module) -> tuple[nn.Module, ServerState, list[str]]:
+    """Return the network that the method trains, the server before round 1, and the notes."""
+    method, federation, settings = run.method, run.federation, run.settings
+    module = run.spec.adapt_model(base_model)
+    starts = [to_vector(module)]
+    for number in range(1, method.n_models):
+        another = run.spec.build_model(federation, f"model {number}")
+        starts.append(to_vector(run.spec.adapt_model(another, number)))
+    setup = Setup(
+        ids=federation.ids,
+        sizes=torch.tensor(federation.sizes, dtype=torch.float64),
+        model=torch.cat(starts),
+        layers=tuple(p.numel() for p in trainable(module)),
+        participation=settings.participation,
+        drop_out=settings.drop_out,
+        has_groups=federation.has_groups,
+        has_validation=federation.has_validation,
+    )
+    server = ServerState(0, setup.model, buffers_to_vector(module), method.init(setup))
+    if len(server.buffers) and method.served(server.state, server.vector) is not None:
+        raise NotDefinedError(
+            f"model: has buffers (such as batch norm's), and {method.title} trains several models, "
+            "which cannot share them; use a model without"
+        )
+    return module, server, method.notes(setup)

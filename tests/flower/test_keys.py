@@ -1,0 +1,54 @@
+"""The files that apps/flower/deploy/keys.py writes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")  # it brings `cryptography`
+
+from deploy import keys
+
+
+def test_private_keys_are_readable_by_their_owner_only_from_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even with an umask of 0, and before the first byte is written."""
+    at_opening = {}
+    fdopen = os.fdopen
+
+    def inspect(descriptor: int, mode: str) -> Any:
+        status = os.fstat(descriptor)
+        at_opening[status.st_ino] = (stat.S_IMODE(status.st_mode), status.st_size)
+        return fdopen(descriptor, mode)
+
+    monkeypatch.setattr(os, "fdopen", inspect)
+    umask = os.umask(0)
+    try:
+        keys.make_ca(tmp_path / "keys")
+        keys.make_server_certificate(tmp_path / "keys", ["127.0.0.1"])
+        keys.make_node_key(tmp_path / "keys", "north")
+    finally:
+        os.umask(umask)
+    private = [tmp_path / "keys" / name for name in ("ca.key", "server.key", "north")]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 3
+    assert [at_opening[path.stat().st_ino] for path in private] == [(0o600, 0)] * 3
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
+
+
+def test_a_key_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys.main(["node", str(tmp_path), "north"])
+    assert "north.pub may be given to anybody" in capsys.readouterr().out
+    content = (tmp_path / "north").read_bytes()
+    with pytest.raises(SystemExit, match="north exists already"):
+        keys.main(["node", str(tmp_path), "north"])
+    assert (tmp_path / "north").read_bytes() == content
+
+
+def test_a_server_certificate_needs_an_authority(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"ca\.crt is missing; make the authority first"):
+        keys.main(["server", str(tmp_path), "example.org"])

@@ -1,0 +1,75 @@
+"""The step of UDJ-FL from sums over clients is that of `aggregate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from udjfl.methods import METHODS, UDJ, FedAvg, Reports
+from udjfl.methods.base import Additive
+
+POINTS = [
+    *(UDJ.rawls(step=step) for step in ("paper", "authors", "safe", "calibrated", "normalised")),
+    *(UDJ.egalitarian(step=step) for step in ("paper", "safe", "calibrated", "normalised")),
+    *(UDJ.utilitarian(step=step) for step in ("paper", "safe", "calibrated", "normalised")),
+    *(UDJ.desert(step=step) for step in ("paper", "authors", "safe", "calibrated", "normalised")),
+    UDJ(beta=2.0, gamma=-0.5),
+    UDJ(theory="rawls", beta=1000.0, gamma=2.5, step="paper"),
+    UDJ(beta=(1.0, 2.0, 0.5, 3.0), gamma=0.3),
+    UDJ(beta={"a": 1.0, "b": 2.0, "c": 0.5, "d": 3.0}, gamma=1.0, step="safe"),
+]
+
+
+def reports_of(rows: list[int]) -> Reports:
+    """Some of four clients; c's uncertainty is below the floor."""
+    generator = torch.Generator().manual_seed(0)
+    deltas = torch.randn(4, 6, generator=generator, dtype=torch.float64)
+    columns: dict[str, list[Any]] = {
+        "ids": ["a", "b", "c", "d"],
+        "losses": [0.3, 2.0, 0.05, 1.1],
+        "uncertainties": [0.2, 0.9, 0.001, 0.4],
+        "steps": [3, 8, 1, 5],
+        "client_indices": [0, 1, 2, 3],
+    }
+    picked = {name: [values[row] for row in rows] for name, values in columns.items()}
+    return Reports(deltas=deltas[rows], lr=0.1, momentum=0.5, **picked)
+
+
+@pytest.mark.parametrize("rule", POINTS, ids=lambda rule: rule.label)
+def test_sums_of_client_terms_give_the_same_step(rule: UDJ) -> None:
+    everyone = reports_of([0, 1, 2, 3])
+    _, step, _ = rule.aggregate({}, everyone)
+    form: Additive = rule.additive
+    common = form.common(everyone)
+    terms = [form.client_terms(reports_of([row]), common) for row in range(4)]
+    sums = {name: torch.stack([own[name] for own in terms]).sum(dim=0) for name in terms[0]}
+    torch.testing.assert_close(form.step_from_sums(sums, 0.1, 0.5), step, rtol=1e-10, atol=1e-14)
+
+
+def test_the_scale_is_any_number() -> None:
+    rule, everyone = UDJ.rawls(), reports_of([0, 1, 2, 3])
+    common = {**rule.additive.common(everyone), "log_scale": 3.0}
+    terms = rule.additive.client_terms(everyone, common)
+    torch.testing.assert_close(
+        rule.additive.step_from_sums(terms, 0.1, 0.5), rule.aggregate({}, everyone)[1]
+    )
+
+
+def test_by_hand() -> None:
+    # Egalitarian, normalised: u-weighted mean. (0.2 * 1 + 0.6 * 3) / 0.8 = 2.5
+    rule = UDJ.egalitarian(step="normalised")
+    each = [
+        Reports(["x"], [[value]], losses=[1.0], uncertainties=[u])
+        for value, u in ((1.0, 0.2), (3.0, 0.6))
+    ]
+    common = {"largest_uncertainty": 0.6, "inverse_uncertainties": 1.0, "log_scale": 0.0}
+    terms = [rule.additive.client_terms(report, common) for report in each]
+    sums = {name: terms[0][name] + terms[1][name] for name in terms[0]}
+    assert float(rule.additive.step_from_sums(sums, 0.1, 0.0)[0]) == pytest.approx(2.5)
+
+
+def test_other_methods_have_no_additive_form() -> None:
+    assert FedAvg().additive is None
+    assert [name for name, kind in METHODS.items() if "additive" in vars(kind)] == ["udj"]

@@ -1,0 +1,96 @@
+"""Tables of one run and of a comparison: no number is lost, at any width."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from conftest import make_federation
+from rich.console import Console
+
+import udjfl
+from udjfl.methods import THEORIES
+from udjfl.report.comparison_table import GRADES, comparison_view, result_view
+
+TINY: dict[str, Any] = {"model": "logistic", "rounds": 1, "uncertainty_epochs": 1}
+
+
+def printed(view: Any, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(view)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("clients", [5, 20])
+def test_a_comparison_table_loses_no_number(width: int, clients: int) -> None:
+    federation = make_federation(n_clients=clients, n=6)
+    comparison = udjfl.compare(federation, ["fedavg", *THEORIES], seeds=2, **TINY)
+    shown = printed(comparison_view(comparison), width)
+    assert "…" not in shown
+    words = shown.split()
+    assert {
+        "FedAvg",
+        "Rawls",
+        "Egalitarian",
+        "Utilitarian",
+        "Desert",
+        *comparison.rows[0].client_accuracy,
+    } <= set(words)
+    numbers = {word.strip("*+") for word in words}
+    for row in comparison.rows:
+        summaries = [*row.client_accuracy.values(), *row.metrics.values()]
+        assert {f"{round(s.mean, 2) + 0.0:.2f}" for s in summaries if s.mean is not None} <= numbers
+
+
+def test_a_client_may_be_called_anything() -> None:
+    """Square brackets are markup to the library that draws the tables."""
+    odd = ["ward[a]", "[bold]", "[/]"]
+    plain = make_federation()
+    federation = udjfl.Federation.from_arrays(
+        {
+            name: (c.train.x, c.train.y, c.test.x, c.test.y)
+            for name, c in zip(odd, plain.clients, strict=True)
+        },
+        test=(plain.test.x, plain.test.y),
+    )
+    result = udjfl.simulate(federation, "rawls", **TINY)
+    comparison = udjfl.compare(federation, "rawls", seeds=1, **TINY)
+    for shown in (printed(result_view(result), 100), printed(comparison_view(comparison), 100)):
+        assert all(name in shown for name in odd)
+
+
+def test_what_is_undefined_says_why() -> None:
+    alone = make_federation(n_clients=1)
+    comparison = udjfl.compare(alone, "rawls", seeds=1, **TINY)
+    shown = " ".join(printed(comparison_view(comparison), 100).split())
+    assert "there is only one client" in shown
+    assert "A correlation needs at least two clients" in shown
+    shown = " ".join(printed(result_view(udjfl.simulate(alone, "rawls", **TINY)), 100).split())
+    assert "A correlation needs at least two clients" in shown
+
+
+@pytest.fixture(scope="module")
+def comparison() -> udjfl.Comparison:
+    return udjfl.compare(make_federation(), "rawls,focus,cffl", seeds=2, **TINY)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_every_block_names_the_methods(comparison: udjfl.Comparison, width: int) -> None:
+    """At 60 columns the metrics stand in two blocks; both have the column of methods."""
+    shown = printed(comparison_view(comparison), width)
+    assert all(len(line) <= width for line in shown.splitlines())
+    metrics = shown[: shown.index("* differs")]
+    blocks = 2 if width == 60 else 1
+    for name in ("Method", "FedAvg", "Rawls", "FOCUS", "CFFL"):
+        assert metrics.count(name) == blocks, name
+    assert "±" in metrics
+
+
+def test_the_grades_are_explained_where_one_is_doubtful(comparison: udjfl.Comparison) -> None:
+    shown = printed(comparison_view(comparison), 120)
+    assert GRADES in shown  # FOCUS is recalled
+    plain = udjfl.compare(make_federation(), "rawls", seeds=1, **TINY)
+    assert GRADES not in printed(comparison_view(plain), 120)

@@ -1,0 +1,35 @@
+"""Tasks in processes of their own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from process_tasks import Fail, Sleep
+
+from udjfl.simulation.process_pool import run_in_processes
+
+
+def test_results_come_in_the_order_of_the_tasks_and_messages_are_delivered() -> None:
+    messages: list[str] = []
+    assert run_in_processes([Sleep(0.2), Sleep(0.1)], 2, messages.append) == [0.2, 0.1]
+    assert messages == ["asleep"] * 2
+
+
+def test_a_task_that_fails_stops_the_others() -> None:
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="on purpose"):
+        run_in_processes([Fail(), *[Sleep(120)] * 3], 2, lambda message: None)
+    assert time.monotonic() - started < 60
+
+
+def test_an_interrupt_stops_the_tasks() -> None:
+    """Ctrl-C raises KeyboardInterrupt in the process that waits."""
+
+    def interrupt(message: str) -> None:
+        raise KeyboardInterrupt
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_in_processes([Sleep(120)] * 3, 2, interrupt)
+    assert time.monotonic() - started < 60

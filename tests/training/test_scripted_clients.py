@@ -1,0 +1,204 @@
+"""Schedules of late, lost, repeated, reordered, lying and returning clients, against the round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_clients import (
+    Fault,
+    Script,
+    as_client,
+    lost,
+    play,
+    twice,
+    with_delta,
+    with_numbers,
+    without,
+)
+
+from udjfl.errors import QuorumError, ReportError
+from udjfl.training.records import Record
+from udjfl.training.run_folder import RunFolder
+
+LIES: dict[str, tuple[Fault, str]] = {
+    "nan update": (with_delta(lambda d: d * torch.nan), "deltas has values that are NaN"),
+    "infinite update": (with_delta(lambda d: d + torch.inf), "deltas has values that are NaN"),
+    "short update": (with_delta(lambda d: d[:1]), r"deltas has shape \[1\]; the model has 2"),
+    "table": (with_delta(lambda d: d[None]), r"deltas has shape \[1, 2\]"),
+    "negative loss": (with_numbers(losses=-1.0), "losses is -1; a loss cannot be negative"),
+    "nan loss": (with_numbers(losses=float("nan")), "losses is nan"),
+    "no uncertainty": (with_numbers(uncertainties=0.0), "uncertainties is 0; it must be above"),
+    "no examples": (with_numbers(sizes=0.0), "sizes is 0; it must be above zero"),
+    "no loss": (without("losses"), "losses is missing"),
+}
+
+
+def absent(played: Any, round: int) -> dict[str, Any]:
+    return played.log.history().by_client("absent", round)
+
+
+def excluded(played: Any, round: int) -> dict[str, Any]:
+    return played.log.history().by_client("excluded", round)
+
+
+def test_without_faults_fedavg_takes_the_mean_of_the_steps() -> None:
+    """From 0, one round, lr 0.1: the step is -0.1 times the mean target by sizes 10, 20, 30."""
+    played = play(Script(), rounds=1)
+    mean = torch.tensor([(1 * 10 + 2 * 20 + 3 * 30) / 60, -(0 * 10 + 1 * 20 + 2 * 30) / 60])
+    torch.testing.assert_close(played.vector, 0.1 * mean)
+
+
+def test_a_client_that_cannot_be_reached_is_absent_and_returns() -> None:
+    played = play(Script(away={2: ["client-2"]}))
+    assert absent(played, 2) == {"client-2": "is not connected"}
+    assert [asked for _, _, asked in played.clients.asked] == [
+        ["client-1", "client-2", "client-3"],
+        ["client-1", "client-3"],
+        ["client-1", "client-2", "client-3"],
+        ["client-1", "client-2", "client-3"],
+    ]
+    assert absent(played, 3) == {}
+
+
+def test_a_client_with_a_lost_reply_is_absent_and_the_others_continue() -> None:
+    played = play(Script(faults={(2, "client-3"): lost}))
+    assert absent(played, 2) == {"client-3": "did not reply in time"}
+    assert set(played.log.history().by_client("train_loss", 2)) == {"client-1", "client-2"}
+    away = play(Script(away={2: ["client-3"]}))
+    assert torch.equal(played.vector, away.vector)  # lost or never asked: the same model
+
+
+def test_a_round_with_all_replies_lost_changes_nothing() -> None:
+    all_lost = {(2, f"client-{i}"): lost for i in (1, 2, 3)}
+    assert torch.equal(
+        play(Script(faults=all_lost), rounds=2).vector, play(Script(), rounds=1).vector
+    )
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_wrong_reply_stops_the_run_or_excludes_the_client(name: str) -> None:
+    fault, message = LIES[name]
+    script = Script(faults={(2, "client-2"): fault})
+    with pytest.raises(ReportError, match=f"client 'client-2' in round 2: {message}"):
+        play(script)
+    played = play(script, on_bad_report="exclude")
+    assert list(excluded(played, 2)) == ["client-2"]
+    assert torch.equal(played.vector, play(Script(away={2: ["client-2"]})).vector)
+
+
+def test_a_repeated_reply_counts_once() -> None:
+    script = Script(faults={(2, "client-2"): twice})
+    with pytest.raises(ReportError, match="client 'client-2' in round 2: id reported twice"):
+        play(script)
+    played = play(script, on_bad_report="exclude")
+    assert torch.equal(played.vector, play(Script()).vector)
+    assert "twice" in excluded(played, 2)["client-2"]
+
+
+def test_a_reply_under_another_clients_id_counts_for_neither() -> None:
+    script = Script(faults={(2, "client-2"): as_client("client-1")})
+    with pytest.raises(ReportError, match="client 'client-1' in round 2: id reported twice"):
+        play(script)
+    stranger = Script(faults={(2, "client-2"): as_client("stranger")})
+    with pytest.raises(ReportError, match="client 'stranger' in round 2: id does not belong"):
+        play(stranger)
+    played = play(stranger, on_bad_report="exclude")
+    assert torch.equal(played.vector, play(Script(away={2: ["client-2"]})).vector)
+
+
+def test_a_client_with_too_long_an_update_is_excluded() -> None:
+    script = Script(faults={(1, "client-1"): with_delta(lambda d: 1e30 * d)})
+    played = play(script, on_bad_report="exclude", max_update_norm=10.0)
+    assert "above max_update_norm, 10" in excluded(played, 1)["client-1"]
+    assert torch.equal(played.vector, play(Script(away={1: ["client-1"]})).vector)
+
+
+def test_a_client_with_an_unusable_probe_is_excluded() -> None:
+    """FedEBA asks for losses before training."""
+    script = Script(probe={(2, "client-2"): with_numbers(losses=float("inf"))})
+    with pytest.raises(ReportError, match="client 'client-2' in round 2: losses is inf"):
+        play(script, "fedeba")
+    played = play(script, "fedeba", on_bad_report="exclude")
+    assert list(excluded(played, 2)) == ["client-2"]
+    trained = [ids for kind, round, ids in played.clients.asked if (kind, round) == ("train", 2)]
+    assert trained == [["client-1", "client-3"]]
+
+
+def test_a_client_lost_between_probe_and_training_is_absent() -> None:
+    played = play(Script(probe={(2, "client-1"): lost}), "fedeba")
+    assert absent(played, 2) == {"client-1": "did not reply in time"}
+    trained = [ids for kind, round, ids in played.clients.asked if (kind, round) == ("train", 2)]
+    assert trained == [["client-2", "client-3"]]
+
+
+def test_fewer_reports_than_the_quorum_stop_the_run_after_a_whole_round(tmp_path: Path) -> None:
+    script = Script(away={3: ["client-1"]}, faults={(3, "client-2"): lost})
+    folder = RunFolder.create(tmp_path / "run", {}, {})
+    try:
+        with pytest.raises(QuorumError, match="round 3: 1 usable reports, fewer than the quorum"):
+            play(script, quorum=2, folder=folder, checkpoint_every=100)
+        checkpoint, history = folder.rewind()
+        assert checkpoint is not None
+        assert checkpoint.round == 2
+        assert {record.round for record in history.records} == {1, 2}
+        resumed = play(Script(), quorum=2, folder=folder)
+    finally:
+        folder.unlock()
+    assert torch.equal(resumed.vector, play(Script()).vector)
+    assert resumed.log.history().records == play(Script()).log.history().records
+
+
+def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:
+    played = play(Script(unseen={2: ["client-3"]}))
+    history = played.log.history()
+    assert history.by_client("not_evaluated", 2) == {"client-3": "did not reply in time"}
+    assert set(history.by_client("test_accuracy", 2)) == {"client-1", "client-2"}
+    assert set(history.by_client("test_accuracy", 3)) == {"client-1", "client-2", "client-3"}
+
+
+FAULTS = [None, lost, twice, *(fault for fault, _ in LIES.values())]
+SCHEDULES = st.dictionaries(
+    st.tuples(st.integers(1, 4), st.sampled_from(["client-1", "client-2", "client-3"])),
+    st.sampled_from(FAULTS[1:]),
+    max_size=8,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    schedule=SCHEDULES,
+    shuffle=st.randoms(use_true_random=False),
+    name=st.sampled_from(["fedavg", "rawls", "fedmgda"]),
+)
+def test_any_schedule_ends_with_whole_rounds_whatever_the_order(
+    schedule: dict[tuple[int, str], Fault], shuffle: Any, name: str
+) -> None:
+    """Replies in any order give the same bits; every client is used, absent or excluded."""
+
+    def reorder(replies: list[Any]) -> list[Any]:
+        # A client's own replies keep their order: the first usable one counts.
+        return sorted(replies, key=lambda reply: order[reply.id])
+
+    order = {f"client-{i}": shuffle.random() for i in (1, 2, 3)}
+    straight = play(Script(faults=schedule), name, on_bad_report="exclude")
+    shuffled = play(Script(faults=schedule, order=reorder), name, on_bad_report="exclude")
+    assert torch.equal(straight.vector, shuffled.vector)
+    assert _sorted(straight.log.history().records) == _sorted(shuffled.log.history().records)
+    assert torch.isfinite(straight.vector).all()
+    history = straight.log.history()
+    for round in range(1, 5):
+        seen = {
+            client
+            for metric in ("train_loss", "absent", "excluded")
+            for client in history.by_client(metric, round)
+        }
+        assert seen == {"client-1", "client-2", "client-3"}
+
+
+def _sorted(records: list[Record]) -> list[Record]:
+    return sorted(records, key=lambda r: (r.round, r.metric, r.client or ""))
