@@ -243,3 +243,16 @@ def test_simulate_refuses_a_seed_that_is_no_whole_number(
     """Rounded, 1.5 would silently be seed 1, while settings.json has 1.5."""
     with pytest.raises(SettingsError, match="seed"):
         udjfl.simulate(federation, "fedavg", "logistic", rounds=1, uncertainty_epochs=1, seed=seed)
+
+
+def test_composed_settings_take_flat_names_groups_and_nested_values() -> None:
+    training = TrainingSettings(rounds=3)
+    for given in (
+        CompareSettings(training=training),
+        CompareSettings.model_validate({"training": {"rounds": 3}}),
+        CompareSettings.model_validate({"rounds": 3}),
+    ):
+        assert given.training == training
+        assert given.to_flat()["rounds"] == 3
+        assert CompareSettings.model_validate(given.model_dump()) == given
+        assert validate_settings(CompareSettings, given.to_flat()) == given

@@ -67,7 +67,9 @@ class Settings(BaseModel):
             if isinstance(nested.get(name), group):
                 continue
             fields = group.flat_fields()
-            nested[name] = {key: nested.pop(key) for key in list(nested) if key in fields}
+            given = nested.pop(name, {})
+            flat = {key: nested.pop(key) for key in list(nested) if key in fields}
+            nested[name] = {**given, **flat} if isinstance(given, dict) else given
         return nested
 
 

@@ -214,7 +214,7 @@ def test_the_same_replies_give_the_methods_step_bit_for_bit(
     monkeypatch.setattr(rounds, "close_round", watch_round)
     for t in (1, 2):
         before = strategy.log.server
-        strategy.play_round()
+        strategy.run_round()
         plan, state = opened[0].request.plan, opened[0].state
         reports = read_reports(rule, strategy, replies, t, before.vector, plan)
         if "validation_accuracies" in rule.needs:

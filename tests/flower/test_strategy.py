@@ -387,9 +387,9 @@ def test_a_killed_server_resumes_to_the_same_bytes(
     strategy = make_strategy(federation, name, out=tmp_path / "run", **changes)
     strategy.prepare(grid)
     for _ in range(3):
-        strategy.play_round()  # without `start`, which would write a checkpoint
+        strategy.run_round()  # without `start`, which would write a checkpoint
     with pytest.raises(KilledError):
-        strategy.play_round()
+        strategy.run_round()
     strategy.log.folder.unlock()  # as the operating system does when a process ends
     assert RunFolder.open(tmp_path / "run").rewind()[0].round == 2
     run_strategy(federation, name, out=tmp_path / "run", resume=True, **changes)
@@ -630,7 +630,7 @@ def test_nothing_of_a_round_stays_in_memory(federation: Any, tmp_path: Path) -> 
     grid = InProcessGrid(federation)
     strategy.prepare(grid)
     for _ in range(3):
-        strategy.play_round()
+        strategy.run_round()
     assert strategy.log._memory.records == []
     assert strategy.registry.excluded == {}
 

@@ -9,16 +9,17 @@ and no time to start. It writes its results into memory that it shares with its 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import pickle
 import signal
 import sys
-import threading
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
@@ -141,18 +142,22 @@ class ForkPool:
         Begun earlier, it would take time from the processes that work, and the slowest of them
         would end still later. No process may be forked while the thread runs.
         """
-        thread: threading.Thread | None = None
+        running: Future[None] | None = None
         if deferred is not None:
             all_cores_work = len(self.processes) + 1 >= self.workers
             wait = self.idle.acquire if all_cores_work else None
-            thread = threading.Thread(target=deferred.run, args=(wait,), name="udjfl beside")
-            thread.start()
+            running = self._thread.submit(deferred.run, wait)
         try:
             yield
         finally:
             self.idle.release()
-            if thread is not None:
-                thread.join()
+            if running is not None:
+                running.result()
+
+    @functools.cached_property
+    def _thread(self) -> ThreadPoolExecutor:
+        """One thread for all deferred calls: a new one each time allocates its buffers anew."""
+        return ThreadPoolExecutor(1, thread_name_prefix="udjfl beside")
 
     def _all_alive(self) -> bool:
         return all(process.is_alive() for process in self.processes)

@@ -38,7 +38,7 @@ from udjfl.training.state import FederationInfo, Run, RunSpec
 from udjfl.uncertainty import measure
 
 UNCERTAINTY_KEY = "udjfl-uncertainty"
-Handler = Callable[["LocalClient", Message, Context], RecordDict]
+Handler = Callable[["MessageHandler", Message, Context], RecordDict]
 
 
 def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> ClientApp:
@@ -53,7 +53,9 @@ def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> Cli
     def handle_with(handler: Handler) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             with one_thread():
-                client = LocalClient(model, _check_data(data(context)), read_spec(message.content))
+                client = MessageHandler(
+                    model, _check_data(data(context)), read_spec(message.content)
+                )
                 return Message(handler(client, message, context), reply_to=message)
 
         return handle
@@ -75,9 +77,8 @@ def _check_data(given: object) -> ClientData:
     return given
 
 
-class LocalClient:
-    """One client at work. It is made anew for every message; Flower's context keeps the
-    uncertainty."""
+class MessageHandler:
+    """Handles one message to a client; only the uncertainty is kept, in Flower's context."""
 
     def __init__(self, model: ModelChoice, data: ClientData, spec: RunSpec) -> None:
         self.spec, self.id, self.federation = spec, data.id, data.federation

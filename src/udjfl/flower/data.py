@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from udjfl.data import Client, Examples, Federation, validation
 from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
@@ -96,11 +94,6 @@ class ServerData:
             ]
         if mistakes:
             raise DataError("\n".join(mistakes))
-
-    @property
-    def sample(self) -> torch.Tensor:
-        """Two inputs of the right shape."""
-        return torch.zeros(2, *self.input_shape)
 
 
 def _check_classes(n_classes: object, where: str, mistakes: list[str]) -> None:

@@ -72,7 +72,7 @@ class NodeReply(NamedTuple):
     problem: str
 
 
-class Registry:
+class ClientRegistry:
     """The clients of a run and the nodes they are at.
 
     nodes          the node of each client that is connected

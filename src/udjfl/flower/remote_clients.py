@@ -23,7 +23,7 @@ from udjfl.flower.messages import (
     to_array,
     write_spec,
 )
-from udjfl.flower.registration import Registry
+from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.server_evaluation import ServerEvaluation
 from udjfl.methods import SERVER_SIDE
 from udjfl.training.clients import Attendance, Replies, TrainRequest
@@ -41,7 +41,7 @@ class RemoteClients:
     def __init__(
         self,
         run: Run,
-        registry: Registry,
+        registry: ClientRegistry,
         server_evaluation: ServerEvaluation,
         n_buffers: int,
         timeout: float,

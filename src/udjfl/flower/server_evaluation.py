@@ -33,7 +33,7 @@ class ServerEvaluation:
 
     @property
     def no_global_reason(self) -> str | None:
-        """Why there is no global accuracy, where that is for want of test data."""
+        """The reason for a missing global accuracy, if the server has no test data."""
         if self.method.global_model and self.test is None:
             return "The server has no test data."
         return None

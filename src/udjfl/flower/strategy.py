@@ -23,7 +23,7 @@ from udjfl.engine import one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
 from udjfl.flower.data import ServerData
 from udjfl.flower.messages import model_signature
-from udjfl.flower.registration import ClientInfo, Registry
+from udjfl.flower.registration import ClientInfo, ClientRegistry
 from udjfl.flower.remote_clients import RemoteClients
 from udjfl.flower.server_evaluation import ServerEvaluation
 from udjfl.methods import SERVER_SIDE, Method
@@ -107,52 +107,58 @@ class MethodStrategy(Strategy):
         self.run: Run
         self.module: nn.Module
         self.notes: list[str]
-        self.registry: Registry
+        self.registry: ClientRegistry
         self.remote: RemoteClients
         self.log: RunLog
         self._folder: RunFolder | None = None
+        self._reference: dict[str, float] | None = None
 
     def start(self, grid: Grid, *arguments: object, **keywords: object) -> FlowerResult:
-        """Play the rounds that are left. The strategy has its own values of all other arguments."""
+        """Run the rounds that are left. The strategy has its own values of all other arguments."""
         if arguments or keywords:
             names = ", ".join(keywords) or "all arguments but grid"
             raise SettingsError(f"{names}: leave it out; MethodStrategy has its own")
         with one_thread():
             try:
                 self.prepare(grid)
-                self.result = self._play()
+                self.result = self._run_rounds()
             finally:
                 if self._folder is not None:
                     self._folder.unlock()
         return FlowerResult(arrays=ArrayRecord(self.result.model.state_dict()))
 
-    def _play(self) -> Result:
-        reference = reference_accuracies(self.reference, self.run.ids, self.spec.seed)
+    def _run_rounds(self) -> Result:
         evaluation: Evaluation | None = None
         try:
             while self.log.server.round < self.spec.settings.rounds:
-                evaluation = self.play_round()
+                evaluation = self.run_round()
             if evaluation is None:  # the run was over before
                 evaluation = self.remote.evaluate(self.log.server)
         finally:  # whatever stopped the run costs no more than one round
             self.log.save_checkpoint()
         uncertainty = self.registry.known_uncertainty(self.run.ids)
         return finish_run(
-            self.run, self.module, self.log, evaluation, uncertainty, self.notes, reference
+            self.run,
+            self.module,
+            self.log,
+            evaluation,
+            uncertainty,
+            self.notes,
+            self._reference,
         )
 
-    def play_round(self) -> Evaluation | None:
-        """Play one round and write it down; return its evaluation, if it is evaluated."""
-        settings = self.spec.settings
+    def run_round(self) -> Evaluation | None:
+        """Run one round and write it down; return its evaluation, if it is evaluated."""
+        rounds = self.spec.settings.rounds
         result = run_round(self.run, self.log.server, self.remote)
         round, evaluation = result.server.round, None
         records = list(result.records)
-        if round % settings.eval_every == 0 or round == settings.rounds:
+        if self.run.is_evaluated(round):
             evaluation = self.remote.evaluate(result.server)
             records += evaluation.records(round)
         self.log.write(result.server, records)
         self._save_uncertainties()
-        logger.info("Round %d of %d is done.", round, settings.rounds)
+        logger.info("Round %d of %d is done.", round, rounds)
         return evaluation
 
     def prepare(self, grid: Grid) -> None:
@@ -163,7 +169,7 @@ class MethodStrategy(Strategy):
                 f"{self.out} already holds a run; continue it with resume = true, or choose "
                 "another folder"
             )
-        self.registry = Registry(self.spec, grid, self.timeout, self.wait_timeout)
+        self.registry = ClientRegistry(self.spec, grid, self.timeout, self.wait_timeout)
         members = read_members(self.out) if self.out is not None and self.resume else None
         if members is None:
             self.registry.wait_for(self.clients)
@@ -185,7 +191,7 @@ class MethodStrategy(Strategy):
             self.registry.check_enough(self.clients)
         else:
             self.registry.wait_for(min(self.clients, len(sizes)))
-        reference_accuracies(self.reference, self.run.ids, self.spec.seed)  # is it usable?
+        self._reference = reference_accuracies(self.reference, self.run.ids, self.spec.seed)
         if self.out is not None:
             self._folder = open_run_folder(self.out, self._describe(), self.resume)
             load_uncertainties(self._folder, self.registry)
@@ -279,7 +285,7 @@ class MethodStrategy(Strategy):
 
 
 def _reject_call() -> NoReturn:
-    raise SettingsError("MethodStrategy plays whole rounds itself: call start(grid)")
+    raise SettingsError("MethodStrategy runs whole rounds itself: call start(grid)")
 
 
 def check_supported(
@@ -333,7 +339,7 @@ def read_members(
         ) from None
 
 
-def load_uncertainties(folder: RunFolder, registry: Registry) -> None:
+def load_uncertainties(folder: RunFolder, registry: ClientRegistry) -> None:
     """Restore the uncertainties that clients reported to this run before."""
     content = folder.read_json("uncertainty.json")
     if content is None:

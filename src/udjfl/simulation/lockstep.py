@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torch import nn
-
 from udjfl.engine import LocalResult
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
 from udjfl.simulation.local_clients import LocalClients, PreparedTraining, evaluate_async
@@ -28,12 +26,11 @@ class MethodRun:
 
     run: Run
     clients: LocalClients
-    module: nn.Module
     log: RunLog
     notes: list[str]
     on_progress: OnProgress | None = None
     failure: Failure | None = None
-    evaluation: Evaluation | None = None  # after the last round, if it was played here
+    evaluation: Evaluation | None = None  # after the last round, if it ran here
     server: ServerState = field(init=False)
 
     def __post_init__(self) -> None:
@@ -43,13 +40,6 @@ class MethodRun:
     def is_running(self) -> bool:
         """Tell whether rounds are left."""
         return self.failure is None and self.server.round < self.run.settings.rounds
-
-    @property
-    def is_evaluated(self) -> bool:
-        """Tell whether the model is evaluated after the current round."""
-        settings = self.run.settings
-        round = self.server.round
-        return round % settings.eval_every == 0 or round == settings.rounds
 
     def report(self, stage: str, round: int) -> None:
         """Send a progress event."""
@@ -63,7 +53,7 @@ class MethodRun:
 
 
 def run_lockstep(method_runs: Sequence[MethodRun]) -> None:
-    """Play all rounds that are left. A method that fails keeps its error; the others go on.
+    """Run all rounds that are left. A method that fails keeps its error; the others go on.
 
     Methods that are behind catch up first: only methods in the same round see the same batches,
     and can share their training.
@@ -86,7 +76,9 @@ class PendingEvaluation:
 
     def __init__(self, rounds: Sequence[tuple[MethodRun, list[Record]]]) -> None:
         self.rounds = rounds
-        self.evaluated = [(m, records) for m, records in rounds if m.is_evaluated]
+        self.evaluated = [
+            (m, records) for m, records in rounds if m.run.is_evaluated(m.server.round)
+        ]
         follows = any(m.is_running for m, _ in rounds)
         pairs = [(m.clients, m.server) for m, _ in self.evaluated]
         self.wait = evaluate_async(pairs, training_follows=follows)
@@ -116,13 +108,14 @@ class _OpenMethod:
 def _run_round(
     method_runs: Sequence[MethodRun], pending: PendingEvaluation | None
 ) -> PendingEvaluation:
-    """Play a round of every method. The previous one is written down before this one is closed."""
+    """Run a round of every method. The previous one is written down before this one is closed."""
     opened = []
     for m in method_runs:
         try:
-            half = open_round(m.run, m.server, m.clients)
-            prepared = None if half.request is None else m.clients.prepare(half.request)
-            opened.append(_OpenMethod(m, half, prepared))
+            started = open_round(m.run, m.server, m.clients)
+            request = started.request
+            prepared = None if request is None else m.clients.prepare(request)
+            opened.append(_OpenMethod(m, started, prepared))
         except FAILURES as error:
             m.fail(error)
     replies = _train(opened)

@@ -278,9 +278,7 @@ def run_methods(
                 own = _make_engine(federation, settings, start.module, stack)
             log = RunLog(settings, start.server, folder)
             clients = LocalClients(start.run, federation, own, measured)
-            method_runs.append(
-                MethodRun(start.run, clients, start.module, log, start.notes, task.on_progress)
-            )
+            method_runs.append(MethodRun(start.run, clients, log, start.notes, task.on_progress))
         run_lockstep([m for m in method_runs if isinstance(m, MethodRun)])
         return _finish(method_runs, before, first_is_reference)
 

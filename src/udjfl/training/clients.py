@@ -1,4 +1,4 @@
-"""The seam: `Clients` is how a server reaches its clients, in this process or on other machines.
+"""The interface between a server and its clients, in this process or on other machines.
 
 `training.round` talks to clients through this protocol alone. `simulation.local_clients` reaches
 them through an engine, `flower.remote_clients` through messages, and the tests have a third,
@@ -66,7 +66,7 @@ class Replies:
 
 @dataclass(frozen=True)
 class Attendance:
-    """Which of the selected clients can be reached, and the reasons for those that cannot."""
+    """The selected clients that can be reached, and the reasons for the others."""
 
     client_indices: Sequence[int]
     absent: Mapping[str, str] = field(default_factory=dict)

@@ -71,10 +71,11 @@ def open_run_folder(
     folder.lock()
     try:
         _check_same_run(folder, description)
+        same_versions = folder.read_json("versions.json") == versions()
     except BaseException:
         folder.unlock()
         raise
-    if folder.read_json("versions.json") != versions():
+    if not same_versions:
         logger.warning(
             "%s was started with other versions of the libraries; its numbers may differ in the "
             "last digits.",
@@ -209,8 +210,8 @@ def finish_run(
 ) -> Result:
     """Make the result of a run whose last round is over, and write it into the run folder.
 
-    `module` lends its shape, and becomes the result's model. `reference` has the reference's
-    client accuracies. A client that could not be evaluated counts in no metric.
+    `module` provides the architecture, and becomes the result's model. `reference` has the client
+    accuracies of the reference. A client that could not be evaluated counts in no metric.
     """
     method, server = run.method, log.server
     served = method.served(server.state, server.vector)

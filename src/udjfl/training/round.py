@@ -108,7 +108,7 @@ def close_round(
     vector = apply_step(run, server.vector, step, round)
     buffers = server.buffers
     if buffers.numel() and replies.buffers is not None:  # their mean, weighted by examples
-        buffers = reports.sizes / reports.sizes.sum() @ replies.buffers[rows]
+        buffers = (reports.sizes / reports.sizes.sum()) @ replies.buffers[rows]
     # 7. record
     losses = {} if torch.isnan(reports.losses).any() else {"train_loss": reports.losses}
     norm = {"step_norm": step.to(torch.float64).norm()}
@@ -124,12 +124,13 @@ def apply_step(run: Run, vector: Tensor, step: Tensor, round: int) -> Tensor:
             f"{run.method.label}: its step has shape {list(step.shape)}; "
             f"it must have one number per parameter, {list(vector.shape)}"
         )
+    step = step.to(vector)
     if not torch.isfinite(step).all():
         raise DivergedError(
             f"{run.method.label}: the server's step is not finite in round {round}; "
             "try a smaller lr or another step rule"
         )
-    return vector - step.to(vector)
+    return vector - step
 
 
 def check_quorum(run: Run, round: int, usable: int, records: list[Record]) -> None:
@@ -181,7 +182,7 @@ def _absence_records(
 
 
 def _mix_losses(run: Run, server: ServerState, state: State, replies: Replies) -> Replies:
-    """Add one loss per client where several models train side by side: mixed as it is served."""
+    """Add one loss per client where several models train: weighted by its shares of them."""
     each = replies.columns.get("losses_of_each")
     if each is None or each.shape[1:] != (run.method.n_models,):
         return replies

@@ -48,6 +48,7 @@ LEFTOVERS = (
     "checkpoint.safetensors",
     "uncertainty.json",
     "model.safetensors",
+    "served.safetensors",
     "result.json",
 )
 
@@ -114,7 +115,7 @@ class RunFolder:
         return folder
 
     def lock(self) -> None:
-        """Become the only process that writes here, or raise an error that names the other one."""
+        """Acquire the write lock, or raise an error that names the process that has it."""
         with explain_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path / LOCK, timeout=LOCK_TIMEOUT)
@@ -135,10 +136,14 @@ class RunFolder:
 
     def unlock(self) -> None:
         """Let other processes write here."""
-        if self._lock is not None:
-            (self.path / OWNER).unlink(missing_ok=True)
-            self._lock.release()
-            self._lock = None
+        if self._lock is None:
+            return
+        lock, self._lock = self._lock, None
+        try:
+            with contextlib.suppress(OSError):  # a disk that became read-only, say
+                (self.path / OWNER).unlink(missing_ok=True)
+        finally:
+            lock.release()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[RunFolder]:

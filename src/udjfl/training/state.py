@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +28,6 @@ class FederationInfo:
     sample          a few inputs of the shape of the data, to try models on
     has_groups      whether the training examples have a sensitive attribute
     has_validation  whether the server has validation data of its own
-    description     the federation as plain values, for the run folder
     """
 
     ids: tuple[str, ...]
@@ -38,7 +36,6 @@ class FederationInfo:
     n_classes: int
     has_groups: bool = False
     has_validation: bool = False
-    description: Mapping[str, Any] | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -175,6 +172,10 @@ class Run:
             whole = int(max(size for size in self.federation.sizes if not math.isnan(size)))
             training = replace(training, momentum=0.0, epochs=1, batch_size=whole)
         return training
+
+    def is_evaluated(self, round: int) -> bool:
+        """Tell whether the model is evaluated after this round."""
+        return round % self.settings.eval_every == 0 or round == self.settings.rounds
 
     def momentum(self, plan: Plan) -> float:
         """Return the momentum of the clients' SGD under a plan."""

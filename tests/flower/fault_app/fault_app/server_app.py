@@ -27,16 +27,16 @@ def main(grid: Grid, context: Context) -> None:
     config = context.run_config
     strategy = make_strategy(config, "mlp", server_data(str(config["server-data"])))
     gates, snapshots = Path(str(config["gates"])), Path(str(config["snapshots"]))
-    play_round = strategy.play_round
+    run_round = strategy.run_round
 
     def wait_at_gate_and_play() -> Any:
         round = strategy.log.server.round + 1
         while (gates / f"closed-{round}").exists():
             (gates / f"waiting-{round}").touch()
             time.sleep(0.2)
-        evaluation = play_round()
+        evaluation = run_round()
         np.save(snapshots / f"{round}.npy", strategy.log.server.vector.numpy())
         return evaluation
 
-    strategy.play_round = wait_at_gate_and_play
+    strategy.run_round = wait_at_gate_and_play
     strategy.start(grid)
