@@ -44,6 +44,7 @@ ONE_CLIENT = "Psi compares the most uncertain client with the others, and there 
 RESERVED = (
     *("method", "theory", "label", "params", "grade", "seed", "seeds", "undefined", "notes"),
     *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
+    "expected_accuracy",
 )
 
 

@@ -46,6 +46,7 @@ def test_a_saved_run_equals_its_result(root: Path) -> None:
     again = udjfl.simulate(federation, "rawls", rounds=2, uncertainty_epochs=1, seed=1)
     assert saved.metrics == again.metrics
     assert saved.client_accuracy == again.client_accuracy
+    assert saved.expected_accuracy == again.expected_accuracy is not None
     assert saved.uncertainty == again.uncertainty
     assert saved.method == again.method
     assert saved.seed == 1

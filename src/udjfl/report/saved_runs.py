@@ -72,6 +72,7 @@ def read_run(path: Path) -> SavedRun:
             },
             epistemic=result["epistemic"],
             notes=result["notes"],
+            expected_accuracy=result.get("expected_accuracy"),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:

@@ -221,6 +221,7 @@ def finish_run(
     accuracies = {
         name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
     }
+    expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
     outcome = Outcome(
         list(accuracies.values()),
@@ -247,6 +248,7 @@ def finish_run(
         history=log.history(),
         folder=log.folder,
         notes=list(notes),
+        expected_accuracy=None if expected is None else dict(expected),
         served=served,
     )
     if log.folder is not None:
