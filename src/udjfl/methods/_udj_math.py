@@ -33,6 +33,8 @@ Numbers = Sequence[float] | Tensor
 SMALLEST_LOSS = 1e-10
 # Where 1/u enters, an uncertainty below this share of the largest counts as this share.
 UNCERTAINTY_FLOOR = 0.01
+# The largest share of a step that one client may have, unless it is chosen.
+DEFAULT_CAP = 0.5
 
 
 # --- the terms of the step; the symbols are those of udj.py ---
@@ -41,6 +43,20 @@ UNCERTAINTY_FLOOR = 0.01
 def floor_uncertainties(u: Tensor, largest: float | None = None) -> Tensor:
     """Raise u_i to at least a hundredth of the largest, so that no 1/u_i outweighs all others."""
     return u.clamp_min(UNCERTAINTY_FLOOR * (float(u.max()) if largest is None else largest))
+
+
+def largest_share(cap: float, n_clients: int) -> float:
+    """Return the cap on one client's share; of fewer than four clients nobody stays below 2/N."""
+    return max(cap, min(1.0, 2 / n_clients))
+
+
+def cap_coefficients(c: Tensor, total: Tensor, limit: float) -> Tensor:
+    """Lower c_i so that its share of the sum with all others is at most the limit.
+
+    `total` is the sum over all clients. With a limit of at least a half, no more than one client
+    can be above it, so each can be lowered by itself.
+    """
+    return c if limit >= 1 else torch.minimum(c, (total - c) * (limit / (1 - limit)))
 
 
 def log_coefficients(p: Tensor, u: Tensor, gamma: float, H: Tensor) -> Tensor:
@@ -68,9 +84,14 @@ def step_signs(p: Tensor, rule: StepRule) -> tuple[Tensor, Tensor]:
 def lipschitz(rule: str, lr: float, momentum: float, mean_steps: float) -> float:
     """Return L, which makes D_i = L (theta - theta_i) a gradient: 1/lr after one plain step.
 
-    For calibrated D_i is the mean gradient of the whole local training, of that many steps.
+    For calibrated D_i is the mean gradient of the whole local training. Momentum starts from zero
+    in every round, so s steps move a client by lr/(1-m) times fewer gradients than s: by
+    s - m (1-m^s) / (1-m) of them.
     """
-    return (1 - momentum) / (lr * mean_steps) if rule == "calibrated" else 1 / lr
+    if rule != "calibrated":
+        return 1 / lr
+    lost: float = momentum * (1 - momentum**mean_steps) / (1 - momentum)
+    return (1 - momentum) / (lr * (mean_steps - lost))
 
 
 def divide(numerator: Tensor, denominator: Tensor, rule: StepRule) -> Tensor:

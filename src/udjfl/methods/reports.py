@@ -30,6 +30,9 @@ EXTRAS = {
     "group_gap_gradients": "[N, D] gradient of that difference",
     "losses_of_each": "[N, M] training loss of each of the models side by side, as received "
     "(unless `loss_at` says otherwise)",
+    "scores": "[N] accuracy, 0 to 1, of the received model on the client's held-out data, or on "
+    "its training data if nothing is held out",
+    "score_sizes": "[N] number of examples that the scores come from",
     "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models "
     "that `models_to_score` returns",
 }
@@ -160,10 +163,12 @@ def find_errors(
         table = column.reshape(len(column), -1)
         if table.is_floating_point():
             reject(~finite_rows(table), name, NOT_FINITE)
-        if name == "accuracies":
+        if name in ("accuracies", "scores"):
             reject(((table < 0) | (table > 1)).any(dim=1), name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
             reject((table < 0).any(dim=1), name, "cannot be negative")
+        if name == "score_sizes":
+            reject((table <= 0).any(dim=1), name, ABOVE_ZERO)
     return errors
 
 

@@ -26,6 +26,8 @@ class Setup:
     drop_out        probability that a client that was asked does not report
     has_groups      True if the federation has a sensitive attribute
     has_validation  True if the server has validation data of its own
+    reference       [rounds, N] FedAvg's scores of the same clients by round; NaN where unknown
+    alone           [N] the score of each client's own model, trained alone, on its held-out data
     """
 
     ids: Sequence[str]
@@ -36,6 +38,8 @@ class Setup:
     drop_out: float = 0.0
     has_groups: bool = False
     has_validation: bool = True
+    reference: Tensor | None = None
+    alone: Tensor | None = None
 
     @staticmethod
     def of(reports: Reports) -> Setup:

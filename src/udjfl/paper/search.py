@@ -123,7 +123,7 @@ def search_ranges(profile: Profile) -> list[SearchRange]:
             for value in values
         ]
         methods = tuple(
-            UDJ(theory=theory, beta=value, step=step)
+            UDJ(theory=theory, beta=value, step=step, cap=1)
             for value, step in zip(values, steps, strict=True)
         )
         return SearchRange(theory, methods[0].title, "beta", methods, tuple(values))

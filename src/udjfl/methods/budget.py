@@ -1,0 +1,216 @@
+"""As much justice as it may cost: a theory's direction, with prices for what it must not cost.
+
+A budget of B points says: the clients' mean score may end at most B points below FedAvg's. Write
+A_i for client i's score of the received model (a fraction), a_i for FedAvg's in the same round, and
+w_i for FedAvg's own weights. The server steps along
+
+    step = sum_i v_i (theta - theta_i) / sum_i v_i        v_i = d_i + lambda w_i + mu_i
+
+    lambda <- [ lambda + kappa (mean a - B + z e - mean A) ]      kept within 0 and LARGEST_PRICE
+    mu_i   <- [ mu_i + kappa (floor_i - A_i) ]                    the same; only with a floor
+
+d is the theory's direction, which sums to 1:
+
+    rawls         all weight on the least advantaged client (of more than 20 clients: on the least
+                  advantaged tenth, since one client's number is noise)
+    egalitarian   w_i exp(t_i) / sum_j w_j exp(t_j),  t_i <- t_i + kappa (mean A - A_i)
+    utilitarian   random effects: 1 / (u_i/n_i + mean_j u_j/n_j), the noise of a client's data plus
+                  what clients differ by anyway
+    desert        (w_i/u_i) / sum_j (w_j/u_j)
+
+This is dual ascent on: minimise sum_i d_i H_i subject to the limits, with accuracies in place of
+losses as the measure of each limit. lambda is the price of the promise about the mean, mu_i that of
+the promise to client i: 0 where a promise costs nothing. Where it settles, the model is stationary
+for sum_i v_i H_i, and each limit is met exactly or has the price 0. As lambda grows the step
+becomes FedAvg's, so with FedAvg as the reference the limit on the mean can always be met; limits
+that cannot be met end at the largest price, which is the least violation this rule can reach, and
+the run says so.
+
+A score is a sample: a promise about scores not yet seen has to allow for that. z e does: e is the
+standard error of the mean score, e^2 = sum_i A_i (1 - A_i) / n_i / N^2 with n_i examples scored,
+and z is `caution`. Scores are smoothed by half from round to round.
+
+Every sum here is over clients: with lambda and the sums of scores known to all, a client can
+compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from udjfl.methods._udj_math import cap_coefficients, floor_uncertainties, largest_share
+from udjfl.methods.base import Diagnostics, Reports, Setup, State, weighted_sum
+
+RATE = 5.0  # kappa
+SMOOTHING = 0.5
+FIRST_PRICE, LARGEST_PRICE = 1.0, 20.0
+LARGEST_TILT = 5.0
+FEW_CLIENTS = 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a theory must not cost, in fractions.
+
+    mean       the mean score may end this much below the reference's; None: no limit
+    client     no client's score may end this much below its own reference; None: no limit
+    absolute   the mean score to keep in place of the reference's less the budget
+    alone      no client's score may end below that of its own model, trained alone
+    caution    standard errors of the mean score by which its limit is kept
+    """
+
+    mean: float | None
+    client: float | None = None
+    absolute: float | None = None
+    alone: bool = False
+    caution: float = 2.0
+
+
+def initial_state(setup: Setup) -> State:
+    """Return the prices, and what is known of each client, before round 1."""
+    n = len(setup)
+    unknown = torch.full((n,), float("nan"), dtype=torch.float64)
+    reference = setup.reference
+    return {
+        "price": torch.tensor(FIRST_PRICE, dtype=torch.float64),
+        "client_prices": torch.zeros(n, dtype=torch.float64),
+        "tilts": torch.zeros(n, dtype=torch.float64),
+        "scores": unknown,
+        "reference_scores": unknown.clone(),
+        "uncertainties": unknown.clone(),
+        "reference": torch.empty(0, n, dtype=torch.float64) if reference is None else reference,
+        "alone": unknown.clone() if setup.alone is None else setup.alone,
+    }
+
+
+def budgeted_step(
+    state: State, reports: Reports, theory: str, advantage: str, limits: Limits, cap: float
+) -> tuple[State, Tensor, Diagnostics]:
+    """Return the next state, the step, and diagnostics of a round under a budget."""
+    state = observe(state, reports)
+    rows = reports.client_indices
+    state, violation = update_prices(state, reports, limits)
+    direction, state = DIRECTIONS[theory](state, reports, advantage)
+    base = reports.sizes / reports.sizes.sum()
+    v = direction + state["price"] * base + state["client_prices"][rows]
+    capped_v = cap_coefficients(v, v.sum(), largest_share(cap, len(reports)))
+    weights = capped_v / capped_v.sum()
+    diagnostics = {
+        "weight": weights,
+        "direction": direction,
+        "client_price": state["client_prices"][rows],
+        "price": state["price"],
+        "violation": violation,
+        "capped": (capped_v < v).to(torch.float64),
+    }
+    return state, weighted_sum(weights, reports.deltas), diagnostics
+
+
+def observe(state: State, reports: Reports) -> State:
+    """Take in the scores of a round, and the reference's of the same round."""
+    rows = reports.client_indices
+    scores, uncertainties = state["scores"].clone(), state["uncertainties"].clone()
+    scores[rows] = _smooth(scores[rows], reports.extras["scores"].to(torch.float64))
+    uncertainties[rows] = reports.uncertainties
+    table, before = state["reference"], state["reference_scores"]
+    reference = before
+    if len(table):
+        reference = _smooth(before, table[min(reports.round or 1, len(table)) - 1])
+    changed = {"scores": scores, "reference_scores": reference, "uncertainties": uncertainties}
+    return {**state, **changed}
+
+
+def _smooth(before: Tensor, now: Tensor) -> Tensor:
+    """Average with the value before; where one of the two is unknown, return the other."""
+    mixed = SMOOTHING * before + (1 - SMOOTHING) * now
+    return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
+
+
+def update_prices(state: State, reports: Reports, limits: Limits) -> tuple[State, Tensor]:
+    """Raise the price of a limit that is violated, lower that of one with slack.
+
+    Also return by how much the mean score is below its limit.
+    """
+    scores, reference = state["scores"], state["reference_scores"]
+    known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
+    violation = torch.zeros((), dtype=torch.float64)
+    price = state["price"]
+    if limits.mean is not None and known.any():
+        goal = limits.absolute
+        if goal is None:
+            goal = float(reference[known].mean()) - limits.mean
+        margin = limits.caution * standard_error(reports)
+        violation = goal + margin - scores[known].mean()
+        price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
+    floors = torch.full_like(scores, float("-inf"))
+    if limits.client is not None:
+        floors = torch.fmax(floors, reference - limits.client)
+    if limits.alone:
+        floors = torch.fmax(floors, state["alone"])
+    shortfall = (floors - scores).nan_to_num(nan=0.0, neginf=-1.0)
+    client_prices = (state["client_prices"] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
+    return {**state, "price": price, "client_prices": client_prices}, violation
+
+
+def standard_error(reports: Reports) -> float:
+    """Return the standard error of the mean score over the clients that report."""
+    scores = reports.extras["scores"].to(torch.float64)
+    sizes = reports.extras["score_sizes"].to(torch.float64)
+    return float((scores * (1 - scores) / sizes).sum().sqrt() / len(reports))
+
+
+def least_advantaged(values: Tensor) -> Tensor:
+    """Return the indices of the clients with the highest values, NaN aside.
+
+    One client; of more than 20, the tenth of them with the highest.
+    """
+    count = 1 if len(values) <= FEW_CLIENTS else len(values) // 10
+    return values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+
+
+def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
+    """Put all weight on the least advantaged; FedAvg's weights in a round they are absent from."""
+    values = {
+        "uncertainty": state["uncertainties"],
+        "alone": -state["alone"],
+        "fedavg": -state["reference_scores"],
+    }[advantage]
+    chosen = torch.isin(reports.client_indices, least_advantaged(values))
+    direction = chosen.to(torch.float64) if chosen.any() else reports.sizes
+    return direction / direction.sum(), state
+
+
+def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Tilt FedAvg's weights towards clients whose score stays below the mean."""
+    rows = reports.client_indices
+    scores = state["scores"]
+    tilts = state["tilts"].clone()
+    behind = scores[~scores.isnan()].mean() - scores[rows]
+    tilts[rows] = (tilts[rows] + RATE * behind).clamp(-LARGEST_TILT, LARGEST_TILT)
+    direction = torch.softmax(reports.sizes.log() + tilts[rows], dim=0)
+    return direction, {**state, "tilts": tilts}
+
+
+def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Weigh clients as estimates with random effects are weighed."""
+    noise = reports.uncertainties / reports.sizes
+    direction = 1 / (noise + noise.mean())
+    return direction / direction.sum(), state
+
+
+def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Weigh clients by the quality of their data, 1/u."""
+    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
+    return direction / direction.sum(), state
+
+
+DIRECTIONS: dict[str, Callable[[State, Reports, str], tuple[Tensor, State]]] = {
+    "rawls": rawls_direction,
+    "egalitarian": egalitarian_direction,
+    "utilitarian": utilitarian_direction,
+    "desert": desert_direction,
+}
