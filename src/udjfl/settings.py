@@ -146,6 +146,15 @@ class TrainingSettings(Settings):
     drop_out: Annotated[
         float, Field(ge=0, lt=1, description="probability that an asked client does not answer")
     ] = 0.0
+    holdout: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=0.5,
+            description="share of each client's train part that is kept to score models on while "
+            "they train, for methods with a budget; 0: scores are those of the train part",
+        ),
+    ] = 0.0
     on_bad_report: Annotated[
         Literal["fail", "exclude"],
         Field(description="stop at an unusable report, or continue without that client"),

@@ -31,6 +31,7 @@ from udjfl.data.validation import (
     find_part_mistakes,
 )
 from udjfl.errors import DataError
+from udjfl.seeds import numpy_stream
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,12 +106,21 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client's data. `ambiguous_share` is that of the train part, None if unknown."""
+    """One client's data. `ambiguous_share` is that of the train part, None if unknown.
+
+    `held_out` examples were taken from the train part, to score models on while they train.
+    """
 
     id: str
     train: Examples
     test: Examples
     ambiguous_share: float | None = None
+    held_out: Examples | None = None
+
+    @property
+    def scored(self) -> Examples:
+        """The examples that models are scored on while they train."""
+        return self.train if self.held_out is None else self.held_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,6 +258,25 @@ class Federation:
     def has_groups(self) -> bool:
         """True if all train examples have a sensitive attribute."""
         return all(client.train.group is not None for client in self.clients)
+
+    def hold_out(self, share: float, seed: int) -> Federation:
+        """Move a share of each train part to `held_out`, at random; one example stays at least."""
+        if share == 0:
+            return self
+        clients = []
+        for client in self.clients:
+            size = len(client.train)
+            count = min(max(1, round(share * size)), size - 1)
+            if count == 0:
+                raise DataError(
+                    f"client {client.id!r} has one train example, and none can be held out: set "
+                    "holdout=0"
+                )
+            order = numpy_stream(seed, "held out", client.id).permutation(size)
+            held_out, train = np.sort(order[:count]), np.sort(order[count:])
+            parts = {"train": client.train.take(train), "held_out": client.train.take(held_out)}
+            clients.append(replace(client, **parts))
+        return replace(self, clients=tuple(clients))
 
     def describe(self) -> list[dict[str, Any]]:
         """Return one dict per client; `class_counts` counts its train part by class."""

@@ -114,6 +114,7 @@ class Engine(ABC):
         self.clients = tuple(clients)
         self.train_data = Examples.lay_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
+        self._score_sets: dict[tuple[int, ...], EvaluationSet] = {}
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to stop
         """Stop the worker processes. They are started again on the next use."""
@@ -161,6 +162,14 @@ class Engine(ABC):
         if list(client_indices) == list(range(len(self.clients))):
             return self._all_train_data
         return EvaluationSet([self.train_data[index] for index in client_indices])
+
+    def score_set(self, client_indices: Sequence[int]) -> EvaluationSet:
+        """Return the examples of these clients that models are scored on while they train."""
+        key = tuple(client_indices)
+        if key not in self._score_sets:
+            parts = [self.clients[index].scored.on(self.device) for index in key]
+            self._score_sets = {key: EvaluationSet(parts)}
+        return self._score_sets[key]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, data: EvaluationSet) -> Scores:
         """Return the losses and accuracies of one model on each part of the data."""

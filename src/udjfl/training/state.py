@@ -63,6 +63,8 @@ class RunSpec:
     report_uncertainties  whether clients report their uncertainty if the method does not need it
     quorum                fewest usable reports for a round to count
     max_update_norm       a longer update is unusable; None: any finite update is used
+    record_scores         whether clients' scores are recorded if the method does not need them,
+                          so that the run can be the reference of a budget
     """
 
     method: Method
@@ -72,6 +74,7 @@ class RunSpec:
     report_uncertainties: bool = True
     quorum: int = 0
     max_update_norm: float | None = None
+    record_scores: bool = False
 
     @property
     def needs_uncertainties(self) -> bool:
@@ -141,7 +144,8 @@ class Run:
     def extras(self) -> frozenset[str]:
         """The extras of `Reports` that the method reads on this federation."""
         groups = self.method.needs_groups if self.federation.has_groups else frozenset()
-        return (self.method.needs | groups).intersection(EXTRAS)
+        scores = {"scores", "score_sizes"} if self.spec.record_scores else set()
+        return (self.method.needs | groups | scores).intersection(EXTRAS)
 
     @functools.cached_property
     def _loss_at(self) -> LossAt:
@@ -239,8 +243,16 @@ class ServerState:
         return ServerState(round, tensors["vector"], tensors["buffers"], state)
 
 
-def initial_state(run: Run, base_model: nn.Module) -> tuple[nn.Module, ServerState, list[str]]:
-    """Return the network that the method trains, the server before round 1, and the notes."""
+def initial_state(
+    run: Run,
+    base_model: nn.Module,
+    reference: Tensor | None = None,
+    alone: Tensor | None = None,
+) -> tuple[nn.Module, ServerState, list[str]]:
+    """Return the network that the method trains, the server before round 1, and the notes.
+
+    `reference` [rounds, N] has FedAvg's scores by round, `alone` [N] those of clients' own models.
+    """
     method, federation, settings = run.method, run.federation, run.settings
     module = run.spec.adapt_model(base_model)
     starts = [to_vector(module)]
@@ -256,6 +268,8 @@ def initial_state(run: Run, base_model: nn.Module) -> tuple[nn.Module, ServerSta
         drop_out=settings.drop_out,
         has_groups=federation.has_groups,
         has_validation=federation.has_validation,
+        reference=reference,
+        alone=alone,
     )
     server = ServerState(0, setup.model, buffers_to_vector(module), method.init(setup))
     if len(server.buffers) and method.served(server.state, server.vector) is not None:
