@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ import udjfl
 from udjfl.data import SOURCES, Examples, Pools, Source
 from udjfl.data.source import Request
 from udjfl.simulation.compare import choose_methods, run_comparison, with_reference
+
+if TYPE_CHECKING:
+    from shared_deployment import DeployedFederation
 
 
 def make_federation(
@@ -80,6 +83,20 @@ def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
     """Register a small data source and return its name."""
     monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "for tests", "Random.", tiny_pools))
     return "tiny"
+
+
+@pytest.fixture(scope="session")
+def deployed() -> Iterator[DeployedFederation]:
+    """Deploy two clients, once for all tests with real processes; see flower/README.md.
+
+    A SuperLink with TLS and node authentication, and two SuperNodes. The SuperLink keeps its state
+    in a file, so that a test can kill it and start it again.
+    """
+    pytest.importorskip("flwr")
+    from shared_deployment import DeployedFederation, make_deployment
+
+    with make_deployment(keep_state=True) as deployment:
+        yield DeployedFederation(deployment, udjfl.load("dirty-digits", clients=2, seed=0))
 
 
 def unstackable() -> nn.Module:
