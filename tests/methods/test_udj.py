@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_helpers import close, diagnostics_of, random_reports, step_of, two_clients
+from udj_theory import curvature_as_printed, curvature_bound
 
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
-from udjfl.methods._udj_math import curvature_as_printed, curvature_bound
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
