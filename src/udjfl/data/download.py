@@ -4,8 +4,6 @@ A file is written as `<name>.part` beside its target and renamed only when its c
 file under its final name is complete. A stopped download resumes with the bytes already received.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

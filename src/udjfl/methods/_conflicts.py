@@ -6,8 +6,6 @@ the Gram matrix of the g: for m clients and D parameters this costs m^2 D once a
 steps, instead of m^2 D for each order of steps.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

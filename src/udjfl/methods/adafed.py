@@ -40,8 +40,6 @@ rising; if all are at 0 there is no step. A client with g_k = 0 is left out. Und
 participation all of this is over the clients that report.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -29,8 +29,6 @@ the step uses the reporting clients' lambda, divided by its sum. If that sum is 
 on absent clients), they count as they do at the start.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -41,8 +41,6 @@ client that reports for the first time after others have starts from the mean, c
 absent client is dropped, and its model does not change. If all report, that is the rule above.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal

@@ -26,9 +26,7 @@ desert nevertheless.
 Partial participation: the sums are over the clients that report, K of them. There is no state.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -82,7 +80,7 @@ class CoreFed(Method):
         return frozenset({"losses", "sizes"} if self.weights == "size" else {"losses"})
 
     @model_validator(mode="after")
-    def _check_epsilon(self) -> CoreFed:
+    def _check_epsilon(self) -> Self:
         if self.epsilon >= self.M:
             raise ValueError(
                 f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: "

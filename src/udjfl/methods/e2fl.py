@@ -31,8 +31,6 @@ learns nothing at all; the published code of Federated Rank Learning trains the 
 epochs at learning rate 0.4.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 

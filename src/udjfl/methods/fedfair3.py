@@ -26,11 +26,9 @@ clients are asked in every round there is nothing to select: FedAvg. The UDJ-FL 
 FedFair³.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -96,7 +94,7 @@ class FedFair3(Method):
         return tuple(re.split("[,;]", value)) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _check_times(self) -> FedFair3:
+    def _check_times(self) -> Self:
         if self.round_times is None and (
             self.preferred_time is not None or self.resources is not None
         ):

@@ -31,8 +31,6 @@ Absent clients take part through `external` alone, and only for tau >= 2 does th
 remember their last updates (N x D numbers): with tau <= 1 there is no state.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

@@ -25,8 +25,6 @@ A client whose update is exactly zero has no direction: it is left out, and l0 i
 others. Under partial participation l0 and the weights are over the clients that report.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -24,8 +24,6 @@ pi; the M-step is over those that do. The paper's measure, the largest differenc
 excess losses, needs each client's best possible loss; it is not computed here.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 

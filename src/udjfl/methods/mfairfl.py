@@ -33,8 +33,6 @@ keep their lam_k, and pairs that did not meet their target. Without a sensitive 
 server step remains.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch

@@ -23,9 +23,7 @@ steps.
 Partial participation: the step is over the clients that report. There is no state.
 """
 
-from __future__ import annotations
-
-from typing import Annotated
+from typing import Annotated, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -73,7 +71,7 @@ class PropFair(Method):
         return frozenset({"sizes"} if self.weights == "size" else ())
 
     @model_validator(mode="after")
-    def _check_epsilon(self) -> PropFair:
+    def _check_epsilon(self) -> Self:
         if self.epsilon >= self.M:
             raise ValueError(
                 f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: "

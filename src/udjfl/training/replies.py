@@ -1,7 +1,5 @@
 """Turn what clients return, results of an engine or single replies, into columns."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 

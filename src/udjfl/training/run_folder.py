@@ -18,8 +18,6 @@ so none is lost and none is there twice. One process at a time may write: it hol
 folder, which the operating system releases when the process ends, however it ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -76,7 +74,7 @@ class RunFolder:
     @classmethod
     def create(
         cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]
-    ) -> RunFolder:
+    ) -> "RunFolder":
         """Start a run, in a folder that does not hold one; the folder is locked."""
         folder = cls(Path(path))
         folder.lock()
@@ -104,7 +102,7 @@ class RunFolder:
             )
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
         """Open a run that was started before, to read it; `lock` it before writing."""
         folder = cls(Path(path))
         if not folder.holds_a_run:
@@ -146,7 +144,7 @@ class RunFolder:
             lock.release()
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[RunFolder]:
+    def locked(self) -> Iterator["RunFolder"]:
         """Hold the lock for a block of code."""
         self.lock()
         try:
