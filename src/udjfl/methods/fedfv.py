@@ -119,12 +119,8 @@ class FedFV(Method):
 
     def _kept(self, order: Tensor) -> Tensor:
         """Return a mask of the clients that keep their update."""
-        first = len(order)
-        if self.alpha > 0:
-            first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9)
-        kept = torch.zeros(len(order), dtype=torch.bool)
-        kept[order[first:]] = True
-        return kept
+        first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9)
+        return torch.isin(torch.arange(len(order)), order[first:]) & (self.alpha > 0)
 
     def _remember(self, state: State, reports: Reports) -> State:
         """Return the state with this round's updates in it."""

@@ -208,8 +208,9 @@ class RunFolder:
         checkpoint = None
         if self.checkpoint_path.exists():
             tensors, metadata = unpack(self.checkpoint_path)
-            length = int(metadata["records_length"])
-            checkpoint = Checkpoint(int(metadata["round"]), tensors, length)
+            checkpoint = Checkpoint(
+                int(metadata["round"]), tensors, int(metadata["records_length"])
+            )
         keep = checkpoint.records_length if checkpoint else 0
         with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
             if file.tell() < keep:
@@ -268,8 +269,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(
             tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
