@@ -99,7 +99,18 @@ def _fetch(remote: Remote, target: Path, on_progress: OnProgress, retries: Retry
             f"{target}: cannot be written or read: {error.strerror or error}. "
             "Free some space or give access, or choose another folder, and run again"
         ) from None
-    raise DataError(_explain_failure(reasons, target, remote.md5, existing))
+    kept = f"{target} has the checksum {existing}, so it is another file; it was left as it is."
+    raise DataError(
+        "\n".join(
+            [
+                f"{target.name} could not be downloaded:",
+                *(f"  {reason}" for reason in reasons),
+                *([kept] if existing else []),
+                f"Check the connection and run again: the download resumes. Or put {target.name} "
+                f"(MD5 {remote.md5}) by hand into {target.parent}.",
+            ]
+        )
+    )
 
 
 def _download(
@@ -109,38 +120,19 @@ def _download(
     md5 = remote.md5.lower()
     if part.exists() and compute_md5(part) == md5:  # complete, but killed before the rename
         return
-    _transfer_with_retries(url, part, remote.name, on_progress, retries)
+    for attempt in range(retries.attempts):
+        try:
+            _transfer(url, part, remote.name, on_progress, retries.timeout)
+            break
+        except _TransferError as error:
+            if not error.retry or attempt + 1 == retries.attempts:
+                raise
+        retries.sleep(2.0**attempt)
     received = compute_md5(part)
     if received != md5:
         part.unlink()
         reason = f"expected the checksum (MD5) {md5}, got {received}; the download was removed"
         raise _TransferError(reason, retry=False)
-
-
-def _explain_failure(reasons: Sequence[str], target: Path, md5: str, existing: str | None) -> str:
-    lines = [f"{target.name} could not be downloaded:", *(f"  {reason}" for reason in reasons)]
-    if existing is not None:
-        lines.append(
-            f"{target} has the checksum {existing}, so it is another file; it was left as it is."
-        )
-    lines.append(
-        f"Check the connection and run again: the download resumes. Or put {target.name} "
-        f"(MD5 {md5}) by hand into {target.parent}."
-    )
-    return "\n".join(lines)
-
-
-def _transfer_with_retries(
-    url: str, part: Path, name: str, on_progress: OnProgress, retries: RetryPolicy
-) -> None:
-    for attempt in range(retries.attempts):
-        try:
-            _transfer(url, part, name, on_progress, retries.timeout)
-            return
-        except _TransferError as error:
-            if not error.retry or attempt + 1 == retries.attempts:
-                raise
-        retries.sleep(2.0**attempt)
 
 
 def _transfer(url: str, part: Path, name: str, on_progress: OnProgress, timeout: float) -> None:

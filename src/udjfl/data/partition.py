@@ -234,9 +234,11 @@ def cut_shards(
     size = max(fits, 1) if shard_size is None else shard_size
     if size > fits:
         needed = [size * sum(count) for count in counts]
+        totals = sorted(sum(pair) for pair in mix)
+        shards = " to ".join(map(str, dict.fromkeys([totals[0], totals[-1]])))
         smaller = f"a shard size of at most {fits}, " if fits else ""
         raise DataError(
-            f"{len(mix)} clients with {_describe_counts(mix)} shards of {size} need {needed[0]} "
+            f"{len(mix)} clients with {shards} shards of {size} need {needed[0]} "
             f"clean and {needed[1]} ambiguous examples; there are {len(pools[0])} and "
             f"{len(pools[1])}. Use {smaller}fewer clients, or another partition (iid, dirichlet, "
             "quantity)"
@@ -251,11 +253,6 @@ def cut_shards(
         dealt = generator.permutation(by_label.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
     return [np.concatenate([part.ravel() for part in hand]) for hand in zip(*hands, strict=True)]
-
-
-def _describe_counts(mix: Sequence[tuple[int, int]]) -> str:
-    numbers = sorted({sum(pair) for pair in mix})
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _gather_groups(indices: IndexArray, groups: IndexArray) -> IndexArray:

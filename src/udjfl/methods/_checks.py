@@ -75,3 +75,13 @@ def _check_probe(method: "Method", probe: Reports | None) -> None:
             f"{method.name}: needs the clients' {names} before they train; ask for a probe first"
         )
     probe.require(*sorted(method.probes | (method.needs & SENT_ONCE)))
+
+
+def check_epsilon(method: Any) -> Any:
+    """Reject an epsilon, the smallest utility, that is not below M, the largest."""
+    if method.epsilon >= method.M:
+        raise ValueError(
+            f"epsilon is {method.epsilon:g}; it must be below M, which is {method.M:g}: "
+            "no loss has that utility"
+        )
+    return method

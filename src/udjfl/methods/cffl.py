@@ -115,8 +115,8 @@ class CFFL(Method):
 
     @property
     def needs(self) -> frozenset[str]:
-        model = {"model"} if self.theta < 1 else set()
-        return frozenset({"sizes", "validation_accuracies", *model})
+        needed = {"sizes", "validation_accuracies"}
+        return frozenset(needed | {"model"} if self.theta < 1 else needed)
 
     def init(self, setup: Setup) -> State:
         return {

@@ -108,8 +108,7 @@ def select_evenly(strata: Tensor, groups: Tensor, count: int) -> Tensor:
     """
     cells = strata * (int(groups.max()) + 1 if len(groups) else 1) + groups
     queue = _rank_within(cells).argsort(stable=True)
-    rank = torch.empty_like(queue)
-    rank[queue] = _rank_within(strata[queue])
+    rank = _rank_within(strata[queue])[queue.argsort()]
     return rank.argsort(stable=True)[:count].sort().values
 
 
@@ -118,9 +117,7 @@ def _rank_within(groups: Tensor) -> Tensor:
     order = groups.argsort(stable=True)
     sizes = groups.bincount()
     first = sizes.cumsum(0) - sizes
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(groups)) - first[groups[order]]
-    return rank
+    return (torch.arange(len(groups)) - first[groups[order]])[order.argsort()]
 
 
 def _convert_sources(

@@ -28,7 +28,6 @@ Features are in the order of the columns, followed by the ten indicators: `FEATU
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -195,44 +194,29 @@ def _parse_cell(cell: str, column: Column) -> float | str:
     return math.nan if column.never_zero and value == 0 else value
 
 
-@dataclass(frozen=True)
-class _Statistics:
-    """Statistics of a column in a client's train part. `fill` is NaN if it has no value there."""
-
-    fill: float
-    mean: float = 0.0
-    std: float = 1.0
-
-
 def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
     """Fill missing values and scale features of both parts by statistics of the train part."""
-    columns = zip(COLUMNS, train.x.double().numpy().T, strict=True)
-    statistics = [_measure(column, values) for column, values in columns]
-    return _transform(train, statistics), _transform(test, statistics)
+    return _transform(train, train), _transform(test, train)
 
 
-def _measure(column: Column, values: Values) -> _Statistics:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return _Statistics(math.nan)
-    if column.categories:
-        return _Statistics(
-            float(max(column.categories, key=lambda c: np.count_nonzero(known == c)))
-        )
-    # The deviation of equal values is exactly 0: float64 adds this many float32 values exactly.
-    return _Statistics(float(np.median(known)), float(known.mean()), float(known.std()) or 1.0)
-
-
-def _transform(part: Examples, statistics: Sequence[_Statistics]) -> Examples:
-    features, indicators = [], []
-    raw = part.x.double().numpy().T
-    for column, measured, values in zip(COLUMNS, statistics, raw, strict=True):
-        unknown = np.isnan(values) | math.isnan(measured.fill)
-        filled = np.where(unknown, measured.fill, values)
-        if column.categories:
+def _transform(part: Examples, train: Examples) -> Examples:
+    features: list[Values] = []
+    indicators: list[Values] = []
+    tables = (part.x.double().numpy().T, train.x.double().numpy().T)
+    for column, values, trained in zip(COLUMNS, *tables, strict=True):
+        known = trained[~np.isnan(trained)]
+        unknown = np.isnan(values) | (len(known) == 0)
+        if not len(known):
+            features += [np.zeros(len(values))] * max(1, len(column.categories))
+        elif column.categories:
+            usual = max(column.categories, key=lambda c: np.count_nonzero(known == c))
+            filled = np.where(unknown, usual, values)
             features += [(filled == category).astype(np.float64) for category in column.categories]
         else:
-            features.append(np.nan_to_num((filled - measured.mean) / measured.std))
+            filled = np.where(unknown, np.median(known), values)
+            # The deviation of equal values is exactly 0: float64 adds this many float32 values
+            # exactly.
+            features.append((filled - known.mean()) / (known.std() or 1.0))
         if column.may_miss:
             indicators.append(unknown.astype(np.float64))
     x = np.stack([*features, *indicators], axis=1).astype(np.float32)
