@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ import udjfl
 from udjfl.data import SOURCES, Examples, Pools, Source
 from udjfl.data.source import Request
 from udjfl.simulation.compare import choose_methods, run_comparison, with_reference
+from udjfl.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from shared_deployment import DeployedFederation
@@ -150,6 +153,22 @@ def compare(
 def change_settings(settings: udjfl.CompareSettings, **changes: Any) -> udjfl.CompareSettings:
     """Return settings with other values, by their flat names."""
     return udjfl.CompareSettings(**{**settings.to_flat(), **changes})
+
+
+def load_script(path: Path) -> Any:
+    """Import a script, which is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def create_folder(path: Path) -> RunFolder:
+    """Start a run folder with nothing in it but settings and versions."""
+    return RunFolder.create(path, {"a": 1}, {"python": "3"})
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

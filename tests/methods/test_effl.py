@@ -277,12 +277,3 @@ def test_needed_fields_cannot_be_left_out():
     for name, extras in (("group_gap_gradients", ([1.0, 2.0], None)), ("group_gaps", (None, AXES))):
         with pytest.raises(ReportError, match=f"{name} was left out"):
             EFFL().aggregate({}, reports_of(AXES, [1.0, 1.0], *extras))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("eps_vl", 0.0), ("eps_b", -1.0), ("eps_vb", 0.0), ("server_lr", 0.0), ("eps_vl", math.inf)],
-)
-def test_bad_parameters_are_refused_by_name(name, value):
-    with pytest.raises(SettingsError, match=rf"effl: .*{name}"):
-        EFFL(**{name: value})
