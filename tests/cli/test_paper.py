@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
@@ -274,7 +274,7 @@ def test_quick_sets_defaults(given: Callable[..., ReproduceSettings], name: str)
 
 
 def test_the_help_of_quick_has_its_values() -> None:
-    help_text = reproduce_commands.Quick.__metadata__[0].help
+    help_text = get_args(reproduce_commands.Quick)[1].help
     assert reproduce_commands.QUICK == {"rounds": 10, "epochs": 10, "seeds": 2}
     assert "10 rounds, 10 epochs, 2 seeds" in help_text
 

@@ -26,6 +26,7 @@ from torch import nn
 
 import udjfl
 from udjfl.flower import remote_clients
+from udjfl.flower.messages import send_and_receive
 from udjfl.methods import ALIASES, METHODS, Method, Plan, Reports, method
 from udjfl.methods.base import EXTRAS
 from udjfl.simulation import lockstep
@@ -198,7 +199,7 @@ def test_the_same_replies_give_the_methods_step_bit_for_bit(
     strategy.prepare(InProcessGrid(federation))
     replies: list[Any] = []
     opened: list[Any] = []
-    send_and_receive, close_round = remote_clients.send_and_receive, rounds.close_round
+    close_round = rounds.close_round
 
     def watch_replies(grid: Any, kind: str, contents: Any, timeout: float) -> Any:
         pairs = send_and_receive(grid, kind, contents, timeout)

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_helpers import close, diagnostics_of, random_reports, step_of, two_clients
+from udj_theory import curvature_as_printed, curvature_bound
 
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
-from udjfl.methods._udj_math import curvature_as_printed, curvature_bound
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
@@ -401,7 +401,7 @@ def test_exponents_of_the_paper(theory, expected):
 )
 def test_beta_per_client(beta):
     # Rawls: exponents 1 + beta = 2 and 3.
-    rule = method("rawls", beta=beta)
+    rule = UDJ.rawls(beta=beta)
     close(rule.exponents(two_clients()), (2.0, 3.0))
     # By name or by index, not by the order in which the clients happen to report.
     swapped = Reports(
@@ -417,13 +417,13 @@ def test_beta_as_text_is_one_number():
 def test_beta_per_client_with_partial_participation():
     # Clients 0 and 2 of three report: the first and the third beta are theirs.
     reports = two_clients(client_indices=[0, 2])
-    close(method("rawls", beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
-    close(method("rawls", beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
+    close(UDJ.rawls(beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
+    close(UDJ.rawls(beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
 
 
 def test_desert_exponents_are_over_the_clients_that_report():
     # Whichever other clients there are: 1/u = 1, 1/3 over these two.
-    close(method("desert").exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
+    close(UDJ.desert().exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
 
 
 @pytest.mark.parametrize("beta", [(1.0,), (1.0, 2.0)])
@@ -479,7 +479,7 @@ def test_exponent_zero_for_one_client_leaves_it_out():
     [
         lambda: UDJ(theory="rawl"),
         lambda: UDJ.rawls(beta=-1.0),
-        lambda: UDJ(theory="rawls", bta=1.0),
+        lambda: UDJ(**{"theory": "rawls", "bta": 1.0}),
     ],
 )
 def test_the_class_itself_refuses_wrong_parameters(wrong):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from command import Command, mistakes_of
-from conftest import Stopped, make_federation, read_files, stop_after
+from conftest import Stopped, create_folder, make_federation, read_files, stop_after
 
 import udjfl
 from udjfl.errors import StorageError
@@ -38,10 +38,6 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     """Return the command `udjfl`, called in this process, which does not wait for a lock."""
     monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.05)
     return Command(monkeypatch, capsys)
-
-
-def create_folder(path: Path) -> RunFolder:
-    return RunFolder.create(path, {"a": 1}, {"python": "3"})
 
 
 def interrupt_run(out: Path, round: int = 5) -> None:

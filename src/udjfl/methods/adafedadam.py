@@ -36,8 +36,6 @@ Partial participation: weights over the clients that report; first losses of the
 The UDJ-FL paper did not run it, so there is no searched range.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

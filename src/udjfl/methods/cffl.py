@@ -41,8 +41,6 @@ client that reports for the first time after others have starts from the mean, c
 absent client is dropped, and its model does not change. If all report, that is the rule above.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -117,8 +115,8 @@ class CFFL(Method):
 
     @property
     def needs(self) -> frozenset[str]:
-        model = {"model"} if self.theta < 1 else set()
-        return frozenset({"sizes", "validation_accuracies", *model})
+        needed = {"sizes", "validation_accuracies"}
+        return frozenset(needed | {"model"} if self.theta < 1 else needed)
 
     def init(self, setup: Setup) -> State:
         return {

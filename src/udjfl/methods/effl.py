@@ -34,8 +34,6 @@ client has to report in every round: partial participation is refused before rou
 round from which a report had to be excluded. The UDJ-FL paper did not run EFFL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated

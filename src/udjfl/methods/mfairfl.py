@@ -33,8 +33,6 @@ keep their lam_k, and pairs that did not meet their target. Without a sensitive 
 server step remains.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
@@ -105,9 +103,8 @@ class MFairFL(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         clients = reports.client_indices
         inner = gram(reports.deltas)
-        similarities, targets = cosines(inner), torch.zeros_like(inner)
-        if self.similarity_rate > 0:
-            targets = state["targets"][clients[:, None], clients]
+        similarities, pair = cosines(inner), (clients[:, None], clients)
+        targets = state["targets"][pair] if self.similarity_rate > 0 else torch.zeros_like(inner)
         factors = turn(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
         step = combination(factors, reports.deltas)
 
@@ -118,7 +115,7 @@ class MFairFL(Method):
         pairs = moving[:, None] & moving  # an update of length zero has no angle with any other
         if self.similarity_rate > 0:
             moved = targets + self.similarity_rate * (similarities - targets)
-            after["targets"][clients[:, None], clients] = torch.where(pairs, moved, targets)
+            after["targets"][pair] = torch.where(pairs, moved, targets)
         conflicts = pairs & (similarities < targets) & ~torch.eye(len(reports), dtype=torch.bool)
         diagnostics = {
             "weight": factors / factors.sum(),

@@ -34,8 +34,6 @@ The default q is ours: the middle of the range that the UDJ-FL paper searched.
 Partial participation: the sums are over the clients that report. There is no state.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator

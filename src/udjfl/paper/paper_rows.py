@@ -81,4 +81,6 @@ def _udj_row(
             step, note = "normalised", DIVIDES_BY_ZERO
         elif theory == "desert":
             note = ONE_BETA
-    return PaperRow(theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step, cap=1), note)
+    return PaperRow(
+        theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step, cap=1), note
+    )

@@ -18,8 +18,6 @@ so none is lost and none is there twice. One process at a time may write: it hol
 folder, which the operating system releases when the process ends, however it ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -76,7 +74,7 @@ class RunFolder:
     @classmethod
     def create(
         cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]
-    ) -> RunFolder:
+    ) -> "RunFolder":
         """Start a run, in a folder that does not hold one; the folder is locked."""
         folder = cls(Path(path))
         folder.lock()
@@ -104,7 +102,7 @@ class RunFolder:
             )
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
         """Open a run that was started before, to read it; `lock` it before writing."""
         folder = cls(Path(path))
         if not folder.holds_a_run:
@@ -146,7 +144,7 @@ class RunFolder:
             lock.release()
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[RunFolder]:
+    def locked(self) -> Iterator["RunFolder"]:
         """Hold the lock for a block of code."""
         self.lock()
         try:
@@ -210,8 +208,9 @@ class RunFolder:
         checkpoint = None
         if self.checkpoint_path.exists():
             tensors, metadata = unpack(self.checkpoint_path)
-            length = int(metadata["records_length"])
-            checkpoint = Checkpoint(int(metadata["round"]), tensors, length)
+            checkpoint = Checkpoint(
+                int(metadata["round"]), tensors, int(metadata["records_length"])
+            )
         keep = checkpoint.records_length if checkpoint else 0
         with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
             if file.tell() < keep:
@@ -270,8 +269,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(
             tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -32,6 +32,7 @@ from mnist_files import (
 from udjfl.data import Examples, Preparation, load
 from udjfl.data.download import Remote, RetryPolicy, fetch_all
 from udjfl.data.sources import dirty_mnist as mnist
+from udjfl.data.sources._ambiguous_mnist import RELEASE
 from udjfl.errors import DataError, SettingsError
 
 # Pools ------------------------------------------------------------------------------------------
@@ -266,7 +267,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         bound.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{bound.getsockname()[1]}/"
         release = tuple(
-            Remote(remote.name, (address + remote.name,), remote.md5) for remote in mnist.RELEASE
+            Remote(remote.name, (address + remote.name,), remote.md5) for remote in RELEASE
         )
         policy = RetryPolicy(attempts=2, sleep=lambda _: None)
         monkeypatch.setattr(mnist, "MIRRORS", (address + "a/", address + "b/"))

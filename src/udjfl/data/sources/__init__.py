@@ -1,7 +1,5 @@
 """Data sources by name: the built-in ones, one module each, and those of other packages."""
 
-from __future__ import annotations
-
 import inspect
 
 from udjfl._spec import Registry

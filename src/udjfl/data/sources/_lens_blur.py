@@ -11,8 +11,6 @@ but hardly any of its symbol. Radii scale with the size of the pictures, so a le
 same.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ citation) and stored with ten labels each, drawn from the predictions of an ense
 never clean examples, so no client is tested on a parent of what another one trained on.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files

@@ -7,8 +7,6 @@ Salmen, Igel, "Man vs. computer: Benchmarking machine learning algorithms for tr
 recognition", Neural Networks 32, 2012. Results on this source are not results on CURE-TSR.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
