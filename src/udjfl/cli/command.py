@@ -1,7 +1,5 @@
 """The classes of all commands: help pages with sections, and torch imported under a status line."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Nothing slow is imported before `main` is called, so that Ctrl-C is handled from the start.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

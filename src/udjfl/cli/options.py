@@ -1,7 +1,5 @@
 """Options that commands share: a flag for every setting, and settings from flags and a file."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 The line of each command on the front page is in `udjfl.cli.app`.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -9,8 +9,6 @@ attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its
 client reads that list from the method itself, not from the server's request.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

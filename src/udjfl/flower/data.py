@@ -1,7 +1,5 @@
 """The values that a user's data functions return, on a client and on the server."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

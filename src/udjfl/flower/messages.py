@@ -6,8 +6,6 @@ simulator does. A reply has these and `metrics`, single numbers by name. Nothing
 trusted before it was checked.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -160,7 +158,7 @@ class Reply:
     values: dict[str, Any]
 
     @staticmethod
-    def read(content: RecordDict, client: str, round: int | None) -> Reply:
+    def read(content: RecordDict, client: str, round: int | None) -> "Reply":
         """Read the reply of the node that registered as this client, or raise `ReportError`."""
         try:
             values = dict(config_of(content))

@@ -4,8 +4,6 @@ A node is bound to the client it introduces itself as. A node that does not repl
 introduces itself again when it is back; nothing it reported before may have changed.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time
@@ -51,7 +49,7 @@ class ClientInfo:
     size: float | None
 
     @staticmethod
-    def of(reply: Reply) -> ClientInfo:
+    def of(reply: Reply) -> "ClientInfo":
         """Read an introduction; raises KeyError, TypeError or ValueError if it is incomplete."""
         values = reply.values
         return ClientInfo(

@@ -1,7 +1,5 @@
 """Clients on other machines, reached through messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The app of the server."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Any method as a Flower strategy: the rounds of `udjfl.training`, with clients elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
