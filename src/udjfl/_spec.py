@@ -11,8 +11,6 @@ and on Flower. Another package adds names with a `register_...` function, or wit
 the registry's group.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import re

@@ -1,7 +1,5 @@
 """The front page: the list of commands, the version and shell completion."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

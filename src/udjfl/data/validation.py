@@ -224,7 +224,7 @@ def convert_label_probabilities(
             f"label_probabilities: there is no client {client!r}: use the ids of the clients"
         )
     arrays = {
-        key: _as_numbers(f"client {key!r}, label_probabilities", values, mistakes)
+        key: _as_array(f"client {key!r}, label_probabilities", values, mistakes)
         for key, values in tables.items()
     }
     return {

@@ -1,7 +1,5 @@
 """Evaluation on the server's own data."""
 
-from __future__ import annotations
-
 import copy
 import functools
 

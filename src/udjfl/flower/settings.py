@@ -4,8 +4,6 @@ Other keys are the app's own, for its data functions; but a key that is nearly o
 taken for a mistake.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """Models, and the conversion between a model and one flat vector of its trainable numbers."""
 
-from __future__ import annotations
-
 from udjfl.models.networks import (
     MODELS,
     Mixture,

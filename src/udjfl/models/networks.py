@@ -1,7 +1,5 @@
 """The built-in networks, and how a model is built from its specification."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Data sources, and a federation made from one: as plain values and as tables."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
