@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from torch import nn
 
@@ -16,6 +17,7 @@ from udjfl.models import ModelChoice, build
 from udjfl.settings import TrainingSettings
 from udjfl.uncertainty.alone import measure_alone
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
+from udjfl.uncertainty.evidence import cross_fit_evidence, label_evidence
 from udjfl.uncertainty.values import Uncertainty, mean_uncertainty
 
 
@@ -47,6 +49,7 @@ def measure(
         uncertainty = _from_cross_fits(federation, fits[0])
     else:
         uncertainty = measure_alone(federation, engine, settings, seed, model, progress)
+        uncertainty = replace(uncertainty, evidence=label_evidence(federation))
     _refuse_failures(uncertainty, settings)
     return uncertainty
 
@@ -87,8 +90,10 @@ def measure_many(
 
 
 def _from_cross_fits(federation: Federation, fits: Sequence[CrossFit]) -> Uncertainty:
-    pairs = zip(federation.ids, fits, strict=True)
-    return Uncertainty("crossfit", {name: mean_uncertainty(fit.values) for name, fit in pairs})
+    by_client = dict(zip(federation.ids, fits, strict=True))
+    values = {name: mean_uncertainty(fit.values) for name, fit in by_client.items()}
+    evidence = cross_fit_evidence(federation, by_client)
+    return Uncertainty("crossfit", values, evidence=evidence)
 
 
 def _refuse_failures(uncertainty: Uncertainty, settings: TrainingSettings) -> None:
