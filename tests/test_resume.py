@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import udjfl
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
+from udjfl.report.saved_runs import read_run
 from udjfl.simulation.compare import folder_name
 
 TINY: dict[str, Any] = {
@@ -390,6 +391,24 @@ def test_other_given_uncertainties_are_refused(
     again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
     assert again.uncertainty == one
     assert read_files(tmp_path) == before
+
+
+def test_a_folder_with_the_older_name_of_a_measure_is_resumed_and_reported(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
+    """`paper` was called `entropy` before there was another default, and crossfit's folds."""
+    how = {**TINY, "uncertainty": "paper"}
+    whole = udjfl.simulate(federation, "rawls", out=tmp_path, **how)
+    path = tmp_path / "settings.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["training"]["uncertainty"] = "entropy"
+    del settings["training"]["uncertainty_folds"]
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **how)
+    assert again.uncertainty == whole.uncertainty
+    assert read_run(tmp_path).uncertainty == whole.uncertainty
+    with pytest.raises(StorageError, match="started with another uncertainty;"):
+        udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])

@@ -81,7 +81,7 @@ def test_every_key_has_a_default() -> None:
         "workers",
     }
     assert set(wanted.split()) <= known
-    assert known - set(wanted.split()) == {"uncertainty-models"}
+    assert known - set(wanted.split()) == {"uncertainty-folds", "uncertainty-models"}
 
 
 def test_all_mistakes_are_reported_at_once_with_their_keys() -> None:

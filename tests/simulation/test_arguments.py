@@ -210,8 +210,8 @@ def test_uncertainties_can_be_given_or_named(call: Callable[..., Any]) -> None:
     numbers = call(federation, "rawls", uncertainty=given)
     assert {name: u for name, (_, u) in numbers.items()} == given
     assert call(federation, "rawls", uncertainty="confidence") != call(federation, "rawls")
-    (line,) = mistakes_in(call, federation, "rawls", uncertainty="entropie")
-    assert line.startswith("uncertainty: unknown value 'entropie'. Did you mean 'entropy'?")
+    (line,) = mistakes_in(call, federation, "rawls", uncertainty="cross-fit")
+    assert line.startswith("uncertainty: unknown value 'cross-fit'. Did you mean 'crossfit'?")
 
 
 @pytest.mark.parametrize("function", [udjfl.simulate, udjfl.compare])

@@ -157,15 +157,17 @@ def test_methods_share_data_and_uncertainties_seed_by_seed() -> None:
         loaded_seeds.append(seed)
         return make_federation(seed=seed)
 
-    stages: list[tuple[str, int, str]] = []
+    started: list[tuple[str, int, str]] = []
     compared = compare(
         make_settings(),
         federation=federation,
-        on_progress=lambda event: stages.append((event.label, event.seed, event.stage)),
+        on_progress=lambda event: (
+            started.append((event.label, event.seed, event.stage)) if event.done == 1 else None
+        ),
     )
     assert loaded_seeds == [0, 3]  # the federation of a seed is built once, for all methods
     # Uncertainties are measured once a seed, with the first method.
-    assert [(name, seed) for name, seed, stage in stages if stage == "uncertainty"] == [
+    assert [(name, seed) for name, seed, stage in started if stage == "uncertainty"] == [
         ("FedAvg", 0),
         ("FedAvg", 3),
     ]

@@ -165,7 +165,8 @@ def test_progress_is_reported(federation: udjfl.Federation) -> None:
     seen: list[tuple[str, int, int]] = []
     train_briefly(federation, on_progress=lambda e: seen.append((e.stage, e.done, e.total)))
     assert seen == [
-        ("uncertainty", 1, 1),
+        ("uncertainty", 1, 2),  # of two epochs, evaluated after each
+        ("uncertainty", 2, 2),
         ("training", 1, 3),
         ("training", 2, 3),
         ("training", 3, 3),

@@ -19,7 +19,7 @@ SECTIONS = {
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "
     "on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
-    "uncertainty_models",
+    "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "eval_every checkpoint_every",
     "Machine": "engine device jobs workers",
     "Input and output": "config out json",

@@ -7,9 +7,13 @@ needs it or `report-uncertainties` is set. Sent in each round: the change of the
 losses, steps and the rest only what the method names in `needs`, `probes` and, with a sensitive
 attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its test part. The
 client reads that list from the method itself, not from the server's request.
+
+Never sent: the evidence for the uncertainty (accuracy alone, label entropy, flags). Remarks on it
+are logged here.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -36,6 +40,7 @@ from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run
 from udjfl.uncertainty import measure
 
+logger = logging.getLogger("udjfl")
 UNCERTAINTY_KEY = "udjfl-uncertainty"
 
 
@@ -89,6 +94,8 @@ class MessageHandler:
             clients = self.federation.clients
             engine = make_engine(self.base_model, clients, settings.engine, workers=1)
             result = measure(self.federation, engine, settings, self.spec.seed, self.model)
+            for note in result.notes():
+                logger.warning("The uncertainty of this client's data: %s", note)
             numbers = {NUMBERS["uncertainties"]: result.values[self.id]}
             if result.epistemic is not None and self.spec.report_uncertainties:
                 numbers["epistemic"] = result.epistemic[self.id]

@@ -78,6 +78,7 @@ def training_settings(
     profile, name = PROFILES[settings.profile], data_name(settings)
     plain_sgd = profile.training["uncertainty_optimiser"] == "sgd"
     common = {
+        "uncertainty": "paper",
         "model": settings.model,
         "rounds": settings.rounds,
         "lr": 0.1,

@@ -55,7 +55,7 @@ def simulate(
     *,
     seed: int = 0,
     reference: Result | str | os.PathLike[str] | None = None,
-    uncertainty: str | Mapping[str, float] = "entropy",
+    uncertainty: str | Mapping[str, float] = "crossfit",
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,

@@ -18,7 +18,7 @@ from udjfl._files import write_atomic
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.metrics import Outcome, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
-from udjfl.settings import TrainingSettings
+from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.records import History, Record
 from udjfl.training.result import Result, summary
@@ -94,6 +94,7 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != new[key]]
     # A setting that did not exist when the run was started had its default.
     before = {**TrainingSettings().model_dump(), **old["training"]}
+    before["uncertainty"] = OLDER_NAMES.get(before["uncertainty"], before["uncertainty"])
     training = {key: value for key, value in new["training"].items() if key != "workers"}
     changed += [key for key, value in training.items() if before[key] != value]
     flower = old.get("flower", {})
