@@ -274,7 +274,7 @@ def test_quick_sets_defaults(given: Callable[..., ReproduceSettings], name: str)
 
 
 def test_the_help_of_quick_has_its_values() -> None:
-    help_text = options.Quick.__metadata__[0].help
+    help_text = get_args(options.Quick)[1].help
     assert options.QUICK == {"rounds": 10, "epochs": 10, "seeds": 2}
     assert "10 rounds, 10 epochs, 2 seeds" in help_text
 

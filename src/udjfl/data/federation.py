@@ -273,9 +273,9 @@ class Federation:
                     "holdout=0"
                 )
             order = numpy_stream(seed, "held out", client.id).permutation(size)
-            held_out, train = np.sort(order[:count]), np.sort(order[count:])
-            parts = {"train": client.train.take(train), "held_out": client.train.take(held_out)}
-            clients.append(replace(client, **parts))
+            held_out = client.train.take(np.sort(order[:count]))
+            train = client.train.take(np.sort(order[count:]))
+            clients.append(replace(client, train=train, held_out=held_out))
         return replace(self, clients=tuple(clients))
 
     def describe(self) -> list[dict[str, Any]]:

@@ -111,9 +111,9 @@ def close_round(
         buffers = (reports.sizes / reports.sizes.sum()) @ replies.buffers[rows]
     # 7. record
     losses = {} if torch.isnan(reports.losses).any() else {"train_loss": reports.losses}
-    scores = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
+    scored = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
     norm = {"step_norm": step.to(torch.float64).norm()}
-    records += diagnostic_records(round, reports.ids, {**losses, **scores, **diagnostics, **norm})
+    records += diagnostic_records(round, reports.ids, {**losses, **scored, **diagnostics, **norm})
     _log_warning(run, reports, diagnostics)
     return RoundResult(ServerState(round, vector, buffers, state), records)
 
