@@ -136,9 +136,9 @@ def deciding_tests(verdict: Verdict) -> list[OrderTest]:
 def _support(order_test: OrderTest) -> float:
     """Return a number from -1, certainly reversed, to 1, certainly as claimed."""
     test = order_test.test
-    if test is None or test.difference is None or test.p is None:
+    if test is None or test.difference is None or order_test.p is None:
         return 0.0
-    return (1 - test.p) * (1 if test.difference > 0 else -1)
+    return (1 - order_test.p) * (1 if test.difference > 0 else -1)
 
 
 def format_order_test(order_test: OrderTest) -> str:
@@ -152,6 +152,8 @@ def format_order_test(order_test: OrderTest) -> str:
         text += f" [{test.ci95[0]:+.{digits}f}, {test.ci95[1]:+.{digits}f}]"
     if test.p is not None:
         text += f", p = {test.p:.3f}" if test.p >= 0.001 else ", p < 0.001"
+    elif test.always_same:
+        text += ", always the same"
     elif order_test.equal:
         text += ", always equal"
     return f"{_format_order(order)}: {text}, n = {test.n}"

@@ -27,6 +27,8 @@ class FinishedRun:
     uncertainty      each client's uncertainty, as the method saw it; NaN where it is unknown
     epistemic        each client's epistemic uncertainty, if an ensemble measured it
     notes            remarks on the method on this federation, for readers of the results
+    test_sizes       the number of test examples of each client; None if the server does not know
+    n_classes        the number of classes; None if it is not known
     """
 
     method: Method
@@ -37,6 +39,8 @@ class FinishedRun:
     uncertainty: dict[str, float]
     epistemic: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
+    test_sizes: dict[str, int] | None = None
+    n_classes: int | None = None
 
     def __repr__(self) -> str:
         metrics = {
@@ -95,6 +99,7 @@ def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcom
         if reference
         else None,
         run.metrics.get("global_accuracy"),
+        [run.test_sizes[client] for client in run.client_accuracy] if run.test_sizes else None,
     )
 
 
@@ -123,4 +128,6 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "client_accuracy": result.client_accuracy,
         "uncertainty": without_nan(result.uncertainty),
         "epistemic": without_nan(result.epistemic),
+        "test_sizes": result.test_sizes,
+        "n_classes": result.n_classes,
     }
