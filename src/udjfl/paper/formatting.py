@@ -146,6 +146,8 @@ def format_order_test(order_test: OrderTest) -> str:
         text += f" [{test.ci95[0]:+.{digits}f}, {test.ci95[1]:+.{digits}f}]"
     if test.p is not None:
         text += f", p = {test.p:.3f}" if test.p >= 0.001 else ", p < 0.001"
+    elif test.always_same:
+        text += ", always the same"
     elif order_test.equal:
         text += ", always equal"
     return f"{_format_order(order)}: {text}, n = {test.n}"

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from udjfl.paper.tables import Table
-from udjfl.statistics import PairedTest, paired_test
+from udjfl.statistics import PairedTest, holm, paired_test
 
 SIGNIFICANT = 0.05
 EQUAL = "equal on every seed, as one algorithm under two names is on clients of equal size"
@@ -86,19 +86,19 @@ class OrderTest:
     @property
     def p(self) -> float | None:
         """Two-sided p without correction."""
-        return None if self.test is None else self.test.p
+        return None if self.test is None else self.test.sort_p
 
     @property
     def equal(self) -> bool:
         """True if both values are the same on each of several seeds."""
-        return self.test is not None and self.test.n >= 2 and self.test.p is None
+        return self.test is not None and self.test.n >= 2 and self.p is None
 
     @property
     def support(self) -> float:
         """A number from -1, certainly reversed, to 1, certainly as claimed."""
-        if self.test is None or self.test.difference is None or self.test.p is None:
+        if self.test is None or self.test.difference is None or self.p is None:
             return 0.0
-        return math.copysign(1 - self.test.p, self.test.difference)
+        return math.copysign(1 - self.p, self.test.difference)
 
     def agrees(self, p: float | None) -> bool:
         """Return True if the difference is significantly as claimed, by this p."""
@@ -153,24 +153,6 @@ class Verdict:
 def judge_claims(claims: Sequence[Claim], table: Table) -> list[Verdict]:
     """Test each claim that is made of this table's data."""
     return [_judge(claim, table) for claim in claims if claim.data in (None, table.published_for)]
-
-
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Apply Holm's step-down correction.
-
-    The smallest of m is multiplied by m, the next by m - 1, and so on; never falling, at most 1. A
-    missing p counts in m, as a test that could have been made, and stays missing.
-
-    >>> holm([0.01, 0.04, 0.02])  # 0.01 * 3, 0.02 * 2, and 0.04 * 1, none below the one before
-    [0.03, 0.04, 0.04]
-    """
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    for rank, (p, index) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
-        adjusted[index] = largest
-    return adjusted
 
 
 def _judge(claim: Claim, table: Table) -> Verdict:

@@ -73,6 +73,8 @@ def read_run(path: Path) -> SavedRun:
             epistemic=result["epistemic"],
             notes=result["notes"],
             expected_accuracy=result.get("expected_accuracy"),
+            test_sizes=_test_sizes(result, settings["federation"]),
+            n_classes=_n_classes(result, settings["federation"]),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:
@@ -83,6 +85,24 @@ def read_run(path: Path) -> SavedRun:
         raise StorageError(
             f"{path / 'result.json'} is damaged; resume the run, or start it again elsewhere"
         ) from None
+
+
+def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the sizes of the test parts; older results have them in the settings at most."""
+    if "test_sizes" in result:
+        return None if result["test_sizes"] is None else dict(result["test_sizes"])
+    sizes = {client["id"]: client.get("test") for client in federation.get("clients", [])}
+    known = all(sizes.get(name) is not None for name in result["client_accuracy"])
+    return {name: int(sizes[name]) for name in result["client_accuracy"]} if known else None
+
+
+def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int | None:
+    """Return the number of classes; older results have it in the settings at most."""
+    if "n_classes" in result or "n_classes" in federation:
+        number = result.get("n_classes", federation.get("n_classes"))
+        return None if number is None else int(number)
+    counts = [client.get("class_counts") for client in federation.get("clients", [])]
+    return len(counts[0]) if counts and counts[0] else None
 
 
 def compare_runs(runs: Sequence[SavedRun]) -> Comparison:

@@ -224,11 +224,14 @@ def finish_run(
     }
     expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
+    sizes = run.federation.test_sizes
+    test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
     outcome = Outcome(
         list(accuracies.values()),
         [uncertainties[name] for name in accuracies],
         [reference[name] for name in accuracies] if reference else None,
         evaluation.global_accuracy,
+        None if test_sizes is None else [test_sizes[name] for name in accuracies],
     )
     metrics, undefined = compute_metrics(outcome)
     if evaluation.no_global_reason and "global_accuracy" in undefined:
@@ -251,6 +254,8 @@ def finish_run(
         notes=list(notes),
         expected_accuracy=None if expected is None else dict(expected),
         served=served,
+        test_sizes=test_sizes,
+        n_classes=run.federation.n_classes,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)

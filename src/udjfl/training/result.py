@@ -29,6 +29,8 @@ class FinishedRun:
     notes              remarks on the method on this federation, for readers of the results
     expected_accuracy  percent, the mean of `client_accuracy` over draws of the test labels, of the
                        clients for which their distribution is known; None without such clients
+    test_sizes         the number of test examples of each client; None if the server does not know
+    n_classes          the number of classes; None if it is not known
     """
 
     method: Method
@@ -40,6 +42,8 @@ class FinishedRun:
     epistemic: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
     expected_accuracy: dict[str, float] | None = None
+    test_sizes: dict[str, int] | None = None
+    n_classes: int | None = None
 
     def __repr__(self) -> str:
         metrics = {
@@ -98,6 +102,7 @@ def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcom
         if reference
         else None,
         run.metrics.get("global_accuracy"),
+        [run.test_sizes[client] for client in run.client_accuracy] if run.test_sizes else None,
     )
 
 
@@ -128,4 +133,6 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         **({} if expected is None else {"expected_accuracy": expected}),
         "uncertainty": without_nan(result.uncertainty),
         "epistemic": without_nan(result.epistemic),
+        "test_sizes": result.test_sizes,
+        "n_classes": result.n_classes,
     }

@@ -28,6 +28,7 @@ class FederationInfo:
     sample          a few inputs of the shape of the data, to try models on
     has_groups      whether the training examples have a sensitive attribute
     has_validation  whether the server has validation data of its own
+    test_sizes      how many test examples each client has; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -36,6 +37,7 @@ class FederationInfo:
     n_classes: int
     has_groups: bool = False
     has_validation: bool = False
+    test_sizes: tuple[int, ...] | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -47,6 +49,7 @@ class FederationInfo:
             federation.n_classes,
             federation.has_groups,
             federation.validation is not None,
+            tuple(len(client.test) for client in federation.clients),
         )
 
     @property
