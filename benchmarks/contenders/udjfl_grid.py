@@ -6,7 +6,8 @@ import udjfl
 from benchmarks.contenders.udjfl_runs import Simulation, final_outcome, tune_allocator
 from benchmarks.work import MODELS, Work
 from udjfl.settings import TrainingSettings
-from udjfl.simulation.simulate import MethodTask, run_methods
+from udjfl.simulation.run_methods import MethodTask
+from udjfl.simulation.simulate import run_methods
 from udjfl.uncertainty import Uncertainty
 
 METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert", "qffl", "term", "afl")

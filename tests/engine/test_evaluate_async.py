@@ -17,7 +17,7 @@ import torch
 from engine_cases import ADDRESS, ENGINES, NO_BUFFERS, make_clients, make_work, seeded
 
 from udjfl._threads import run_in_threads, thread_limit
-from udjfl.engine import EvaluationSet, StackedEngine, TrainJob, stacked
+from udjfl.engine import EvaluationJob, EvaluationSet, StackedEngine, TrainJob, stacked
 from udjfl.engine._deferred import Deferred, idle_cost
 from udjfl.engine._fork_pool import ForkPool
 from udjfl.engine._memory import Tables
@@ -224,10 +224,10 @@ def test_every_engine_returns_what_evaluate_many_returns(
     vector, data = to_vector(module), EvaluationSet([client.test for client in clients])
     models = [(vector, NO_BUFFERS), (vector * 0.5, NO_BUFFERS)]
     expected = engine.evaluate_many(models, data)
-    wait = engine.evaluate_async(models, data, training_follows)
+    wait = engine.evaluate_async([EvaluationJob(models, data)], training_follows)
     if training_follows:
         engine.train_many([TrainJob(vector, NO_BUFFERS, [0, 1, 2], make_work(), ADDRESS)])
-    for ours, theirs in zip(wait(), expected, strict=True):
+    for ours, theirs in zip(wait()[0], expected, strict=True):
         assert torch.equal(ours[0], theirs[0])
         assert torch.equal(ours[1], theirs[1])
     engine.close()

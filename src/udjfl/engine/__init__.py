@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Literal
@@ -15,6 +16,7 @@ from udjfl.engine import mapped
 from udjfl.engine._memory import tune_allocator
 from udjfl.engine.base import (
     Engine,
+    EvaluationJob,
     EvaluationSet,
     LocalResult,
     LocalTraining,
@@ -24,9 +26,10 @@ from udjfl.engine.base import (
 )
 from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
+from udjfl.engine.parts import EnginePart, evaluate_together, train_together
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
-from udjfl.engine.stacked import StackedEngine, unsupported_reason
+from udjfl.engine.stacked import StackedEngine, is_exact_in_company, unsupported_reason
 from udjfl.errors import SettingsError
 
 logger = logging.getLogger("udjfl")
@@ -63,6 +66,48 @@ def make_engine(
     return SerialEngine(module, clients, device, workers)
 
 
+def make_engines(
+    modules: Sequence[nn.Module],
+    clients: Sequence[Sequence[Client]],
+    engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
+    device: str = "cpu",
+    workers: int = 1,
+) -> list[Engine]:
+    """Return an engine for each federation: parts of one if their clients can train together.
+
+    `modules` are models of one shape, one for each federation.
+    """
+    if len(modules) == 1 or not can_join(modules, clients, engine, device):
+        pairs = zip(modules, clients, strict=True)
+        return [make_engine(module, own, engine, device, workers) for module, own in pairs]
+    whole = StackedEngine(
+        modules[0], [c for own in clients for c in own], device, workers or available_cores()
+    )
+    firsts = itertools.accumulate((len(own) for own in clients), initial=0)
+    return [EnginePart(whole, first, len(own)) for first, own in zip(firsts, clients, strict=False)]
+
+
+def can_join(
+    modules: Sequence[nn.Module],
+    clients: Sequence[Sequence[Client]],
+    engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
+    device: str = "cpu",
+) -> bool:
+    """Tell whether one engine can train the clients of several federations without a difference.
+
+    That is the stacked one, for models without parameters of their own, and on a CPU.
+    """
+    axes = clients[0][0].train.x.ndim - 1
+    return (
+        engine in ("auto", "stacked")
+        and _is_cpu(device)
+        and unsupported_reason(modules[0], axes) is None
+        and is_exact_in_company(modules[0])
+        and len({str(module) for module in modules}) == 1
+        and len({own[0].train.x.shape[1:] for own in clients}) == 1
+    )
+
+
 def _is_cpu(device: str) -> bool:
     return torch.device(device).type == "cpu"
 
@@ -81,6 +126,8 @@ def check_device(device: str) -> None:
 __all__ = [
     "PROBES",
     "Engine",
+    "EnginePart",
+    "EvaluationJob",
     "EvaluationSet",
     "LocalResult",
     "LocalTraining",
@@ -89,11 +136,15 @@ __all__ = [
     "SerialEngine",
     "StackedEngine",
     "TrainJob",
+    "can_join",
     "check_device",
+    "evaluate_together",
     "expected_accuracy",
     "make_engine",
+    "make_engines",
     "one_thread",
     "probe",
+    "train_together",
     "tune_allocator",
     "unsupported_reason",
 ]

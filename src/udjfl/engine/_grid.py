@@ -1,32 +1,70 @@
-"""The parts of stacked training: jobs that share their batches, and chunks of their clients."""
+"""The parts of stacked training: jobs as one grid, and chunks of its clients."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from udjfl.engine.base import LocalTraining, Objective, TrainJob
+from udjfl.engine.base import Address, LocalTraining, Objective, TrainJob
 from udjfl.engine.batches import Batch
+
+# Up to this many examples a batch is added up in one go, whatever padding follows.
+EXACT_WIDTH = 256
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Jobs that share their batches, as the S settings of one training.
+    """Jobs as one training: each of its K rows is a client that trains S settings.
 
-    vectors         [S, D] the models that clients start from, or [K, S, D] if each has its own
-    works           of each setting; they differ in learning rate and objective only
-    client_indices  of the K clients
+    Jobs that share their batches are the settings of the same rows. Jobs that do not, as those of
+    other federations, are further rows.
+
+    starts          [G, S, D] the models that rows start from, one for each group of rows, or
+                    [K, S, D], one for each row
+    works           one of each setting; rows differ in multipliers and pull only
+    client_indices  of the rows
+    addresses       of the batches of the rows
+    group_of_row    for each row, which of the G groups of jobs it belongs to
+    multipliers     [K] for each setting that has some
+    pulls           [G, D] the pull of each group
     """
 
-    vectors: Tensor
+    starts: Tensor
     works: list[LocalTraining]
     client_indices: list[int]
-    address: tuple[int, str, int]
+    addresses: list[Address]
+    group_of_row: list[int]
+    multipliers: list[Tensor | None]
+    pulls: Tensor | None = None
+
+    @staticmethod
+    def of(groups: Sequence[Sequence[TrainJob]], device: torch.device) -> Grid:
+        """Make a grid of jobs: the jobs of a group are settings, the groups are rows."""
+        rows = [(g, index) for g, jobs in enumerate(groups) for index in jobs[0].client_indices]
+        if groups[0][0].vector.ndim == 1:
+            vectors = torch.stack([job.vector for jobs in groups for job in jobs])
+            starts = vectors.view(len(groups), len(groups[0]), -1)
+        else:
+            own = [torch.stack([job.vector for job in jobs], dim=1) for jobs in groups]
+            starts = torch.cat(own)
+        # Without what differs from row to row: a task is sent to other processes.
+        works = [replace(job.work, multipliers=None, pull=None) for job in groups[0]]
+        pulls = [jobs[0].work.pull for jobs in groups if jobs[0].work.pull is not None]
+        return Grid(
+            starts.to(device),
+            works,
+            [index for _, index in rows],
+            [groups[g][0].address for g, _ in rows],
+            [g for g, _ in rows],
+            [_join_multipliers([jobs[s].work for jobs in groups]) for s in range(len(works))],
+            torch.stack(pulls).to(device) if pulls else None,
+        )
 
     @property
     def wants_first_step(self) -> bool:
@@ -34,16 +72,22 @@ class Grid:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Tensors go through numpy: pickling one writes a file in memory.
-        return _unpickle_grid, (
-            self.vectors.numpy(),
-            self.works,
-            self.client_indices,
-            self.address,
-        )
+        tensors = (self.starts, self.pulls, *self.multipliers)
+        arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        lists = (self.works, self.client_indices, self.addresses, self.group_of_row)
+        return _unpickle_grid, (arrays, *lists)
 
 
-def _unpickle_grid(vectors: np.ndarray, *others: Any) -> Grid:
-    return Grid(torch.from_numpy(vectors), *others)
+def _unpickle_grid(arrays: Sequence[np.ndarray | None], *lists: Any) -> Grid:
+    tensors = [None if array is None else torch.from_numpy(array) for array in arrays]
+    starts, pulls, *multipliers = tensors
+    values: list[Any] = [starts, *lists, multipliers, pulls]
+    return Grid(*values)
+
+
+def _join_multipliers(works: Sequence[LocalTraining]) -> Tensor | None:
+    multipliers = [work.multipliers for work in works if work.multipliers is not None]
+    return torch.cat(multipliers) if multipliers else None
 
 
 @dataclass(frozen=True)
@@ -57,21 +101,34 @@ class ChunkTask:
     def client_indices(self) -> list[int]:
         return [self.grid.client_indices[row] for row in self.rows]
 
+    @property
+    def addresses(self) -> list[Address]:
+        return [self.grid.addresses[row] for row in self.rows]
+
     def start_vectors(self) -> Tensor:
         """Return the models before training, [K, S, D], or [1, S, D] if all are the same."""
-        vectors = self.grid.vectors
-        return vectors[None] if vectors.ndim == 2 else vectors[self.rows]
+        starts = self.grid.starts
+        per_row = len(starts) == len(self.grid.group_of_row)
+        return starts[self.rows] if per_row else starts[self._groups()]
+
+    def pulls(self) -> Tensor | None:
+        """Return the pulls of these clients, [K, 1, D], or [1, 1, D] if all are the same."""
+        return None if self.grid.pulls is None else self.grid.pulls[self._groups()].unsqueeze(1)
+
+    def _groups(self) -> list[int]:
+        groups = [self.grid.group_of_row[row] for row in self.rows]
+        return groups[:1] if len(set(groups)) == 1 else groups
 
     def objectives(self, start: Tensor) -> list[ChunkObjective | None] | None:
         """Return the objective of each setting; None if all minimise the mean loss."""
+        pairs = zip(self.grid.works, self.grid.multipliers, strict=True)
         objectives = [
             None
             if work.objective is None
             else ChunkObjective(
-                work.objective,
-                None if work.multipliers is None else work.multipliers[self.rows].to(start),
+                work.objective, None if factors is None else factors[self.rows].to(start)
             )
-            for work in self.grid.works
+            for work, factors in pairs
         ]
         return objectives if any(objectives) else None
 
@@ -93,25 +150,56 @@ class ChunkObjective:
         return gradient
 
 
-def group_jobs(jobs: Sequence[TrainJob]) -> list[list[int]]:
-    """Return the numbers of the jobs, those together that can share their passes over the data.
+def group_jobs(
+    jobs: Sequence[TrainJob], sizes: Sequence[int], is_exact: bool
+) -> list[list[list[int]]]:
+    """Return the numbers of the jobs: of each grid, of each group of rows, of each setting.
 
-    A job with a pull or with Adam is alone.
+    Jobs that share their batches share their passes over the data; a job with a pull or with Adam
+    is alone there. Groups of jobs that take the same steps in other rows are one grid if their
+    bits cannot depend on it: `is_exact` says that those of the model do not. `sizes` are those of
+    all clients.
     """
     groups: dict[object, list[int]] = {}
     for number, job in enumerate(jobs):
         work = job.work
-        key = (
-            tuple(job.client_indices),
-            job.address,
-            job.vector.shape,
-            work.batch_size,
-            work.epochs,
-            work.momentum,
-            number if work.pull is not None or work.optimiser != "sgd" else None,
-        )
-        groups.setdefault(key, []).append(number)
-    return list(groups.values())
+        is_alone = work.pull is not None or work.optimiser != "sgd"
+        batches = (tuple(job.client_indices), job.address, work.batch_size, work.epochs)
+        steps = (job.vector.ndim, work.momentum, is_exact and _needs_equal_sizes(job, sizes))
+        groups.setdefault((*batches, *steps, number if is_alone else None), []).append(number)
+    grids: dict[object, list[list[int]]] = {}
+    for numbers in groups.values():
+        rows = _rows_key(jobs[numbers[0]], sizes) if is_exact else numbers[0]
+        steps_of_each = tuple(_steps_key(jobs[number]) for number in numbers)
+        grids.setdefault((rows, steps_of_each), []).append(numbers)
+    return list(grids.values())
+
+
+def _needs_equal_sizes(job: TrainJob, sizes: Sequence[int]) -> bool:
+    """Tell whether the bits of this job could depend on the padding of its batches.
+
+    That depends on the clients beside it. An objective adds up in an order of its own; so do
+    products of matrices that are longer than a block of the cache.
+    """
+    longest = max(sizes[index] for index in job.client_indices)
+    return job.work.objective is not None or min(job.work.batch_size, longest) > EXACT_WIDTH
+
+
+def _rows_key(job: TrainJob, sizes: Sequence[int]) -> object:
+    """Return what must be the same for the clients of two jobs to be rows of one grid."""
+    if not _needs_equal_sizes(job, sizes):
+        return None
+    distinct = {sizes[index] for index in job.client_indices}
+    return ("size", *distinct) if len(distinct) == 1 else (job.address, *job.client_indices)
+
+
+def _steps_key(job: TrainJob) -> object:
+    """Return what must be the same for two jobs to be the same setting of a grid."""
+    work = job.work
+    return (
+        *(job.vector.ndim, work.batch_size, work.epochs, work.lr, work.momentum, work.optimiser),
+        *(work.objective, work.multipliers is None, work.pull is None, work.pull_share),
+    )
 
 
 def write_deltas(start: Tensor, models: Sequence[Tensor], table: Tensor, rows: list[int]) -> None:
@@ -135,14 +223,18 @@ def write_deltas(start: Tensor, models: Sequence[Tensor], table: Tensor, rows: l
 def sum_batch_losses(log_p: list[Tensor], batches: list[Batch], n_models: int) -> Tensor:
     """Return for each model the sum over its batches of their mean losses, in float64.
 
-    Batches of one shape are computed together.
+    Terms are added one by one, so that padding, which is zero, changes no bit.
     """
     total = torch.zeros(n_models, dtype=torch.float64, device=batches[0].positions.device)
-    by_shape: dict[torch.Size, list[int]] = {}
-    for t, values in enumerate(log_p):
-        by_shape.setdefault(values.shape, []).append(t)
-    for shape, steps in by_shape.items():
-        values = torch.stack([log_p[t] for t in steps], dim=1)
-        weighted = values * torch.stack([batches[t].weights for t in steps], dim=1)
-        total[: shape[0]] -= weighted.flatten(1).sum(dim=1, dtype=torch.float64)
-    return total
+    if not log_p:
+        return total
+    pairs = zip(log_p, batches, strict=True)
+    terms = torch.cat([(values * batch.weights).view(-1) for values, batch in pairs])
+    models = torch.cat([_models_of(values.shape[:2], total.device) for values in log_p])
+    return total.index_add_(0, models, terms.to(torch.float64), alpha=-1)
+
+
+@functools.lru_cache(maxsize=256)
+def _models_of(shape: torch.Size, device: torch.device) -> Tensor:
+    """Return the number of the model of each value in a table [models, examples], flat."""
+    return torch.arange(shape[0], device=device).repeat_interleave(shape[1])

@@ -27,6 +27,7 @@ EVALUATION_BATCH, GPU_EVALUATION_BATCH = 128, 8192
 # What each client minimises on a batch, [N]: from the losses [N, B] of its examples, their weights
 # [N, B], their groups [N, B] and a multiplier for each client [N]; the last two may be None.
 Objective = Callable[[Tensor, Tensor, Tensor | None, Tensor | None], Tensor]
+Address = tuple[int, str, int]  # of random choices: seed, purpose, round
 # Losses and accuracies (0 to 1) of one model on each part of an evaluation set, float64 [parts].
 Scores = tuple[Tensor, Tensor]
 
@@ -92,7 +93,7 @@ class TrainJob:
     buffers: Tensor
     client_indices: Sequence[int]
     work: LocalTraining
-    address: tuple[int, str, int]
+    address: Address
 
 
 class Engine(ABC):
@@ -119,6 +120,15 @@ class Engine(ABC):
     def close(self) -> None:  # noqa: B027 - most engines have nothing to stop
         """Stop the worker processes. They are started again on the next use."""
 
+    @property
+    def whole(self) -> Engine:
+        """The engine that does the work: another one for a part, see `udjfl.engine.parts`."""
+        return self
+
+    def in_whole(self, job: TrainJob) -> TrainJob:
+        """Return a job with the clients numbered as in the whole engine."""
+        return job
+
     @functools.cached_property
     def _all_train_data(self) -> EvaluationSet:
         return EvaluationSet(self.train_data)
@@ -130,7 +140,7 @@ class Engine(ABC):
         buffers: Tensor,
         client_indices: Sequence[int],
         work: LocalTraining,
-        address: tuple[int, str, int],
+        address: Address,
     ) -> LocalResult:
         """Do one job; the arguments are the fields of `TrainJob`."""
 
@@ -186,21 +196,25 @@ class Engine(ABC):
     def evaluate_many(
         self, models: Sequence[tuple[Tensor, Tensor]], data: EvaluationSet
     ) -> list[Scores]:
-        """Evaluate several models, given as (vector, buffers); engines may share work."""
-        return [self.evaluate(vector, buffers, data) for vector, buffers in models]
+        """Evaluate several models, given as (vector, buffers), on one set."""
+        return self.evaluate_jobs([EvaluationJob(models, data)])[0]
+
+    def evaluate_jobs(self, jobs: Sequence[EvaluationJob]) -> list[list[Scores]]:
+        """Do several jobs, whose results do not depend on each other; engines may share work."""
+        return [
+            [self.evaluate(vector, buffers, job.data) for vector, buffers in job.models]
+            for job in jobs
+        ]
 
     def evaluate_async(
-        self,
-        models: Sequence[tuple[Tensor, Tensor]],
-        data: EvaluationSet,
-        training_follows: bool,
-    ) -> Callable[[], list[Scores]]:
-        """Return a function that waits for `evaluate_many` and returns its result.
+        self, jobs: Sequence[EvaluationJob], training_follows: bool
+    ) -> Callable[[], list[list[Scores]]]:
+        """Return a function that waits for `evaluate_jobs` and returns its result.
 
         If training follows, an engine may defer the evaluation and do it on a core that becomes
         idle then. An exception is raised at the latest by the function that is returned.
         """
-        scores = self.evaluate_many(models, data)
+        scores = self.evaluate_jobs(jobs)
         return lambda: scores
 
     def evaluate_mixture(
@@ -305,6 +319,14 @@ class EvaluationSet:
         """Return losses and accuracies [S, parts] from the sums of all slices, in their order."""
         losses, accuracies = functools.reduce(torch.add, sums) / self.sizes
         return losses.cpu(), accuracies.cpu()
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """Evaluation of some models, given as (vector, buffers), on one set."""
+
+    models: Sequence[tuple[Tensor, Tensor]]
+    data: EvaluationSet
 
 
 def load_model(network: nn.Module, vector: Tensor, buffers: Tensor) -> None:

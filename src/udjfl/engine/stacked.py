@@ -10,6 +10,7 @@ settings, never on the number of cores.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import cast
@@ -28,9 +29,12 @@ from udjfl.engine._grid import (
     write_deltas,
 )
 from udjfl.engine._memory import Shapes, Tables
+from udjfl.engine._stacked_evaluation import EvaluationBatch
 from udjfl.engine._stacked_mlp import Stack, Update, layers_of, log_softmax_at
 from udjfl.engine.adam import AdamUpdate
 from udjfl.engine.base import (
+    Address,
+    EvaluationJob,
     EvaluationSet,
     ForkPoolEngine,
     LocalResult,
@@ -38,7 +42,7 @@ from udjfl.engine.base import (
     Scores,
     TrainJob,
 )
-from udjfl.engine.batches import Batch, batch_order, plan_batches
+from udjfl.engine.batches import ALIGNMENT, Batch, batch_order, plan_batches
 from udjfl.models import WeightNormLinear, trainable
 from udjfl.models.masked import MaskedLinear
 
@@ -52,7 +56,10 @@ GPU_CHUNK_BYTES = 2_000_000_000
 # With less to do, a few milliseconds, asking another process takes longer than it saves.
 SHARED_FLOPS = 300_000_000
 STACKED_EVALUATION_BATCH = 1024
-PLANS = 64  # batch plans kept: the same clients have the same plan in every round
+EVALUATION_BYTES = 4_000_000
+# Kept from round to round: the same clients have the same plan, the same sets the same batch.
+PLANS = 64
+EVALUATION_BATCHES = 128
 
 
 def unsupported_reason(module: nn.Module, input_axes: int = 1) -> str | None:
@@ -92,6 +99,20 @@ def unsupported_reason(module: nn.Module, input_axes: int = 1) -> str | None:
     return None
 
 
+def is_exact_in_company(module: nn.Module) -> bool:
+    """Tell whether a model that can be stacked has the same bits beside clients of other models.
+
+    It has if all its matrices begin at a multiple of 64 bytes, however many are stacked: elsewhere
+    a product may add up in another order. And its layers may have no numbers but its parameters.
+    """
+    begin, is_exact = 0, True
+    for parameter in trainable(module):
+        if parameter.ndim > 1:
+            is_exact = is_exact and begin % ALIGNMENT == parameter.numel() % ALIGNMENT == 0
+        begin += parameter.numel()
+    return is_exact and not any(isinstance(layer, MaskedLinear) for layer in module.modules())
+
+
 class StackedEngine(ForkPoolEngine):
     """Trains stacks of linear layers, with gradients written out, many clients at a time."""
 
@@ -104,12 +125,14 @@ class StackedEngine(ForkPoolEngine):
         self.layers = layers_of(cast(nn.Sequential, self.module))
         self.batch_size = max(self.batch_size, STACKED_EVALUATION_BATCH)
         self.shapes = [p.shape for p in trainable(module)]
+        self.is_exact = is_exact_in_company(module)
         self.n_parameters = sum(shape.numel() for shape in self.shapes)
         self.x = self._all_train_data.x.flatten(1)
         self.y = self._all_train_data.y
         self.groups = self._all_train_data.group
         self.starts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
         self._plan_batches = functools.lru_cache(PLANS)(plan_batches)
+        self._make_evaluation_batch = functools.lru_cache(EVALUATION_BATCHES)(EvaluationBatch)
 
     def train(
         self,
@@ -117,41 +140,39 @@ class StackedEngine(ForkPoolEngine):
         buffers: Tensor,
         client_indices: Sequence[int],
         work: LocalTraining,
-        address: tuple[int, str, int],
+        address: Address,
     ) -> LocalResult:
         return self.train_many([TrainJob(vector, buffers, client_indices, work, address)])[0]
 
     def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Do several jobs; those that differ in few settings share every pass over the data."""
         results: dict[int, LocalResult] = {}
-        for numbers in group_jobs(jobs):
-            group = [jobs[number] for number in numbers]
-            results |= zip(numbers, self._train_group(group), strict=True)
+        for grid in group_jobs(jobs, self.sizes, self.is_exact):
+            groups = [[jobs[number] for number in numbers] for numbers in grid]
+            results |= zip(itertools.chain(*grid), self._train_grid(groups), strict=True)
         return [results[number] for number in range(len(jobs))]
 
-    def _train_group(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
-        """Do jobs that share their batches, as the settings of one grid."""
-        indices, work = list(jobs[0].client_indices), jobs[0].work
-        # [S, D], or [K, S, D]
-        vectors = torch.stack([job.vector.to(self.device) for job in jobs], dim=-2)
-        grid = Grid(vectors, [job.work for job in jobs], indices, jobs[0].address)
-        sizes = [self.sizes[index] for index in indices]
+    def _train_grid(self, groups: Sequence[Sequence[TrainJob]]) -> list[LocalResult]:
+        """Do the jobs of a grid, group by group: those of a group share their batches."""
+        grid = Grid.of(groups, self.device)
+        work, n_settings = grid.works[0], len(grid.works)
+        sizes = [self.sizes[index] for index in grid.client_indices]
         steps = [work.count_steps(size) for size in sizes]
-        order = sorted(range(len(indices)), key=lambda row: (-steps[row], -sizes[row]))
-        size = self._chunk_size(sizes, work, len(jobs))
+        order = sorted(range(len(sizes)), key=lambda row: (-steps[row], -sizes[row]))
+        size = self._chunk_size(sizes, work, n_settings)
         chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
         tables = self._map(
             [ChunkTask(grid, rows) for rows in chunks],
             self._table_shapes(grid),
-            share=self._flops(sizes, work, len(jobs)) >= SHARED_FLOPS,
-            costs=[self._flops([sizes[row] for row in rows], work, len(jobs)) for rows in chunks],
+            share=self._flops(sizes, work, n_settings) >= SHARED_FLOPS,
+            costs=[self._flops([sizes[row] for row in rows], work, n_settings) for rows in chunks],
         )
-        running = tables["running"].cpu() / torch.tensor(steps)
-        return self._results(jobs, tables, running, steps)
+        running = tables.pop("running").cpu() / torch.tensor(steps)
+        return self._results(groups, tables, running, torch.tensor(steps, dtype=torch.float64))
 
     def _table_shapes(self, grid: Grid) -> Shapes:
         n_settings, n_clients = len(grid.works), len(grid.client_indices)
-        table = ((n_settings, n_clients, grid.vectors.shape[-1]), grid.vectors.dtype)
+        table = ((n_settings, n_clients, grid.starts.shape[2]), grid.starts.dtype)
         return {
             "deltas": table,
             "running": ((n_settings, n_clients), torch.float64),
@@ -168,30 +189,48 @@ class StackedEngine(ForkPoolEngine):
         tables["running"][:, task.rows] = losses
 
     def _results(
-        self, jobs: Sequence[TrainJob], tables: Tables, running: Tensor, steps: list[int]
+        self, groups: Sequence[Sequence[TrainJob]], tables: Tables, running: Tensor, steps: Tensor
     ) -> list[LocalResult]:
-        indices, taken = list(jobs[0].client_indices), torch.tensor(steps, dtype=torch.float64)
-        deltas, first_deltas = tables["deltas"], tables.get("first_deltas")
-        received = self._received_losses([job for job in jobs if job.work.loss_at == "received"])
-        results = []
-        for s, job in enumerate(jobs):
-            losses = running[s]
-            if job.work.loss_at == "received":
-                losses = next(received)
-            elif job.work.loss_at == "final":
-                trained = job.vector.to(self.device) - deltas[s]
-                losses = self.train_losses(trained, job.buffers, indices)
-            first = first_deltas[s] if first_deltas is not None and job.work.first_step else None
-            buffers = job.buffers.expand(len(indices), -1)
-            results.append(LocalResult(deltas[s], losses, taken, buffers, first))
+        """Return the results of the jobs of all groups, one group after the other."""
+        received = self._received_losses(groups)
+        results, end = [], 0
+        for jobs in groups:
+            rows = slice(end, end := end + len(jobs[0].client_indices))
+            for s, job in enumerate(jobs):
+                deltas, first = tables["deltas"][s, rows], None
+                if job.work.first_step:
+                    first = tables["first_deltas"][s, rows]
+                losses = running[s, rows]
+                if job.work.loss_at == "received":
+                    losses = next(received)
+                elif job.work.loss_at == "final":
+                    trained = job.vector.to(self.device) - deltas
+                    losses = self.train_losses(trained, job.buffers, job.client_indices)
+                buffers = job.buffers.expand(len(deltas), -1)
+                results.append(LocalResult(deltas, losses, steps[rows], buffers, first))
         return results
 
-    def _received_losses(self, jobs: Sequence[TrainJob]) -> Iterator[Tensor]:
-        """Yield the losses of the received models, job by job, of jobs with the same clients."""
-        if not jobs or jobs[0].vector.ndim == 2:
+    def _received_losses(self, groups: Sequence[Sequence[TrainJob]]) -> Iterator[Tensor]:
+        """Yield the losses of the received models, for each job that reports them."""
+        chosen = [[job for job in jobs if job.work.loss_at == "received"] for jobs in groups]
+        chosen = [jobs for jobs in chosen if jobs]
+        if not chosen or chosen[0][0].vector.ndim == 2:
+            jobs = itertools.chain(*chosen)
             return (self.train_losses(job.vector, job.buffers, job.client_indices) for job in jobs)
-        vectors = torch.stack([job.vector for job in jobs])
-        return iter(self._evaluate(vectors, self._train_set(jobs[0].client_indices))[0])
+        requests = [
+            (torch.stack([job.vector for job in jobs]), self._train_set(jobs[0].client_indices))
+            for jobs in chosen
+        ]
+        return itertools.chain(*(losses for losses, _ in self._evaluate(requests)))
+
+    def train_losses(
+        self, vector: Tensor, buffers: Tensor, client_indices: Sequence[int]
+    ) -> Tensor:
+        if vector.ndim == 1:
+            return super().train_losses(vector, buffers, client_indices)
+        pairs = zip(vector, client_indices, strict=True)
+        requests = [(own[None], self._train_set([index])) for own, index in pairs]
+        return torch.cat([losses[0] for losses, _ in self._evaluate(requests)])
 
     def _chunk_size(self, sizes: list[int], work: LocalTraining, n_settings: int) -> int:
         """Return how many clients are trained at a time."""
@@ -217,13 +256,13 @@ class StackedEngine(ForkPoolEngine):
     ) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
         """Train a chunk: return its models, those after the first step, and losses [S, K]."""
         grid, indices, n_settings = task.grid, task.client_indices, len(task.grid.works)
-        batches = self._batches(indices, grid.works[0], grid.address, n_settings)
+        batches = self._batches(indices, grid.works[0], task.addresses, n_settings)
         objectives = task.objectives(start)
         wants_losses = any(work.loss_at == "running" for work in grid.works)
         # Only an objective needs autograd; without it every operation costs less.
         with torch.inference_mode(objectives is None):
             tensors = self._split(start)
-            update = self._make_update(tensors, grid.works, len(indices))
+            update = self._make_update(tensors, grid.works, len(indices), task.pulls())
             stack, first_models = Stack(self.layers, tensors, len(indices)), None
             log_probabilities: list[Tensor] = []
             x: Tensor | None = None
@@ -249,11 +288,15 @@ class StackedEngine(ForkPoolEngine):
             return update.models, first_models, losses.view(len(indices), n_settings).T
 
     def _make_update(
-        self, start: list[Tensor], works: Sequence[LocalTraining], n_clients: int
+        self,
+        start: list[Tensor],
+        works: Sequence[LocalTraining],
+        n_clients: int,
+        pulls: Tensor | None,
     ) -> Update:
         """Return the optimiser of a chunk."""
         work = works[0]
-        pull = None if work.pull is None else self._split(work.pull.to(start[0])[None, None])
+        pull = None if pulls is None else self._split(pulls.to(start[0]))
         if work.optimiser == "adam":
             return AdamUpdate(start, n_clients, work.lr, pull, work.pull_share)
         lrs = [work.lr for work in works]
@@ -282,18 +325,22 @@ class StackedEngine(ForkPoolEngine):
         return weights.view(k * n_settings, -1, 1)
 
     def _split(self, vectors: Tensor) -> list[Tensor]:
-        """Return vectors [K, S, D] as the model's tensors [K, S, ...]."""
+        """Return vectors [K, S, D] as the model's tensors [K, S, ...].
+
+        They are copied if each matrix then begins at a multiple of 64 bytes.
+        """
         parts = torch.split(vectors, [shape.numel() for shape in self.shapes], dim=2)
-        return [
+        tensors = [
             part.reshape(*part.shape[:2], *shape)
             for part, shape in zip(parts, self.shapes, strict=True)
         ]
+        return [tensor.contiguous() for tensor in tensors] if self.is_exact else tensors
 
     def _batches(
         self,
         client_indices: list[int],
         work: LocalTraining,
-        address: tuple[int, str, int],
+        addresses: list[Address],
         n_settings: int,
     ) -> list[Batch]:
         """Return the batches of some clients, step by step; the longest client comes first."""
@@ -303,7 +350,7 @@ class StackedEngine(ForkPoolEngine):
             batch_order(self.sizes[index], work.epochs, address, self.clients[index].id)
             .add_(self.starts[index])
             .view(-1)
-            for index in client_indices
+            for index, address in zip(client_indices, addresses, strict=True)
         ]
         positions = torch.cat(orders)[plan.order].to(self.device)
         labels, weights = self.y[positions].unsqueeze(3), plan.weights.to(self.device)
@@ -321,36 +368,57 @@ class StackedEngine(ForkPoolEngine):
         ]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, data: EvaluationSet) -> Scores:
-        losses, accuracies = self._evaluate(vector[None], data)
+        ((losses, accuracies),) = self._evaluate([(vector[None], data)])
         return losses[0], accuracies[0]
 
-    def evaluate_many(
-        self, models: Sequence[tuple[Tensor, Tensor]], data: EvaluationSet
-    ) -> list[Scores]:
-        losses, accuracies = self._evaluate(torch.stack([vector for vector, _ in models]), data)
-        return list(zip(losses, accuracies, strict=True))
+    def evaluate_jobs(self, jobs: Sequence[EvaluationJob]) -> list[list[Scores]]:
+        """Do several jobs; sets of equal length with equally many models are one batch."""
+        requests = [(torch.stack([vector for vector, _ in j.models]), j.data) for j in jobs]
+        return [list(zip(*scores, strict=True)) for scores in self._evaluate(requests)]
 
     def evaluate_async(
-        self,
-        models: Sequence[tuple[Tensor, Tensor]],
-        data: EvaluationSet,
-        training_follows: bool,
-    ) -> Callable[[], list[Scores]]:
+        self, jobs: Sequence[EvaluationJob], training_follows: bool
+    ) -> Callable[[], list[list[Scores]]]:
         """Defer the evaluation if training follows: clients are seldom a multiple of the cores."""
         if not training_follows or self.workers == 1:
-            return super().evaluate_async(models, data, training_follows)
-        flops = 2 * self.n_parameters * len(models) * len(data)
-        return self.pool.defer(functools.partial(self.evaluate_many, models, data), flops)
+            return super().evaluate_async(jobs, training_follows)
+        n_examples = sum(len(job.models) * len(job.data) for job in jobs)
+        call = functools.partial(self.evaluate_jobs, jobs)
+        return self.pool.defer(call, 2 * self.n_parameters * n_examples)
 
-    def _evaluate(self, vectors: Tensor, data: EvaluationSet) -> Scores:
-        """Return losses and accuracies of several models [S, D], float64 [S, parts]."""
-        stack = Stack(self.layers, self._split(vectors.to(self.device)[None]), clients=1)
+    def _evaluate(self, requests: Sequence[tuple[Tensor, EvaluationSet]]) -> list[Scores]:
+        """Return losses and accuracies of models [S, D] on a set, for each pair: [S, parts]."""
+        alike: dict[tuple[int, int], list[int]] = {}
+        for number, (vectors, data) in enumerate(requests):
+            alike.setdefault((len(vectors), len(data)), []).append(number)
+        scores: dict[int, Scores] = {}
+        for (n_models, n_examples), numbers in alike.items():
+            size = self._sets_per_batch(n_models, n_examples)
+            for begin in range(0, len(numbers), size):
+                some = numbers[begin : begin + size]
+                scores |= zip(some, self._evaluate_alike([requests[n] for n in some]), strict=True)
+        return [scores[number] for number in range(len(requests))]
+
+    def _evaluate_alike(self, requests: Sequence[tuple[Tensor, EvaluationSet]]) -> list[Scores]:
+        """Evaluate equally many models on each of several sets of one length, as one batch."""
+        vectors = torch.stack([vectors for vectors, _ in requests]).to(self.device)
+        sets, n_models = tuple(data for _, data in requests), vectors.shape[1]
+        # A batch of one is not kept: it is little work, and would keep the memory of a large set.
+        make_batch = EvaluationBatch if len(sets) == 1 else self._make_evaluation_batch
+        batch = make_batch(sets, n_models)
+        stack = Stack(self.layers, self._split(vectors), len(vectors))
 
         def score(rows: slice) -> Callable[[], Tensor]:
-            return lambda: data.sum_scores(
-                stack.forward(data.x[rows].flatten(1)[None]).logits, rows
-            )
+            return lambda: batch.sum_scores(stack, rows)
 
-        return data.mean_scores(
-            run_in_threads([score(rows) for rows in data.slices(self.batch_size)])
+        return batch.mean_scores(
+            run_in_threads([score(rows) for rows in batch.slices(self.batch_size)])
         )
+
+    def _sets_per_batch(self, n_models: int, n_examples: int) -> int:
+        """Return how many evaluation sets are evaluated at a time."""
+        if not self.is_exact:
+            return 1
+        widest = max(shape[0] for shape in self.shapes)
+        values = min(n_examples, self.batch_size) * (self.x.shape[1] + 3 * n_models * widest)
+        return int(max(1, EVALUATION_BYTES // (4 * values)))

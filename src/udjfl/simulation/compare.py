@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from udjfl._threads import available_cores
-from udjfl.engine import one_thread
+from udjfl.data import Federation
+from udjfl.engine import can_join, one_thread
 from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
     ALIASES,
@@ -23,18 +27,17 @@ from udjfl.methods import (
     parameter_names,
 )
 from udjfl.methods import method as build_method
-from udjfl.models import ModelChoice
+from udjfl.models import ModelChoice, to_vector
 from udjfl.settings import CompareSettings
 from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.process_pool import run_in_processes, unpicklable_reason
+from udjfl.simulation.run_methods import MethodTask, SeedTask, prepare_methods, run_seeds
 from udjfl.simulation.simulate import (
     DataChoice,
-    MethodTask,
     as_method,
     given_uncertainties,
     load_federation,
-    prepare_methods,
-    run_methods,
     show_settings,
     validate_keywords,
 )
@@ -46,6 +49,11 @@ from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
+# Seeds are trained as one program if their data, models and updates together are at most this
+# large: with more, a step is work enough that there is nothing to gain.
+PROGRAM_BYTES = 128_000_000
+# And if they keep no more runs than this in folders: each has an open file.
+MOST_FOLDERS = 256
 
 
 def compare(
@@ -77,8 +85,8 @@ def compare(
 
     Every other keyword is a setting, as in `udjfl.simulate`. A method whose training fails on a
     seed, or that is not defined for the federation, has no values there and the reason in
-    `failed`; if the reference itself fails, so does the comparison. Methods of one seed train in
-    lockstep; neither that nor the number of jobs changes a number.
+    `failed`; if the reference itself fails, so does the comparison. Methods train in lockstep, and
+    so do the seeds of small federations; neither that nor the number of jobs changes a number.
     """
     if isinstance(methods, Method):
         methods = [methods]
@@ -143,14 +151,15 @@ def run_comparison(
         check_complete(known, first.ids)
     with one_thread():  # a mistake shows before anything is written
         info = FederationInfo.of(first)
-        prepare_methods(info, methods, training, settings.seeds[0], model)
+        prepared = prepare_methods(info, methods, training, settings.seeds[0], model)
+    together = _seeds_per_program(first, prepared.base_model, settings, out is not None)
     own_data = not isinstance(data, str)
     in_settings = by_name and not own_data and not callable(model) and uncertainty is None
     root = None
     if out is not None:
         root = _comparison_folder(out, _describe(settings, methods, not in_settings), resume)
     try:
-        task = SeedTask(
+        task = ProgramTask(
             data,
             model,
             settings.model_copy(
@@ -161,12 +170,13 @@ def run_comparison(
             known,
             root.path if root else None,
         )
+        tasks = [replace(task, seeds=own) for own in _share_seeds(settings.seeds, jobs, together)]
         # The first federation is loaded already; another process loads its own, which is less
         # work than to send it there.
-        tasks = [replace(task, seed=seed) for seed in settings.seeds]
         if jobs == 1:
-            tasks[0] = replace(tasks[0], data=first)
-        by_seed = dict(zip(settings.seeds, _run_tasks(tasks, jobs, on_progress), strict=True))
+            tasks[0] = replace(tasks[0], first=first)
+        results = [own for program in _run_tasks(tasks, jobs, on_progress) for own in program]
+        by_seed = dict(zip(settings.seeds, results, strict=True))
         columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
         references = {s: result for s, result in columns[0].items() if isinstance(result, Result)}
         rows = tuple(
@@ -182,11 +192,38 @@ def run_comparison(
     return comparison
 
 
-@dataclass(frozen=True)
-class SeedTask:
-    """All methods, the reference first, on the federation of one seed.
+def _seeds_per_program(
+    federation: Federation, module: nn.Module, settings: CompareSettings, has_folders: bool
+) -> int:
+    """Return how many seeds are trained as one program, if their federations are like this one."""
+    training = settings.training
+    if not can_join([module], [federation.clients], training.engine, training.device):
+        return 1
+    n_runs = len(settings.methods)
+    n_updates = n_runs * len(federation.clients)
+    n_examples = sum(federation.sizes) + sum(len(client.test) for client in federation.clients)
+    n_values = n_examples * math.prod(federation.input_shape) + 3 * n_updates * len(
+        to_vector(module)
+    )
+    most = PROGRAM_BYTES // (4 * n_values)
+    return max(1, min(most, MOST_FOLDERS // n_runs) if has_folders else most)
 
-    `ids` are the clients that the federation of every seed must have.
+
+def _share_seeds(seeds: Sequence[int], jobs: int, together: int) -> list[tuple[int, ...]]:
+    """Cut the seeds into programs of at most `together`, and into equally many for each job."""
+    n_programs = jobs * math.ceil(len(seeds) / (jobs * together))
+    ends = [len(seeds) * (number + 1) // n_programs for number in range(n_programs)]
+    return [
+        tuple(seeds[begin:end]) for begin, end in zip([0, *ends], ends, strict=False) if end > begin
+    ]
+
+
+@dataclass(frozen=True)
+class ProgramTask:
+    """All methods, the reference first, on the federations of some seeds, as one program.
+
+    `ids` are the clients that the federation of every seed must have; `first` is the federation of
+    the first of these seeds, if it is loaded already.
     """
 
     data: DataChoice
@@ -196,44 +233,56 @@ class SeedTask:
     ids: tuple[str, ...]
     uncertainty: Uncertainty | None
     root: Path | None
-    seed: int = 0
+    seeds: tuple[int, ...] = ()
+    first: Federation | None = None
 
-    def __call__(self, send: Callable[[Any], None]) -> list[Result | str]:
-        """Return a result for each method, or why there is none; `send` gets `Progress` events."""
-        federation = load_federation(self.data, self.settings.federation, self.seed)
+    def __call__(self, send: Callable[[Any], None]) -> list[list[Result | str]]:
+        """Return for each seed a result for each method, or why there is none.
+
+        `send` gets `Progress` events.
+        """
+        results = run_seeds(
+            [self._seed_task(seed, send) for seed in self.seeds],
+            self.settings.training,
+            model=self.model,
+            resume=self.root is not None,
+            first_is_reference=True,
+        )
+        pairs = zip(self.seeds, results, strict=True)
+        return [self._without_errors(seed, own, send) for seed, own in pairs]
+
+    def _seed_task(self, seed: int, send: Callable[[Any], None]) -> SeedTask:
+        federation = self.first if seed == self.seeds[0] else None
+        if federation is None:
+            federation = load_federation(self.data, self.settings.federation, seed)
         if federation.ids != self.ids:
             raise DataError(
-                f"the federation of seed {self.seed} has other clients than that of seed "
+                f"the federation of seed {seed} has other clients than that of seed "
                 f"{self.settings.seeds[0]}"
             )
-        folder = self.root / f"seed-{self.seed}" if self.root else None
-        tasks = [
+        folder = self.root / f"seed-{seed}" if self.root else None
+        methods = [
             MethodTask(method, folder / folder_name(method) if folder else None, send)
             for method in self.methods
         ]
-        training = self.settings.training
-        results = run_methods(
-            federation,
-            tasks,
-            training,
-            self.seed,
-            model=self.model,
-            uncertainty=self.uncertainty,
-            resume=folder is not None,
-            first_is_reference=True,
-        )
+        return SeedTask(federation, seed, methods, self.uncertainty)
+
+    def _without_errors(
+        self, seed: int, results: Sequence[Result | Failure], send: Callable[[Any], None]
+    ) -> list[Result | str]:
+        """Return the results of a seed with sentences in place of errors."""
         if not isinstance(results[0], Result):
             raise results[0]
-        rounds = training.rounds
+        rounds = self.settings.training.rounds
         for method, result in zip(self.methods, results, strict=True):
             if not isinstance(result, Result):
-                send(Progress(method.label, self.seed, "training", rounds, rounds))
+                send(Progress(method.label, seed, "training", rounds, rounds))
         return [result if isinstance(result, Result) else str(result) for result in results]
 
 
 def _run_tasks(
-    tasks: Sequence[SeedTask], jobs: int, on_progress: OnProgress | None
-) -> list[list[Result | str]]:
+    tasks: Sequence[ProgramTask], jobs: int, on_progress: OnProgress | None
+) -> list[list[list[Result | str]]]:
     """Run the seeds one after the other, or in processes, with the same results."""
 
     def receive(event: Progress) -> None:

@@ -12,9 +12,11 @@ from torch import Tensor
 from udjfl.data import Examples, Federation
 from udjfl.engine import (
     Engine,
+    EvaluationJob,
     EvaluationSet,
     LocalResult,
     TrainJob,
+    evaluate_together,
     expected_accuracy,
     probe,
 )
@@ -171,28 +173,28 @@ class LocalClients:
 def evaluate_async(
     pairs: Sequence[tuple[LocalClients, ServerState]], training_follows: bool
 ) -> Callable[[], list[Evaluation]]:
-    """Start evaluating several methods' models on one federation; the result waits for it.
+    """Start evaluating the models of several methods; the function returned waits for it.
 
     Models of one engine are evaluated together; where it pays, during the training that follows.
     """
     finished: dict[int, Evaluation] = {}
-    by_engine: dict[int, list[int]] = {}
+    alike: dict[int, list[int]] = {}
     for number, (clients, server) in enumerate(pairs):
         mixtures = clients.evaluate_mixtures(server)
         if mixtures is None:
-            by_engine.setdefault(id(clients.engine), []).append(number)
+            alike.setdefault(id(clients.engine), []).append(number)
         else:
             finished[number] = mixtures
-    waiting = []
-    for numbers in by_engine.values():
+    jobs = []
+    for numbers in alike.values():
         clients = pairs[numbers[0]][0]
         models = [(pairs[number][1].vector, pairs[number][1].buffers) for number in numbers]
-        follows = training_follows and not finished
-        waiting.append(clients.engine.evaluate_async(models, clients.all_tests, follows))
+        jobs.append((clients.engine, EvaluationJob(models, clients.all_tests)))
+    scores = evaluate_together(jobs, training_follows and not finished)
 
     def wait() -> list[Evaluation]:
-        for numbers, scores in zip(by_engine.values(), waiting, strict=True):
-            for number, (losses, accuracies) in zip(numbers, scores(), strict=True):
+        for numbers, own in zip(alike.values(), scores(), strict=True):
+            for number, (losses, accuracies) in zip(numbers, own, strict=True):
                 *each, shared = zip(losses.tolist(), accuracies.tolist(), strict=True)
                 finished[number] = Evaluation.from_fractions(
                     pairs[number][0].run.ids,

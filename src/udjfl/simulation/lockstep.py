@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from udjfl.engine import LocalResult
+from torch import nn
+
+from udjfl.engine import train_together
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
 from udjfl.simulation.local_clients import LocalClients, PreparedTraining, evaluate_async
 from udjfl.training.clients import Replies
@@ -22,9 +24,13 @@ FAILURES = (DivergedError, ReportError, NotDefinedError)
 
 @dataclass
 class MethodRun:
-    """One method's run: its current server, its log, and the error that stopped it, if any."""
+    """One method's run: its current server, its log, and the error that stopped it, if any.
+
+    `module` is the network that it trains; its parameters are overwritten.
+    """
 
     run: Run
+    module: nn.Module
     clients: LocalClients
     log: RunLog
     notes: list[str]
@@ -138,20 +144,20 @@ def _run_round(
 
 
 def _train(opened: Sequence[_OpenMethod]) -> list[Replies]:
-    """Train the clients of all methods; jobs for the same engine are handed over together."""
-    results: dict[int, list[LocalResult]] = {}
-    by_engine: dict[int, list[int]] = {}
-    for number, part in enumerate(opened):
-        if part.prepared is not None:
-            by_engine.setdefault(id(part.method_run.clients.engine), []).append(number)
-    for numbers in by_engine.values():
-        jobs = {n: prepared.jobs for n in numbers if (prepared := opened[n].prepared)}
-        engine = opened[numbers[0]].method_run.clients.engine
-        finished = iter(engine.train_many([job for own in jobs.values() for job in own]))
-        results |= {n: [next(finished) for _ in own] for n, own in jobs.items()}
-    return [
-        Replies()
-        if part.prepared is None or part.opened.request is None
-        else part.method_run.clients.read(part.opened.request, part.prepared, results[number])
-        for number, part in enumerate(opened)
+    """Train the clients of all methods together."""
+    jobs = [
+        (part.method_run.clients.engine, job)
+        for part in opened
+        if part.prepared is not None
+        for job in part.prepared.jobs
     ]
+    results = iter(train_together(jobs))
+    replies = []
+    for part in opened:
+        request, prepared = part.opened.request, part.prepared
+        if request is None or prepared is None:
+            replies.append(Replies())
+            continue
+        own = [next(results) for _ in prepared.jobs]
+        replies.append(part.method_run.clients.read(request, prepared, own))
+    return replies

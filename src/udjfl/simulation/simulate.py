@@ -1,21 +1,14 @@
-"""Train methods on one federation in this process: `simulate` one, `run_methods` several."""
+"""Train one method, or several, on one federation: `simulate`."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
-from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation, load
-from udjfl.engine import Engine, make_engine, one_thread
-from udjfl.errors import NotDefinedError, SettingsError, StorageError
+from udjfl.errors import SettingsError
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.methods.reports import check_numbers
@@ -27,22 +20,13 @@ from udjfl.settings import (
     TrainingSettings,
     validate_settings,
 )
-from udjfl.simulation.local_clients import LocalClients
-from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
-from udjfl.training.lifecycle import (
-    RunLog,
-    check_complete,
-    describe_run,
-    finish_run,
-    load_uncertainty,
-    open_run_folder,
-    reference_accuracies,
-)
-from udjfl.training.records import OnProgress, Progress
+from udjfl.simulation.lockstep import Failure
+from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
+from udjfl.training.lifecycle import reference_accuracies
+from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
-from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState, initial_state
-from udjfl.uncertainty import Uncertainty, measure
+from udjfl.training.state import RunSpec
+from udjfl.uncertainty import Uncertainty
 
 # A federation, a function from the seed to one, or the name of data, as `udjfl.load` takes it.
 DataChoice = Federation | Callable[[int], Federation] | str
@@ -198,15 +182,6 @@ def given_uncertainties(values: Mapping[str, float]) -> dict[str, float]:
     return plain
 
 
-@dataclass(frozen=True)
-class MethodTask:
-    """One method of several that are trained together, and where its run is kept."""
-
-    method: Method
-    out: str | os.PathLike[str] | None = None
-    on_progress: OnProgress | None = None
-
-
 def run_method(
     federation: Federation,
     spec: RunSpec,
@@ -243,186 +218,13 @@ def run_methods(
     reference: Result | str | os.PathLike[str] | None = None,
     uncertainty: Uncertainty | None = None,
     resume: bool = False,
-    first_is_reference: bool = False,
 ) -> list[Result | Failure]:
     """Train several methods on one federation in lockstep; each gets the numbers it gets alone.
 
     A method whose training fails, or that is not defined for this federation, has its error in
-    place of a result. `reference` is for all of them; with `first_is_reference` it is the result
-    of the first.
+    place of a result. `reference` is for all of them.
     """
-    info = FederationInfo.of(federation)
-    before = reference_accuracies(reference, info.ids, seed)
-    workers = settings.workers or available_cores()
-    with one_thread(), thread_limit(workers), contextlib.ExitStack() as stack:
-        prepared = prepare_methods(info, [task.method for task in tasks], settings, seed, model)
-        engine = _make_engine(federation, settings, prepared.base_model, stack)
-        if uncertainty is not None:
-            check_complete(uncertainty, info.ids)
-        # From here on nothing the caller chose can be wrong: only now is anything written.
-        folders = [
-            None
-            if isinstance(start, NotDefinedError) or task.out is None
-            else _open_folder(federation, start, task.out, resume, uncertainty, stack)
-            for task, start in zip(tasks, prepared.starts, strict=True)
-        ]
-        source = _UncertaintySource(federation, engine, settings, seed, model, uncertainty)
-        method_runs: list[MethodRun | Failure] = []
-        for task, start, folder in zip(tasks, prepared.starts, folders, strict=True):
-            if isinstance(start, NotDefinedError):
-                method_runs.append(start)
-                continue
-            measured = source.get(folder, task)
-            own = engine
-            if start.module is not prepared.base_model:
-                own = _make_engine(federation, settings, start.module, stack)
-            log = RunLog(settings, start.server, folder)
-            clients = LocalClients(start.run, federation, own, measured)
-            method_runs.append(MethodRun(start.run, clients, log, start.notes, task.on_progress))
-        run_lockstep([m for m in method_runs if isinstance(m, MethodRun)])
-        return _finish(method_runs, before, first_is_reference)
-
-
-@dataclass(frozen=True)
-class StartedMethod:
-    """A method before round 1: its run, its network, its server and its notes."""
-
-    run: Run
-    module: nn.Module
-    server: ServerState
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class PreparedMethods:
-    """The model before any method adapted it, and each method's start or why it has none."""
-
-    base_model: nn.Module
-    starts: list[StartedMethod | NotDefinedError]
-
-
-def prepare_methods(
-    info: FederationInfo,
-    methods: Sequence[Method],
-    settings: TrainingSettings,
-    seed: int,
-    model: ModelChoice | None,
-) -> PreparedMethods:
-    """Bring methods to the beginning of round 1. Mistakes in all of them are reported at once."""
-    starts: list[StartedMethod | NotDefinedError] = []
-    mistakes: list[str] = []
-    base_model: nn.Module | None = None
-    for method in methods:
-        spec = RunSpec(method, settings, seed, model)
-        base_model = spec.build_model(info) if base_model is None else base_model
-        try:
-            run = Run(spec, info)
-            starts.append(StartedMethod(run, *initial_state(run, base_model)))
-        except NotDefinedError as error:
-            starts.append(error)
-        except SettingsError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise SettingsError(mistakes)
-    assert base_model is not None, "there is a method"
-    return PreparedMethods(base_model, starts)
-
-
-def _make_engine(
-    federation: Federation,
-    settings: TrainingSettings,
-    module: nn.Module,
-    stack: contextlib.ExitStack,
-) -> Engine:
-    engine = make_engine(
-        module, federation.clients, settings.engine, settings.device, settings.workers
-    )
-    stack.callback(engine.close)
-    return engine
-
-
-def _open_folder(
-    federation: Federation,
-    start: StartedMethod,
-    out: str | os.PathLike[str],
-    resume: bool,
-    uncertainty: Uncertainty | None,
-    stack: contextlib.ExitStack,
-) -> RunFolder:
-    """Open a run folder, locked until the end, and check that its uncertainties are these."""
-    data = {
-        "name": federation.name,
-        "fingerprint": federation.fingerprint,
-        "clients": federation.describe(),
-    }
-    origin = federation.origin
-    if origin and origin["seed"] != start.run.seed:
-        origin = None
-    folder = open_run_folder(out, describe_run(start.run, start.module, data, origin), resume)
-    stack.callback(folder.unlock)
-    kept = load_uncertainty(folder, federation.ids)
-    if kept and uncertainty and uncertainty.as_dict()["values"] != kept.as_dict()["values"]:
-        raise StorageError(
-            f"{folder.path} was started with other uncertainties; resume it with the same, or "
-            "leave them out"
-        )
-    return folder
-
-
-class _UncertaintySource:
-    """The uncertainties of a federation: given, read from a run folder, or measured once."""
-
-    def __init__(
-        self,
-        federation: Federation,
-        engine: Engine,
-        settings: TrainingSettings,
-        seed: int,
-        model: ModelChoice | None,
-        given: Uncertainty | None,
-    ) -> None:
-        self.arguments = (federation, engine, settings, seed, model)
-        self.ids, self.seed, self.shared = federation.ids, seed, given
-
-    def get(self, folder: RunFolder | None, task: MethodTask) -> Uncertainty:
-        """Return the uncertainties for one method, and write them into its folder."""
-        kept = load_uncertainty(folder, self.ids) if folder else None
-        if kept is not None:
-            self.shared = kept
-            return kept
-        if self.shared is None:
-            self.shared = measure(*self.arguments, progress=self._report(task))
-        if folder:
-            folder.write_json("uncertainty.json", self.shared.as_dict())
-        return self.shared
-
-    def _report(self, task: MethodTask) -> Callable[[int, int], None] | None:
-        on_progress = task.on_progress
-        if on_progress is None:
-            return None
-        label, seed = task.method.label, self.seed
-        return lambda done, total: on_progress(Progress(label, seed, "uncertainty", done, total))
-
-
-def _finish(
-    method_runs: Sequence[MethodRun | Failure],
-    reference: Mapping[str, float] | None,
-    first_is_reference: bool,
-) -> list[Result | Failure]:
-    results: list[Result | Failure] = []
-    for m in method_runs:
-        if not isinstance(m, MethodRun):
-            results.append(m)
-            continue
-        if m.failure is not None:
-            results.append(m.failure)
-            continue
-        if first_is_reference and results and isinstance(results[0], Result):
-            reference = results[0].client_accuracy
-        evaluation = m.evaluation or m.clients.evaluate(m.server)
-        module = copy.deepcopy(m.clients.engine.module).cpu()  # the engine's serves other methods
-        uncertainty = m.clients.uncertainty
-        results.append(
-            finish_run(m.run, module, m.log, evaluation, uncertainty, m.notes, reference)
-        )
+    before = reference_accuracies(reference, federation.ids, seed)
+    task = SeedTask(federation, seed, tasks, uncertainty, before)
+    (results,) = run_seeds([task], settings, model=model, resume=resume)
     return results

@@ -1,0 +1,81 @@
+"""Several evaluation sets of one length as a batch: each with models of its own, all at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from udjfl.engine._stacked_mlp import Stack, log_softmax
+from udjfl.engine.base import EvaluationSet, Scores
+from udjfl.engine.batches import ALIGNMENT
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Labels [G * S, rows, 1], and where the two scores of each example are added up."""
+
+    labels: Tensor
+    sums: Tensor
+
+
+class EvaluationBatch:
+    """G evaluation sets with equally many examples, each for S models.
+
+    Scores are added up in the order of the examples, slice by slice, as `EvaluationSet` does it: a
+    set has the bits that it has alone.
+    """
+
+    def __init__(self, sets: Sequence[EvaluationSet], n_models: int) -> None:
+        self.sets, self.n_models = sets, n_models
+        self.n_sums = n_models * sum(data.n_parts for data in sets)
+        self._targets = functools.cache(self._make_targets)
+
+    def slices(self, size: int) -> list[slice]:
+        """Return the examples of every set as slices of this size."""
+        return self.sets[0].slices(size)
+
+    def sum_scores(self, stack: Stack, rows: slice) -> Tensor:
+        """Return sums of losses, then of right answers: for each set, for each model, by part."""
+        logits = stack.forward(self._x[:, rows]).logits
+        targets = self._targets(rows.start, rows.stop)
+        losses = log_softmax(logits).gather(2, targets.labels).neg_()
+        is_right = logits.argmax(dim=2, keepdim=True) == targets.labels
+        scores = torch.stack([losses, is_right.to(losses)]).to(torch.float64)
+        sums = scores.new_zeros(2 * self.n_sums)
+        return sums.index_add_(0, targets.sums, scores.view(-1))
+
+    def mean_scores(self, sums: Sequence[Tensor]) -> list[Scores]:
+        """Return losses and accuracies [S, parts] of each set from the sums of all slices."""
+        totals = functools.reduce(torch.add, sums).view(2, -1)
+        counts = [self.n_models * data.n_parts for data in self.sets]
+        scores = []
+        for data, own in zip(self.sets, torch.split(totals, counts, dim=1), strict=True):
+            losses, accuracies = (own.view(2, self.n_models, -1) / data.sizes).cpu()
+            scores.append((losses, accuracies))
+        return scores
+
+    @functools.cached_property
+    def _x(self) -> Tensor:
+        """The inputs [G, rows, F]; the data of each set begin at a multiple of 64 bytes."""
+        if len(self.sets) == 1:
+            return self.sets[0].x.flatten(1)[None]
+        inputs = [data.x.flatten(1) for data in self.sets]
+        n_rows, n_features = inputs[0].shape
+        padded = inputs[0].new_zeros(len(inputs), n_rows + -n_rows % ALIGNMENT, n_features)
+        for own, x in zip(padded, inputs, strict=True):
+            own[:n_rows] = x
+        return padded[:, :n_rows]
+
+    def _make_targets(self, start: int, stop: int) -> _Targets:
+        labels, sums, first = [], [], 0
+        for data in self.sets:
+            models = torch.arange(self.n_models, device=data.y.device)
+            labels.append(data.y[start:stop].expand(self.n_models, -1))
+            sums.append(data.part[start:stop] + data.n_parts * models[:, None] + first)
+            first += self.n_models * data.n_parts
+        losses = torch.cat(sums).view(-1)
+        return _Targets(torch.cat(labels).unsqueeze(2), torch.cat([losses, losses + self.n_sums]))
