@@ -6,8 +6,8 @@ w_i for FedAvg's own weights. The server steps along
 
     step = sum_i v_i (theta - theta_i) / sum_i v_i        v_i = d_i + lambda w_i + mu_i
 
-    lambda <- [ lambda + kappa (mean a - B + z e - mean A) ]      kept within 0 and LARGEST_PRICE
-    mu_i   <- [ mu_i + kappa (floor_i - A_i) ]                    the same; only with a floor
+    lambda <- lambda + kappa (mean a - B + min(z e, B) - mean A)    within 0 and LARGEST_PRICE
+    mu_i   <- mu_i + kappa (floor_i - A_i)                          the same; only with a floor
 
 d is the theory's direction, which sums to 1:
 
@@ -28,7 +28,8 @@ the run says so.
 
 A score is a sample: a promise about scores not yet seen has to allow for that. z e does: e is the
 standard error of the mean score, e^2 = sum_i A_i (1 - A_i) / n_i / N^2 with n_i examples scored,
-and z is `caution`. Scores are smoothed by half from round to round.
+and z is `caution`; but the limit is never above FedAvg's own score. Scores are smoothed by half
+from round to round.
 
 Every sum here is over clients: with lambda and the sums of scores known to all, a client can
 compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum.
@@ -143,7 +144,7 @@ def update_prices(state: State, reports: Reports, limits: Limits) -> tuple[State
         goal = limits.absolute
         if goal is None:
             goal = float(reference[known].mean()) - limits.mean
-        margin = limits.caution * standard_error(reports)
+        margin = min(limits.caution * standard_error(reports), limits.mean)
         violation = goal + margin - scores[known].mean()
         price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
     floors = torch.full_like(scores, float("-inf"))
