@@ -224,7 +224,7 @@ def _markdown_verdict(verdict: Verdict) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return re.sub(r"[\\|*_<>`]", r"\\\g<0>", text).replace("\n", " ")
+    return re.sub(r"[\\*_<>`]", r"\\\g<0>", text).replace("\n", " ")
 
 
 def csv_rows(table: Table) -> tuple[list[str], list[list[str]]]:
