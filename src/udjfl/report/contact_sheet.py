@@ -106,9 +106,8 @@ def _draw(title: str, blocks: Sequence[Block], class_names: Sequence[str]) -> Im
     height, width = (scale * side for side in sides)
     labels = [_shorten(name, small) for name in class_names]
     label_width = max(int(small.getlength(label)) for label in labels) + 2 * GAP
-    pictures_width = PER_CLASS * (width + GAP)
     text_width = max(int(small.getlength(block.line)) for block in blocks)
-    block_width = max(label_width + pictures_width, text_width) + MARGIN
+    block_width = max(label_width + PER_CLASS * (width + GAP), text_width) + MARGIN
     top = MARGIN + 5 * LINE
     sheet_height = top + len(labels) * (height + GAP) + MARGIN
     sheet = Image.new("RGB", (MARGIN + len(blocks) * block_width, sheet_height), PAPER)

@@ -126,14 +126,13 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
 
 
 def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
-    shares = [client["ambiguous_share"] for client in clients]
     rows = [
         [
             f"{client['train']:,}",
             f"{client['test']:,}",
-            "–" if share is None else f"{100 * share:.1f}%",
+            "–" if client["ambiguous_share"] is None else f"{100 * client['ambiguous_share']:.1f}%",
         ]
-        for client, share in zip(clients, shares, strict=True)
+        for client in clients
     ]
     ids = [client["id"] for client in clients]
     return _grid("Client", ["Train", "Test", "Ambiguous"], ids, rows)
@@ -145,8 +144,9 @@ def _view_counts(description: dict[str, Any]) -> RenderableType:
     classes = description["class_names"]
     rows = [[f"{n:,}" for n in client["class_counts"]] for client in description["clients"]]
     if min(len(ids), len(classes)) > MAX_COLUMNS:
-        hint = "Too many clients and classes to show here; `--json` has them all."
-        return Text(hint, style="dim")
+        return Text(
+            "Too many clients and classes to show here; `--json` has them all.", style="dim"
+        )
     if len(ids) > MAX_COLUMNS:
         return _grid("Client", classes, ids, rows)
     return _grid("Class", ids, classes, zip(*rows, strict=True))

@@ -119,8 +119,7 @@ def _parameters(cls: type[Method]) -> list[dict[str, Any]]:
 
 
 def _help(hint: Any) -> str | None:
-    notes = (note.description for note in get_args(hint) if isinstance(note, FieldInfo))
-    return next(notes, "")
+    return next((note.description for note in get_args(hint) if isinstance(note, FieldInfo)), "")
 
 
 def catalogue_view(entries: list[dict[str, Any]]) -> RenderableType:
@@ -168,8 +167,10 @@ def entry_view(entry: dict[str, Any]) -> RenderableType:
     params = Table("Parameter", "Default", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for p in entry["params"]:
         params.add_row(p["name"], _value(p["default"]), p["help"])
-    heading = Text(f"{entry['title']} ({entry['method']})", style="bold")
-    parts: list[RenderableType] = [heading, facts_table(facts.items())]
+    parts: list[RenderableType] = [
+        Text(f"{entry['title']} ({entry['method']})", style="bold"),
+        facts_table(facts.items()),
+    ]
     return Group(*parts, Text(""), params) if entry["params"] else Group(*parts)
 
 
