@@ -166,8 +166,7 @@ class MethodStrategy(Strategy):
             self.server_data is not None and self.server_data.validation is not None,
         )
         self.run = Run(self.spec, federation)
-        base_model = self.spec.build_model(federation)
-        self.module, server, self.notes = initial_state(self.run, base_model)
+        self.module, server, self.notes = initial_state(self.run, self.spec.build_model(federation))
         expected = replace(agreed, model=model_signature(self.module))
         self.registry.freeze(expected, list(sizes), {} if members is None else sizes)
         if members is None:
@@ -232,15 +231,13 @@ class MethodStrategy(Strategy):
         if folder is None or not self.spec.needs_uncertainties:
             return
         reported = [name for name in self.run.ids if name in self.registry.uncertainties]
-        known = self.registry.known_uncertainty(self.run.ids)
-        content = {**known.as_dict(), "told": reported}
+        content = {**self.registry.known_uncertainty(self.run.ids).as_dict(), "told": reported}
         if folder.read_json("uncertainty.json") != content:
             folder.write_json("uncertainty.json", content)
 
     def summary(self) -> None:
         """Log what is about to run."""
         method = self.spec.method
-        sent = sorted({*method.needs, *method.probes} - SERVER_SIDE)
         logger.info(
             "%s for %d rounds with %d clients, at least %d reports a round; clients send their "
             "updates%s.",
@@ -248,7 +245,7 @@ class MethodStrategy(Strategy):
             self.spec.settings.rounds,
             self.clients,
             self.spec.quorum,
-            "".join(f", {name}" for name in sent),
+            "".join(f", {name}" for name in sorted({*method.needs, *method.probes} - SERVER_SIDE)),
         )
 
     def _reject_call(self, *arguments: Any, **keywords: Any) -> NoReturn:
