@@ -236,8 +236,10 @@ def prepare(preparation: Preparation) -> list[str]:
         folder = _read_folder(path, request, preparation.on_progress)
         copies = len(folder.labels) - len(find_distinct(folder.features))
         left_out = f", of which {copies:,} are copies and left out" if copies else ""
-        types = len(np.unique(folder.labels))
-        lines.append(f"{path}: {len(folder.labels):,} pictures of {types} sign types{left_out}")
+        lines.append(
+            f"{path}: {len(folder.labels):,} pictures of {len(np.unique(folder.labels))} sign "
+            f"types{left_out}"
+        )
     return lines
 
 
