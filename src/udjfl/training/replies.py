@@ -75,12 +75,10 @@ def stack_replies(
     deltas = buffers = None
     if usable:
         columns = {
-            **{
-                name: torch.tensor([r.numbers[name] for r in usable], dtype=torch.float64)
-                for name in sorted(numbers)
-            },
-            **{name: torch.stack([r.extras[name] for r in usable]) for name in sorted(extras)},
+            name: torch.tensor([r.numbers[name] for r in usable], dtype=torch.float64)
+            for name in sorted(numbers)
         }
+        columns |= {name: torch.stack([r.extras[name] for r in usable]) for name in sorted(extras)}
         if has_update:
             deltas = torch.stack([r.delta for r in usable if r.delta is not None])
         if n_buffers:
