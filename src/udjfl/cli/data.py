@@ -192,7 +192,9 @@ def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> P
 
     source, options = find_source(settings.data)
     assert source.to_pixels is not None, "checked with the settings"
-    pools = source.load_pools(source.request(settings.seed, settings.data_root, options))
+    clients = len(federation.clients)
+    request = source.request(settings.seed, settings.data_root, options, clients)
+    pools = source.load_pools(request)
     sheet = draw_contact_sheet(
         federation.name, pools, source.to_pixels, settings.seed, federation.clients
     )

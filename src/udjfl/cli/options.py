@@ -22,7 +22,7 @@ from udjfl.settings import (
 )
 
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
-DATA_NAMES = ("dirty-digits", "dirty-mnist", "cure-tsr", "signs", "heart")
+DATA_NAMES = ("dirty-digits", "scanners", "dirty-mnist", "cure-tsr", "signs", "heart")
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = ("method", "methods", "params", "data", "data_root", "partition", "model", "device")
 METAVARS: dict[Any, str] = {int: "INTEGER", int | None: "INTEGER", float: "NUMBER"}

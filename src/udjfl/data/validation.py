@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from udjfl.data._label_probabilities import find_distribution_problems
+
 Numbers: TypeAlias = npt.ArrayLike | torch.Tensor
 
 # Labels are class numbers. A larger one is most likely an id or a code that was not converted.
@@ -33,6 +35,7 @@ class Part:
     side: str
     x: torch.Tensor
     y: torch.Tensor
+    label_probabilities: torch.Tensor | None = None
 
     @property
     def where(self) -> str:
@@ -127,6 +130,8 @@ def _find_problems(part: Part, n_classes: int) -> list[str]:
             f"labels go from {low} to {high}: use 0 to {n_classes - 1}, "
             "or name all classes in class_names"
         )
+    if part.label_probabilities is not None:
+        problems += find_distribution_problems(part.label_probabilities, len(y), n_classes)
     return problems
 
 
@@ -210,6 +215,33 @@ def convert_groups(
         for key, values in columns.items()
     }
     return {key: torch.from_numpy(values) for key, values in groups.items() if values is not None}
+
+
+def convert_label_probabilities(
+    clients: Sequence[str], given: object, mistakes: list[str]
+) -> dict[str, torch.Tensor]:
+    """Convert the label probabilities of clients' test parts; add mistakes to `mistakes`."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        mistakes.append(
+            "label_probabilities: give a mapping {id: a row of probabilities per test example}"
+        )
+        return {}
+    tables = {str(key): values for key, values in given.items()}
+    for client in sorted(tables.keys() - set(clients)):
+        mistakes.append(
+            f"label_probabilities: there is no client {client!r}: use the ids of the clients"
+        )
+    arrays = {
+        key: _as_numbers(f"client {key!r}, label_probabilities", values, mistakes)
+        for key, values in tables.items()
+    }
+    return {
+        key: torch.from_numpy(array.astype(np.float32))
+        for key, array in arrays.items()
+        if array is not None
+    }
 
 
 def convert_parts(

@@ -22,6 +22,7 @@ from udjfl.engine.base import (
     TrainJob,
     one_thread,
 )
+from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
@@ -89,6 +90,7 @@ __all__ = [
     "StackedEngine",
     "TrainJob",
     "check_device",
+    "expected_accuracy",
     "make_engine",
     "one_thread",
     "probe",

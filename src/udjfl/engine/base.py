@@ -201,6 +201,15 @@ class Engine(ABC):
 
         The shares of the models sum to 1.
         """
+        log_probabilities = self.mix_predictions(vectors, shares, buffers, examples)
+        loss = nn.functional.nll_loss(log_probabilities, examples.y)
+        is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
+        return float(loss), float(is_right.mean())
+
+    def mix_predictions(
+        self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples
+    ) -> Tensor:
+        """Return the log-probabilities [n, C], in float64, of the mixture of models."""
         log_probabilities: Tensor | None = None
         for index in shares.nonzero().flatten().tolist():
             log_p = self._logits(vectors[index], buffers, examples).log_softmax(dim=1)
@@ -209,9 +218,7 @@ class Engine(ABC):
                 log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
             )
         assert log_probabilities is not None, "shares sum to 1"
-        loss = nn.functional.nll_loss(log_probabilities, examples.y)
-        is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
-        return float(loss), float(is_right.mean())
+        return log_probabilities
 
     def probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
         """Return the softmax, in float64, of one model on one client's training examples."""

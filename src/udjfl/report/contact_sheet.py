@@ -1,4 +1,7 @@
-"""The contact sheet: a picture of clean and ambiguous examples of a data source, by class."""
+"""The contact sheet: a picture of a data source's examples, by class.
+
+Clean and ambiguous ones are side by side, or, where examples have owners, those of each owner.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from udjfl._ids import sort_ids
 from udjfl.data import Client, Examples, Pools
 from udjfl.data.partition import IndexArray
 from udjfl.seeds import numpy_stream
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 Pixels: TypeAlias = npt.NDArray[np.float64]
 
 PER_CLASS = 8
+PER_CLASS_OF_OWNER = 3  # where each owner has a block of its own
 SIDE = 64  # approximate least width of a shown picture, so that 8x8 pixels are visible
 GAP, MARGIN, LINE = 4, 20, 22
 MAX_LABEL_WIDTH = 180
@@ -30,7 +35,7 @@ PAPER, INK, FAINT = "white", "black", "#666666"
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One half of the sheet: a heading, a line below it, and the pictures of each class.
+    """One block of the sheet: a heading, a line below it, and the pictures of each class.
 
     Pictures are [n, channels, height, width].
     """
@@ -45,17 +50,17 @@ def draw_contact_sheet(
 ) -> bytes:
     """Draw a PNG file: clean examples left, ambiguous ones right, a row for each label.
 
-    The seed draws the examples. Those of other groups (other images, other tracks) come first, so
-    that a row does not show one thing eight times. `clients` are those the pools were cut into:
-    each half states its share of their data.
+    Where examples have owners, there is a block for each owner instead. The seed draws the
+    examples. Those of other groups (other images, other tracks) come first, so that a row does not
+    show one thing eight times. `clients` are those the pools were cut into: each half states its
+    share of their data.
     """
-    halves = [("clean", pools.clean, pools.clean_groups)]
-    if pools.ambiguous is not None:
-        halves.append(("ambiguous", pools.ambiguous, pools.ambiguous_groups))
+    halves = _find_halves(pools)
+    most = PER_CLASS if pools.owners is None else PER_CLASS_OF_OWNER
     counts, chosen = [], []
     for name, part, groups in halves:
         indices = [
-            _choose_examples(part, groups, label, seed, name)
+            _choose_examples(part, groups, label, seed, name)[:most]
             for label in range(len(pools.class_names))
         ]
         counts += [len(of_class) for of_class in indices]
@@ -72,8 +77,24 @@ def draw_contact_sheet(
         for name, part, _ in halves
     ]
     sheet = io.BytesIO()
-    _draw(f"{title}, seed {seed}", blocks, pools.class_names).save(sheet, format="PNG")
+    _draw(f"{title}, seed {seed}", blocks, pools.class_names, most).save(sheet, format="PNG")
     return sheet.getvalue()
+
+
+def _find_halves(pools: Pools) -> list[tuple[str, Examples, IndexArray]]:
+    """Return a name, the examples and their groups: of each owner, or clean and ambiguous."""
+    if pools.owners is not None:
+        owners = np.asarray(pools.owners)
+        names = sort_ids(set(pools.owners))
+        indices = [np.flatnonzero(owners == name) for name in names]
+        return [
+            (name, pools.clean.take(own), pools.clean_groups[own])
+            for name, own in zip(names, indices, strict=True)
+        ]
+    halves = [("clean", pools.clean, pools.clean_groups)]
+    if pools.ambiguous is not None:
+        halves.append(("ambiguous", pools.ambiguous, pools.ambiguous_groups))
+    return halves
 
 
 def _choose_examples(
@@ -104,7 +125,9 @@ def describe_share(half: str, count: int, clients: Sequence[Client]) -> str:
     return f"{examples}; {low:.0%} ({lowest}) to {high:.0%} ({highest}) of what a client trains on"
 
 
-def _draw(title: str, blocks: Sequence[Block], class_names: Sequence[str]) -> Image.Image:
+def _draw(
+    title: str, blocks: Sequence[Block], class_names: Sequence[str], most: int
+) -> Image.Image:
     from PIL import Image, ImageDraw, ImageFont
 
     small, large = ImageFont.load_default(14), ImageFont.load_default(20)
@@ -113,7 +136,7 @@ def _draw(title: str, blocks: Sequence[Block], class_names: Sequence[str]) -> Im
     height, width = (scale * side for side in sides)
     labels = [_shorten(name, small) for name in class_names]
     label_width = max(int(small.getlength(label)) for label in labels) + 2 * GAP
-    pictures_width = PER_CLASS * (width + GAP)
+    pictures_width = most * (width + GAP)
     text_width = max(int(small.getlength(block.line)) for block in blocks)
     block_width = max(label_width + pictures_width, text_width) + MARGIN
     top = MARGIN + 5 * LINE

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from udjfl.data import Examples, Federation
-from udjfl.engine import Engine, EvaluationSet, LocalResult, TrainJob, probe
+from udjfl.engine import (
+    Engine,
+    EvaluationSet,
+    LocalResult,
+    TrainJob,
+    expected_accuracy,
+    probe,
+)
 from udjfl.seeds import numpy_stream
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
@@ -77,8 +84,27 @@ class LocalClients:
         return torch.cat([accuracies for _, accuracies in scores])
 
     def evaluate(self, server: ServerState) -> Evaluation:
-        """Evaluate what each client is served."""
-        return evaluate_async([(self, server)], training_follows=False)()[0]
+        """Evaluate what each client is served, with expected accuracies where they are known."""
+        (evaluation,) = evaluate_async([(self, server)], training_follows=False)()
+        return self.add_expected(server, evaluation)
+
+    def add_expected(self, server: ServerState, evaluation: Evaluation) -> Evaluation:
+        """Add the expected accuracies of clients whose test labels have a known distribution.
+
+        It is a second forward pass over their test parts, so only the last round has it.
+        """
+        served = self.run.method.served(server.state, server.vector)
+        models, shares = server.vector[None], torch.ones(len(self.run.ids), 1)
+        if served is not None:
+            models, shares = served.models, served.shares
+        parts = zip(self.run.ids, shares, self._client_tests, strict=True)
+        return evaluation.with_expected(
+            {
+                name: expected_accuracy(self.engine, models, own, server.buffers, test)
+                for name, own, test in parts
+                if test.label_probabilities is not None
+            }
+        )
 
     def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
         """Evaluate each client with the models it is served; None: all have the server's model."""

@@ -89,8 +89,11 @@ class PendingEvaluation:
         if not rounds:
             return
         for (method_run, records), evaluation in zip(self.evaluated, self.wait(), strict=True):
+            server = method_run.server
+            if server.round == method_run.run.settings.rounds:
+                evaluation = method_run.clients.add_expected(server, evaluation)
             method_run.evaluation = evaluation
-            records += evaluation.records(method_run.server.round)
+            records += evaluation.records(server.round)
         for method_run, records in rounds:
             method_run.log.write(method_run.server, records)
             method_run.report("training", method_run.server.round)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from udjfl.training.records import Record, finite_or_none
 
@@ -14,6 +14,9 @@ class Evaluation:
 
     The global values are None for a method without a single model, or without a shared test set
     (`no_global_reason`). `not_evaluated` has the reason for each client without values.
+    `expected_accuracies` (in percent) are those of clients whose test labels were drawn from known
+    distributions, without the noise of the draw; None without such clients, and before the last
+    round.
     """
 
     losses: Mapping[str, float]
@@ -22,6 +25,7 @@ class Evaluation:
     global_accuracy: float | None = None
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
     no_global_reason: str | None = None
+    expected_accuracies: Mapping[str, float] | None = None
 
     @staticmethod
     def from_fractions(
@@ -42,6 +46,11 @@ class Evaluation:
             no_global_reason,
         )
 
+    def with_expected(self, fractions: Mapping[str, float]) -> Evaluation:
+        """Return the same evaluation with expected accuracies, given between 0 and 1."""
+        percent = {name: 100 * value for name, value in fractions.items()}
+        return replace(self, expected_accuracies=percent or None)
+
     def records(self, round: int) -> list[Record]:
         """Return the records of this evaluation."""
         records = [Record(round, c, "not_evaluated", why) for c, why in self.not_evaluated.items()]
@@ -51,4 +60,6 @@ class Evaluation:
         ):
             records += [Record(round, c, metric, finite_or_none(v)) for c, v in values.items()]
             records.append(Record(round, None, metric, finite_or_none(shared)))
+        expected = self.expected_accuracies or {}
+        records += [Record(round, c, "expected_accuracy", v) for c, v in expected.items()]
         return records

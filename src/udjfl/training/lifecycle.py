@@ -221,6 +221,7 @@ def finish_run(
     accuracies = {
         name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
     }
+    expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
     sizes = run.federation.test_sizes
     test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
@@ -250,6 +251,7 @@ def finish_run(
         history=log.history(),
         folder=log.folder,
         notes=list(notes),
+        expected_accuracy=None if expected is None else dict(expected),
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,

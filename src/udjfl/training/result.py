@@ -21,14 +21,16 @@ from udjfl.uncertainty import without_nan
 class FinishedRun:
     """The part of a finished run that tables show.
 
-    metrics          the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
-                     where undefined, with the reason in `undefined`; `psi` only with a reference
-    client_accuracy  percent, on each client's own test data
-    uncertainty      each client's uncertainty, as the method saw it; NaN where it is unknown
-    epistemic        each client's epistemic uncertainty, if an ensemble measured it
-    notes            remarks on the method on this federation, for readers of the results
-    test_sizes       the number of test examples of each client; None if the server does not know
-    n_classes        the number of classes; None if it is not known
+    metrics            the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
+                       where undefined, with the reason in `undefined`; `psi` only with a reference
+    client_accuracy    percent, on each client's own test data
+    uncertainty        each client's uncertainty, as the method saw it; NaN where it is unknown
+    epistemic          each client's epistemic uncertainty, if an ensemble measured it
+    notes              remarks on the method on this federation, for readers of the results
+    expected_accuracy  percent, the mean of `client_accuracy` over draws of the test labels, of the
+                       clients for which their distribution is known; None without such clients
+    test_sizes         the number of test examples of each client; None if the server does not know
+    n_classes          the number of classes; None if it is not known
     """
 
     method: Method
@@ -39,6 +41,7 @@ class FinishedRun:
     uncertainty: dict[str, float]
     epistemic: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
+    expected_accuracy: dict[str, float] | None = None
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
 
@@ -115,6 +118,7 @@ def metric_value(run: FinishedRun, key: str) -> float | None:
 
 def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
+    expected = result.expected_accuracy
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),
@@ -126,6 +130,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "undefined": result.undefined,
         "notes": result.notes,
         "client_accuracy": result.client_accuracy,
+        **({} if expected is None else {"expected_accuracy": expected}),
         "uncertainty": without_nan(result.uncertainty),
         "epistemic": without_nan(result.epistemic),
         "test_sizes": result.test_sizes,

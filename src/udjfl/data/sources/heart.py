@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -239,7 +239,7 @@ def _transform(part: Examples, statistics: Sequence[_Statistics]) -> Examples:
         if column.may_miss:
             indicators.append(unknown.astype(np.float64))
     x = np.stack([*features, *indicators], axis=1).astype(np.float32)
-    return Examples(torch.from_numpy(x), part.y, part.group)
+    return replace(part, x=torch.from_numpy(x))
 
 
 def prepare(preparation: Preparation) -> list[str]:
