@@ -50,10 +50,11 @@ class MessageHandler:
     def __init__(
         self, model: ModelChoice, data: ClientData, content: RecordDict, context: Context
     ) -> None:
-        self.id, self.federation, self.context = data.id, data.federation, context
+        self.id, self.context = data.id, context
         self.config, self.tensors = config_of(content), tensors_of(content)
         self.buffers = self.tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
         spec = read_spec(content)
+        self.federation = data.federation.hold_out(spec.settings.holdout, spec.seed)
         self.model = spec.model or model
         self.spec = replace(spec, model=self.model)
         self.run = Run(self.spec, FederationInfo.of(self.federation))

@@ -48,6 +48,7 @@ def write_spec(spec: RunSpec) -> str:
             # Empty: the model is the one of the client's app.
             "model": spec.settings.model if spec.model is None else "",
             "report_uncertainties": spec.report_uncertainties,
+            "record_scores": spec.record_scores,
         },
         sort_keys=True,
     )
@@ -62,6 +63,7 @@ def read_spec(content: RecordDict) -> RunSpec:
         values["seed"],
         values["model"] or None,
         values["report_uncertainties"],
+        record_scores=values["record_scores"],
     )
 
 
