@@ -75,6 +75,7 @@ def read_run(path: Path) -> SavedRun:
             test_sizes=_test_sizes(result, settings["federation"]),
             n_classes=_n_classes(result, settings["federation"]),
             expected_accuracy=result.get("expected_accuracy"),
+            accuracy_alone=result.get("accuracy_alone"),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:

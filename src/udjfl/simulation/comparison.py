@@ -47,6 +47,8 @@ class MethodSummary:
     n_classes          the number of classes; None if unknown
     expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
                        labels; None where that was not measured
+    accuracy_alone     of each client's own model, on train examples that it did not see; None where
+                       that was not measured
     """
 
     method: Method
@@ -61,6 +63,7 @@ class MethodSummary:
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
     expected_accuracy: dict[str, Summary] | None = None
+    accuracy_alone: dict[str, Summary] | None = None
 
     @property
     def budget(self) -> float | None:
@@ -70,7 +73,7 @@ class MethodSummary:
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        expected = self.expected_accuracy
+        expected, alone = self.expected_accuracy, self.accuracy_alone
         return {
             "method": self.method.name,
             "theory": list(self.method.theories),
@@ -81,6 +84,7 @@ class MethodSummary:
             **_plain(self.metrics),
             "client_accuracy": _plain(self.client_accuracy),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
+            **({} if alone is None else {"accuracy_alone": _plain(alone)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
             "undefined": self.undefined,
@@ -228,6 +232,7 @@ def summarise_method(
         known = [outcome.uncertainty[client] for outcome in references.values()]
         return [value if math.isfinite(value) else None for value in known]
 
+    runs = list(by_seed.values())
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
     undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
     return MethodSummary(
@@ -250,7 +255,8 @@ def summarise_method(
         runs=_pair(ids, results, references),
         test_sizes=_smallest_test_parts(ids, references.values()),
         n_classes=next(iter(references.values())).n_classes,
-        expected_accuracy=_expected_accuracy(ids, by_seed),
+        expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
+        accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
     )
 
 
@@ -273,10 +279,16 @@ def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dic
     return {client: min(size[client] for size in known) for client in ids}
 
 
-def _expected_accuracy(
-    ids: Sequence[str], by_seed: Mapping[int, FinishedRun | str]
+def _or_none(run: FinishedRun | str, name: str) -> dict[str, float] | None:
+    """Return numbers of a run by client; None if it failed, or has none."""
+    values: dict[str, float] | None = None if isinstance(run, str) else getattr(run, name)
+    return values
+
+
+def _by_client(
+    ids: Sequence[str], measured: Sequence[dict[str, float] | None]
 ) -> dict[str, Summary] | None:
-    measured = [None if isinstance(run, str) else run.expected_accuracy for run in by_seed.values()]
+    """Summarise numbers that some seeds have, client by client."""
     if not any(measured):
         return None
     return {

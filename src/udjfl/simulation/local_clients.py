@@ -50,6 +50,8 @@ class LocalClients:
     def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
         """Let clients drop out at random, as the settings say."""
         chance = self.run.settings.drop_out
+        if chance == 0:
+            return Attendance(client_indices)
         draws = numpy_stream(self.run.seed, "drop-out", round).random(len(self.run.ids))
         ids = self.run.ids
         absent = {ids[index]: DROPPED_OUT for index in client_indices if draws[index] < chance}
@@ -160,6 +162,7 @@ class LocalClients:
         buffers: Tensor | None = None,
     ) -> Replies:
         """Add the sizes and uncertainties, which are known from the start."""
+<<<<<<< HEAD
         ids = [self.run.ids[index] for index in request.client_indices]
         sizes = [self.federation.sizes[index] for index in request.client_indices]
         uncertainties = [self._readings[name] for name in ids]
@@ -167,7 +170,21 @@ class LocalClients:
             "sizes": torch.tensor(sizes, dtype=torch.float64),
             "uncertainties": torch.tensor(uncertainties, dtype=torch.float64),
         }
+=======
+        indices, known = list(request.client_indices), self._known_columns
+        if len(indices) < len(self.run.ids):
+            known = {name: column[indices] for name, column in known.items()}
+        ids = [self.run.ids[index] for index in indices]
+>>>>>>> engine
         return Replies(ids, deltas, {**columns, **known}, buffers)
+
+    @functools.cached_property
+    def _known_columns(self) -> dict[str, Tensor]:
+        values = [self.uncertainty.values[name] for name in self.run.ids]
+        return {
+            "sizes": torch.tensor(self.federation.sizes, dtype=torch.float64),
+            "uncertainties": torch.tensor(values, dtype=torch.float64),
+        }
 
 
 def evaluate_async(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from udjfl.training.records import Record, finite_or_none
+from udjfl.training.records import Record, client_records, finite_or_none
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Evaluation:
             ("test_accuracy", self.accuracies, self.global_accuracy),
             ("test_loss", self.losses, self.global_loss),
         ):
-            records += [Record(round, c, metric, finite_or_none(v)) for c, v in values.items()]
+            records += client_records(round, metric, values, values.values())
             records.append(Record(round, None, metric, finite_or_none(shared)))
         expected = self.expected_accuracies or {}
         records += [Record(round, c, "expected_accuracy", v) for c, v in expected.items()]

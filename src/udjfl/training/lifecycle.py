@@ -279,6 +279,7 @@ def finish_run(
         folder=log.folder,
         notes=list(notes),
         expected_accuracy=None if expected is None else dict(expected),
+        accuracy_alone=uncertainty.accuracy_alone,
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,

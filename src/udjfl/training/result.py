@@ -31,6 +31,8 @@ class FinishedRun:
                        clients for which their distribution is known; None without such clients
     test_sizes         the number of test examples of each client; None if the server does not know
     n_classes          the number of classes; None if it is not known
+    accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
+                       did not see; None where the measure of uncertainty does not tell
     """
 
     method: Method
@@ -44,6 +46,7 @@ class FinishedRun:
     expected_accuracy: dict[str, float] | None = None
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
+    accuracy_alone: dict[str, float] | None = None
 
     def __repr__(self) -> str:
         metrics = {
@@ -118,7 +121,7 @@ def metric_value(run: FinishedRun, key: str) -> float | None:
 
 def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
-    expected = result.expected_accuracy
+    expected, alone = result.expected_accuracy, result.accuracy_alone
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),
@@ -135,4 +138,5 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "epistemic": without_nan(result.epistemic),
         "test_sizes": result.test_sizes,
         "n_classes": result.n_classes,
+        **({} if alone is None else {"accuracy_alone": alone}),
     }

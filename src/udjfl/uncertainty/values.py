@@ -115,6 +115,16 @@ class Uncertainty:
             for name, value in self.values.items()
         }
 
+    @property
+    def accuracy_alone(self) -> dict[str, float] | None:
+        """The accuracy, in percent, of clients' own models on examples that these did not see."""
+        known = {
+            name: 100 * client.held_out_accuracy
+            for name, client in (self.evidence or {}).items()
+            if client.held_out_accuracy is not None
+        }
+        return known or None
+
     def notes(self) -> list[str]:
         """Return short sentences for readers of tables, one for each thing to beware of."""
         evidence = self.evidence or {}
