@@ -8,14 +8,8 @@ Where a function takes `rows`, pass the table itself or blocks made from it, one
 `columns(table)` yields them, and a generator over that can scale them or stack two tables.
 """
 
-<<<<<<< HEAD
-=======
-from __future__ import annotations
-
-import functools
 import itertools
 import math
->>>>>>> engine
 from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 

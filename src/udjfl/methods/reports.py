@@ -172,24 +172,17 @@ def find_errors(
             continue
         table = column.reshape(len(column), -1)
         if table.is_floating_point():
-<<<<<<< HEAD
-            reject(~finite_rows(table), name, NOT_FINITE)
-        if name in ("accuracies", "scores"):
-            reject(((table < 0) | (table > 1)).any(dim=1), name, "must be from 0 to 1")
-        if name in NON_NEGATIVE_EXTRAS:
-            reject((table < 0).any(dim=1), name, "cannot be negative")
-        if name == "score_sizes":
-            reject((table <= 0).any(dim=1), name, ABOVE_ZERO)
-=======
             for row in rows_not_finite(table):
                 reject(row, name, NOT_FINITE)
-        if name == "accuracies":
+        if name in ("accuracies", "scores"):
             for row in _rows_where((table < 0) | (table > 1)):
                 reject(row, name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
             for row in _rows_where(table < 0):
                 reject(row, name, "cannot be negative")
->>>>>>> engine
+        if name == "score_sizes":
+            for row in _rows_where(table <= 0):
+                reject(row, name, ABOVE_ZERO)
     return errors
 
 

@@ -45,7 +45,7 @@ class LocalClients:
         self, run: Run, federation: Federation, engine: Engine, uncertainty: Uncertainty
     ) -> None:
         self.run, self.federation, self.engine = run, federation, engine
-        self.uncertainty, self._readings = uncertainty, uncertainty.readings
+        self.uncertainty = uncertainty
 
     def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
         """Let clients drop out at random, as the settings say."""
@@ -162,25 +162,16 @@ class LocalClients:
         buffers: Tensor | None = None,
     ) -> Replies:
         """Add the sizes and uncertainties, which are known from the start."""
-<<<<<<< HEAD
-        ids = [self.run.ids[index] for index in request.client_indices]
-        sizes = [self.federation.sizes[index] for index in request.client_indices]
-        uncertainties = [self._readings[name] for name in ids]
-        known = {
-            "sizes": torch.tensor(sizes, dtype=torch.float64),
-            "uncertainties": torch.tensor(uncertainties, dtype=torch.float64),
-        }
-=======
         indices, known = list(request.client_indices), self._known_columns
         if len(indices) < len(self.run.ids):
             known = {name: column[indices] for name, column in known.items()}
         ids = [self.run.ids[index] for index in indices]
->>>>>>> engine
         return Replies(ids, deltas, {**columns, **known}, buffers)
 
     @functools.cached_property
     def _known_columns(self) -> dict[str, Tensor]:
-        values = [self.uncertainty.values[name] for name in self.run.ids]
+        readings = self.uncertainty.readings
+        values = [readings[name] for name in self.run.ids]
         return {
             "sizes": torch.tensor(self.federation.sizes, dtype=torch.float64),
             "uncertainties": torch.tensor(values, dtype=torch.float64),

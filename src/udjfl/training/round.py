@@ -111,12 +111,8 @@ def close_round(
     if buffers.numel() and replies.buffers is not None:  # their mean, weighted by examples
         buffers = (reports.sizes / reports.sizes.sum()) @ replies.buffers[rows]
     # 7. record
-<<<<<<< HEAD
-    losses = {} if torch.isnan(reports.losses).any() else {"train_loss": reports.losses}
-    scored = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
-=======
     losses = {"train_loss": reports.losses} if reports.has("losses") else {}
->>>>>>> engine
+    scored = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
     norm = {"step_norm": step.to(torch.float64).norm()}
     records += diagnostic_records(round, reports.ids, {**losses, **scored, **diagnostics, **norm})
     _log_warning(run, reports, diagnostics)
