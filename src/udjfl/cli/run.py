@@ -26,7 +26,7 @@ def demo(
     seeds: Annotated[
         int, typer.Option(min=2, help="Number of seeds; fewer are quicker and decide less.")
     ] = 30,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated training.")] = 100,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated training.")] = 50,
     jobs: Annotated[
         int, typer.Option(min=0, help="Processes that share the seeds (0: one per core).")
     ] = 0,
