@@ -180,7 +180,7 @@ def test_a_reason_is_given_exactly_when_a_value_is_missing(
     global_accuracy: float | None, columns: Any, with_reference: bool
 ) -> None:
     reference = columns[0] if with_reference else None
-    values, reasons = compute_metrics(Outcome(*columns, reference, global_accuracy))
+    values, reasons = compute_metrics(Outcome(columns[0], columns[1], reference, global_accuracy))
     assert {key for key, value in values.items() if value is None} == set(reasons)
     assert set(METRICS) - set(values) == (
         {"corrected_std"}
