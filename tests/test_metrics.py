@@ -179,10 +179,8 @@ def test_metrics_that_rank_clients_leave_out_those_without_an_uncertainty() -> N
 def test_a_reason_is_given_exactly_when_a_value_is_missing(
     global_accuracy: float | None, columns: Any, with_reference: bool
 ) -> None:
-    accuracies, uncertainties = columns
-    reference = accuracies if with_reference else None
-    outcome = Outcome(accuracies, uncertainties, reference, global_accuracy)
-    values, reasons = compute_metrics(outcome)
+    reference = columns[0] if with_reference else None
+    values, reasons = compute_metrics(Outcome(columns[0], columns[1], reference, global_accuracy))
     assert {key for key, value in values.items() if value is None} == set(reasons)
     assert set(METRICS) - set(values) == (
         {"corrected_std"}

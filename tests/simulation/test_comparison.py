@@ -44,7 +44,7 @@ def test_each_row_has_a_verdict_for_each_theory_in_the_json() -> None:
     assert verdict["numbers"]["gain"]["difference"] == pytest.approx(4.0)
     assert verdict["numbers"]["gain_others"]["difference"] == pytest.approx(0.0)
     assert afl["verdicts"][0]["kind"] == "levelled down"
-    assert document["margin"] == 2.0
+    assert (document["margin"], document["least_advantaged"]) == (2.0, "uncertainty")
 
 
 def test_the_table_of_metrics_is_one_family() -> None:
@@ -98,7 +98,9 @@ def test_the_least_advantaged_are_an_input() -> None:
     comparison = compare_gains({RAWLS: (5, 0, 0, 0, 0)})
     assert comparison.verdicts[1][0].kind == "opposite"
     richest = {f"client-{number}": float(-number) for number in range(1, 6)}
-    assert replace(comparison, least_advantaged=richest).verdicts[1][0].kind == "kept"
+    other = replace(comparison, least_advantaged=richest)
+    assert other.verdicts[1][0].kind == "kept"
+    assert json.loads(json.dumps(other.as_dict()))["least_advantaged"] == richest
 
 
 def test_the_smallest_test_parts_and_no_sizes() -> None:

@@ -169,6 +169,9 @@ class Comparison:
             "versions": versions(),
             "reference": self.rows[0].method.label,
             "margin": self.margin,
+            "least_advantaged": self.least_advantaged
+            if isinstance(self.least_advantaged, str)
+            else dict(self.least_advantaged),
             "methods": [self._row_to_dict(index) for index in range(len(self.rows))],
             "rankings": {theory: self._rank(theory) for theory in THEORY_METRIC},
         }
