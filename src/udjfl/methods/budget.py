@@ -101,7 +101,7 @@ def budgeted_step(
     """Return the next state, the step, and diagnostics of a round under a budget."""
     state = observe(state, reports)
     rows = reports.client_indices
-    state, violation = update_prices(state, limits)
+    state, violation = update_prices(state, rows, limits)
     direction, state = DIRECTIONS[theory](state, reports, advantage)
     base = reports.sizes / reports.sizes.sum()
     v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
@@ -145,10 +145,11 @@ def _smooth(before: Tensor, now: Tensor) -> Tensor:
     return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
 
 
-def update_prices(state: State, limits: Limits) -> tuple[State, Tensor]:
+def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Tensor]:
     """Raise the price of a limit that is violated, lower that of one with slack.
 
-    Also return by how much the mean score is below its limit.
+    Also return by how much the mean score is below its limit. A client's own price changes in the
+    rounds that it reports in (`rows`).
     """
     scores, reference = state["scores"], state["reference_scores"]
     known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
@@ -166,8 +167,9 @@ def update_prices(state: State, limits: Limits) -> tuple[State, Tensor]:
         floors = torch.fmax(floors, reference - limits.client)
     if limits.alone:
         floors = torch.fmax(floors, state["alone"])
-    shortfall = (floors - scores).nan_to_num(nan=0.0, neginf=-1.0)
-    client_prices = (state["client_prices"] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
+    shortfall = (floors - scores)[rows].clamp_min(-1.0)  # also where there is no floor
+    client_prices = state["client_prices"].clone()
+    client_prices[rows] = (client_prices[rows] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
     return {**state, "price": price, "client_prices": client_prices}, violation
 
 
@@ -178,12 +180,13 @@ def standard_error(state: State, known: Tensor) -> float:
 
 
 def least_advantaged(values: Tensor) -> Tensor:
-    """Return the indices of the clients with the highest values, NaN aside.
+    """Return the indices of the clients with the highest values; those with NaN are unknown.
 
     One client; of more than 20, the tenth of them with the highest.
     """
     count = 1 if len(values) <= FEW_CLIENTS else len(values) // 10
-    return values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    highest = values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    return highest[~values[highest].isnan()]
 
 
 def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
