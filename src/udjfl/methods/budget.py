@@ -6,17 +6,16 @@ w_i for FedAvg's own weights. The server steps along
 
     step = sum_i v_i (theta - theta_i) / sum_i v_i        v_i = d_i + lambda w_i + mu_i
 
-    lambda <- lambda + kappa (mean a - B + z e - mean A)      kept within 0 and LARGEST_PRICE
-    mu_i   <- mu_i + kappa (floor_i - A_i)                    the same; only with a floor
+    lambda <- lambda + kappa (mean a - B + min(z e, B) - mean A)    within 0 and LARGEST_PRICE
+    mu_i   <- mu_i + kappa (floor_i - A_i)                          the same; only with a floor
 
 d is the theory's direction, which sums to 1:
 
     rawls         all weight on the least advantaged client (of more than 20 clients: on the least
                   advantaged tenth, since one client's number is noise)
     egalitarian   w_i exp(t_i) / sum_j w_j exp(t_j),  t_i <- t_i + kappa (mean A - A_i)
-    utilitarian   random effects: 1 / (u_i/n_i + mean_j u_j/n_j), the noise of a client's data plus
-                  what clients differ by anyway
-    desert        (w_i/u_i) / sum_j (w_j/u_j)
+    utilitarian   (w_i/u_i) / sum_j (w_j/u_j), the paper's coefficients at beta = 0, gamma = -1
+    desert        (w_i/u_i^2) / sum_j (w_j/u_j^2): good data counts more than in proportion
 
 This is dual ascent on: minimise sum_i d_i H_i subject to the limits, with accuracies in place of
 losses as the measure of each limit. lambda is the price of the promise about the mean, mu_i that of
@@ -213,15 +212,14 @@ def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tenso
 
 
 def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
-    """Weigh clients as estimates with random effects are weighed."""
-    noise = reports.uncertainties / reports.sizes
-    direction = 1 / (noise + noise.mean())
+    """Weigh clients by the certainty of their data, as the paper's utilitarian point does."""
+    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
     return direction / direction.sum(), state
 
 
 def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
-    """Weigh clients by the quality of their data, 1/u."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
+    """Weigh clients by the quality of their data, more than in proportion to it."""
+    direction = reports.sizes / floor_uncertainties(reports.uncertainties) ** 2
     return direction / direction.sum(), state
 
 

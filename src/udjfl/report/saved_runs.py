@@ -72,9 +72,9 @@ def read_run(path: Path) -> SavedRun:
             },
             epistemic=result["epistemic"],
             notes=result["notes"],
-            expected_accuracy=result.get("expected_accuracy"),
             test_sizes=_test_sizes(result, settings["federation"]),
             n_classes=_n_classes(result, settings["federation"]),
+            expected_accuracy=result.get("expected_accuracy"),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:

@@ -276,7 +276,7 @@ def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dic
 def _expected_accuracy(
     ids: Sequence[str], by_seed: Mapping[int, FinishedRun | str]
 ) -> dict[str, Summary] | None:
-    measured = [getattr(run, "expected_accuracy", None) for run in by_seed.values()]
+    measured = [None if isinstance(run, str) else run.expected_accuracy for run in by_seed.values()]
     if not any(measured):
         return None
     return {

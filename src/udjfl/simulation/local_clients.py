@@ -45,7 +45,7 @@ class LocalClients:
         self, run: Run, federation: Federation, engine: Engine, uncertainty: Uncertainty
     ) -> None:
         self.run, self.federation, self.engine = run, federation, engine
-        self.uncertainty = uncertainty
+        self.uncertainty, self._readings = uncertainty, uncertainty.readings
 
     def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
         """Let clients drop out at random, as the settings say."""
@@ -162,7 +162,7 @@ class LocalClients:
         """Add the sizes and uncertainties, which are known from the start."""
         ids = [self.run.ids[index] for index in request.client_indices]
         sizes = [self.federation.sizes[index] for index in request.client_indices]
-        uncertainties = [self.uncertainty.values[name] for name in ids]
+        uncertainties = [self._readings[name] for name in ids]
         known = {
             "sizes": torch.tensor(sizes, dtype=torch.float64),
             "uncertainties": torch.tensor(uncertainties, dtype=torch.float64),

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from udjfl._files import write_atomic
 from udjfl.errors import DataError, SettingsError, StorageError
@@ -200,6 +201,30 @@ def reference_accuracies(
     return {name: float(value) for name, value in result["client_accuracy"].items()}
 
 
+def reference_scores(
+    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str]
+) -> Tensor | None:
+    """Return the scores by round of a reference run; None if it has none."""
+    if reference is None:
+        return None
+    if isinstance(reference, Result):
+        return scores_by_round(reference.history, ids)
+    return scores_by_round(History(list(RunFolder.open(reference).read_records())), ids)
+
+
+def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
+    """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
+    scores = [r for r in history.records if r.metric == "score" and r.client in ids]
+    if not scores:
+        return None
+    index = {name: number for number, name in enumerate(ids)}
+    table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
+    for record in scores:
+        if isinstance(record.value, float) and record.client is not None:
+            table[record.round - 1, index[record.client]] = record.value
+    return table
+
+
 def finish_run(
     run: Run,
     module: nn.Module,
@@ -236,6 +261,7 @@ def finish_run(
     metrics, undefined = compute_metrics(outcome)
     if evaluation.no_global_reason and "global_accuracy" in undefined:
         undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
+    notes = [*notes, *uncertainty.notes()]
     missing = [name for name in run.ids if name not in accuracies]
     if missing:
         sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
