@@ -53,8 +53,8 @@ def one_round(
     advantage: str = "uncertainty",
     **limits: Any,
 ) -> tuple[State, Tensor, Diagnostics]:
-    """Play one round; without a limit that is given, there is none."""
-    values: dict[str, Any] = {"mean": None, "caution": 0.0, **limits}
+    """Play one round; unless a limit is given, the mean score may fall to 0."""
+    values: dict[str, Any] = {"mean": 1.0, "caution": 0.0, **limits}
     return budgeted_step(state, reports, theory, advantage, Limits(**values), cap)
 
 
@@ -71,10 +71,10 @@ DIRECTIONS = [
     ("rawls", [0.6, 0.8], [1, 3], [1.0, 3.0], (0, 1)),
     # Tilts 5 (0.7 - 0.6) = 1/2 and -1/2: 1/4 e^(1/2) : 3/4 e^(-1/2) = e : 3.
     ("egalitarian", [0.6, 0.8], [1, 3], [1.0, 3.0], (math.e / (math.e + 3), 3 / (math.e + 3))),
-    # u/n = 1 and 1: alike.
-    ("utilitarian", [0.6, 0.8], [1, 3], [1.0, 3.0], (1 / 2, 1 / 2)),
     # n/u = 1 and 1: alike.
-    ("desert", [0.6, 0.8], [1, 3], [1.0, 3.0], (1 / 2, 1 / 2)),
+    ("utilitarian", [0.6, 0.8], [1, 3], [1.0, 3.0], (1 / 2, 1 / 2)),
+    # n/u^2 = 1 and 3/9.
+    ("desert", [0.6, 0.8], [1, 3], [1.0, 3.0], (3 / 4, 1 / 4)),
     # Three clients. Uncertainties 1, 3, 2; sizes 1, 3, 1; scores 0.6, 0.8, 0.7.
     ("rawls", [0.6, 0.8, 0.7], [1, 3, 1], [1.0, 3.0, 2.0], (0, 1, 0)),
     # Tilts 1/2, -1/2, 0.
@@ -88,12 +88,13 @@ DIRECTIONS = [
             for w in (math.exp(0.5), 3 * math.exp(-0.5), 1)
         ],
     ),
-    # u/n = 1, 1, 2, mean 4/3: 1/(7/3), 1/(7/3), 1/(10/3) = 3/7, 3/7, 3/10, or 10 : 10 : 7.
-    ("utilitarian", [0.6, 0.8, 0.7], [1, 3, 1], [1.0, 3.0, 2.0], (10 / 27, 10 / 27, 7 / 27)),
     # n/u = 1, 1, 1/2.
-    ("desert", [0.6, 0.8, 0.7], [1, 3, 1], [1.0, 3.0, 2.0], (2 / 5, 2 / 5, 1 / 5)),
-    # Desert: a tiny uncertainty counts as a hundredth of the largest, so 100 : 1.
-    ("desert", [0.5, 0.5], [1, 1], [1e-9, 1.0], (100 / 101, 1 / 101)),
+    ("utilitarian", [0.6, 0.8, 0.7], [1, 3, 1], [1.0, 3.0, 2.0], (2 / 5, 2 / 5, 1 / 5)),
+    # n/u^2 = 1, 3/9, 1/4, or 12 : 4 : 3.
+    ("desert", [0.6, 0.8, 0.7], [1, 3, 1], [1.0, 3.0, 2.0], (12 / 19, 4 / 19, 3 / 19)),
+    # A tiny uncertainty counts as a hundredth of the largest, so 100 : 1, and squared 10^4 : 1.
+    ("utilitarian", [0.5, 0.5], [1, 1], [1e-9, 1.0], (100 / 101, 1 / 101)),
+    ("desert", [0.5, 0.5], [1, 1], [1e-9, 1.0], (10_000 / 10_001, 1 / 10_001)),
 ]
 
 
@@ -343,9 +344,10 @@ def test_if_nobody_is_known_to_be_least_advantaged_the_direction_is_fedavgs():
 
 def test_client_budgets_by_hand():
     # Floors 0.9 - 0.1 = 0.8 and 0.5 - 0.1 = 0.4; c0 is 0.1 below, c1 above: prices 0.5 and 0.
-    # d = (0, 1) and the price 1: v = 0 + 1/2 + 1/2 and 1 + 1/2 + 0.
+    # The mean is 0.65, to be kept is 0.7 - 0.05: its price stays 1. With d = (0, 1)
+    # v = 0 + 1/2 + 1/2 and 1 + 1/2 + 0.
     reports = scored([0.7, 0.6], uncertainties=[1.0, 2.0])
-    state, step, diagnostics = one_round(start(2, [[0.9, 0.5]]), reports, client=0.1)
+    state, step, diagnostics = one_round(start(2, [[0.9, 0.5]]), reports, mean=0.05, client=0.1)
     close(state["client_prices"], (0.5, 0.0))
     close(diagnostics["client_price"], (0.5, 0.0))
     close(step, (1 / 2.5, 1.5 / 2.5))

@@ -62,14 +62,14 @@ FEW_CLIENTS = 20
 class Limits:
     """Limits on what a theory may cost, in fractions.
 
-    mean       the mean score may end this much below the reference's; None: no limit
+    mean       the mean score may end this much below the reference's
     client     no client's score may end this much below its own reference; None: no limit
     absolute   the mean score to keep in place of the reference's less the budget
     alone      no client's score may end below that of its own model, trained alone
     caution    standard errors of the mean score by which its limit is kept
     """
 
-    mean: float | None
+    mean: float
     client: float | None = None
     absolute: float | None = None
     alone: bool = False
@@ -154,7 +154,7 @@ def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Te
     known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
     violation = torch.zeros((), dtype=torch.float64)
     price = state["price"]
-    if limits.mean is not None and known.any():
+    if known.any():
         goal, margin = limits.absolute, limits.caution * standard_error(state, known)
         if goal is None:
             goal = float(reference[known].mean()) - limits.mean
@@ -213,14 +213,19 @@ def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tenso
 
 def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
     """Weigh clients by the certainty of their data, as the paper's utilitarian point does."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
+    direction = reports.sizes * _certainty(reports.uncertainties)
     return direction / direction.sum(), state
 
 
 def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
     """Weigh clients by the quality of their data, more than in proportion to it."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties) ** 2
+    direction = reports.sizes * _certainty(reports.uncertainties) ** 2
     return direction / direction.sum(), state
+
+
+def _certainty(u: Tensor) -> Tensor:
+    """Return 1/u_i as a multiple of the least, from 1 to 100: its square is finite whatever u."""
+    return u.max() / floor_uncertainties(u)
 
 
 DIRECTIONS: dict[str, Callable[[State, Reports, str], tuple[Tensor, State]]] = {
