@@ -62,14 +62,14 @@ FEW_CLIENTS = 20
 class Limits:
     """Limits on what a theory may cost, in fractions.
 
-    mean       the mean score may end this much below the reference's; None: no limit
+    mean       the mean score may end this much below the reference's
     client     no client's score may end this much below its own reference; None: no limit
     absolute   the mean score to keep in place of the reference's less the budget
     alone      no client's score may end below that of its own model, trained alone
     caution    standard errors of the mean score by which its limit is kept
     """
 
-    mean: float | None
+    mean: float
     client: float | None = None
     absolute: float | None = None
     alone: bool = False
@@ -100,7 +100,7 @@ def budgeted_step(
     """Return the next state, the step, and diagnostics of a round under a budget."""
     state = observe(state, reports)
     rows = reports.client_indices
-    state, violation = update_prices(state, limits)
+    state, violation = update_prices(state, rows, limits)
     direction, state = DIRECTIONS[theory](state, reports, advantage)
     base = reports.sizes / reports.sizes.sum()
     v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
@@ -144,16 +144,17 @@ def _smooth(before: Tensor, now: Tensor) -> Tensor:
     return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
 
 
-def update_prices(state: State, limits: Limits) -> tuple[State, Tensor]:
+def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Tensor]:
     """Raise the price of a limit that is violated, lower that of one with slack.
 
-    Also return by how much the mean score is below its limit.
+    Also return by how much the mean score is below its limit. A client's own price changes in the
+    rounds that it reports in (`rows`).
     """
     scores, reference = state["scores"], state["reference_scores"]
     known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
     violation = torch.zeros((), dtype=torch.float64)
     price = state["price"]
-    if limits.mean is not None and known.any():
+    if known.any():
         goal, margin = limits.absolute, limits.caution * standard_error(state, known)
         if goal is None:
             goal = float(reference[known].mean()) - limits.mean
@@ -165,8 +166,9 @@ def update_prices(state: State, limits: Limits) -> tuple[State, Tensor]:
         floors = torch.fmax(floors, reference - limits.client)
     if limits.alone:
         floors = torch.fmax(floors, state["alone"])
-    shortfall = (floors - scores).nan_to_num(nan=0.0, neginf=-1.0)
-    client_prices = (state["client_prices"] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
+    shortfall = (floors - scores)[rows].clamp_min(-1.0)  # also where there is no floor
+    client_prices = state["client_prices"].clone()
+    client_prices[rows] = (client_prices[rows] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
     return {**state, "price": price, "client_prices": client_prices}, violation
 
 
@@ -177,12 +179,13 @@ def standard_error(state: State, known: Tensor) -> float:
 
 
 def least_advantaged(values: Tensor) -> Tensor:
-    """Return the indices of the clients with the highest values, NaN aside.
+    """Return the indices of the clients with the highest values; those with NaN are unknown.
 
     One client; of more than 20, the tenth of them with the highest.
     """
     count = 1 if len(values) <= FEW_CLIENTS else len(values) // 10
-    return values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    highest = values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    return highest[~values[highest].isnan()]
 
 
 def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
@@ -210,14 +213,19 @@ def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tenso
 
 def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
     """Weigh clients by the certainty of their data, as the paper's utilitarian point does."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
+    direction = reports.sizes * _certainty(reports.uncertainties)
     return direction / direction.sum(), state
 
 
 def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
     """Weigh clients by the quality of their data, more than in proportion to it."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties) ** 2
+    direction = reports.sizes * _certainty(reports.uncertainties) ** 2
     return direction / direction.sum(), state
+
+
+def _certainty(u: Tensor) -> Tensor:
+    """Return 1/u_i as a multiple of the least, from 1 to 100: its square is finite whatever u."""
+    return u.max() / floor_uncertainties(u)
 
 
 DIRECTIONS: dict[str, Callable[[State, Reports, str], tuple[Tensor, State]]] = {
