@@ -111,8 +111,12 @@ class Evidence:
 
     @property
     def somebody_gains(self) -> bool:
-        """True if the accuracy of any client rises on average."""
-        return any(change.difference > UNSEEN for change in self.clients.values())
+        """True if the accuracy of a client, or of the beneficiaries, rises on average.
+
+        The beneficiaries may be other clients on each seed.
+        """
+        changes = [self.gain, *self.clients.values()]
+        return any(change.difference > UNSEEN for change in changes)
 
 
 def collect_evidence(
