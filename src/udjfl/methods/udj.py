@@ -302,7 +302,7 @@ class UDJ(Method):
                 "that hundredth"
             )
         names = _marked(ids, diagnostics.get("capped"))
-        if names:
+        if names and self.budget is None:  # a budget's direction may well be one client
             share = 100 * self.largest_share(len(ids))
             sentences.append(f"{names} would have more than {share:.0f}% of the step, and has that")
         if float(diagnostics.get("price", 0.0)) >= budgets.LARGEST_PRICE:
