@@ -13,6 +13,7 @@ from torch import nn
 from udjfl._threads import available_cores
 from udjfl.data.federation import Client
 from udjfl.engine import mapped
+from udjfl.engine._fork_pool import can_fork
 from udjfl.engine._memory import tune_allocator
 from udjfl.engine.base import (
     Engine,
@@ -136,6 +137,7 @@ __all__ = [
     "SerialEngine",
     "StackedEngine",
     "TrainJob",
+    "can_fork",
     "can_join",
     "check_device",
     "evaluate_together",

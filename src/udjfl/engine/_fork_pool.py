@@ -48,7 +48,7 @@ class ForkPool:
 
     def __init__(self, run_task: RunTask, workers: int) -> None:
         self._run_task = weakref.WeakMethod(run_task)
-        self.workers = workers if _can_fork() else 1
+        self.workers = workers if can_fork() else 1
         self.processes: list[_WorkerProcess] = []
         self.areas: list[SharedArea] = []
         # Shared with the others: the number of the next task, and one release for each process
@@ -184,7 +184,7 @@ class ForkPool:
         return free[0]
 
 
-def _can_fork() -> bool:
+def can_fork() -> bool:
     """Return whether this process can fork others that train.
 
     Only on Linux; not in a daemonic process, which must not have children; and not beside a GPU:

@@ -16,7 +16,7 @@ from torch import nn
 
 from udjfl._threads import available_cores
 from udjfl.data import Federation
-from udjfl.engine import can_join, one_thread
+from udjfl.engine import can_fork, can_join, one_thread
 from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
     ALIASES,
@@ -43,7 +43,7 @@ from udjfl.simulation.simulate import (
 )
 from udjfl.training.lifecycle import check_complete, versions
 from udjfl.training.records import OnProgress, Progress
-from udjfl.training.result import Result
+from udjfl.training.result import FinishedRun, Result
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
@@ -178,7 +178,7 @@ def run_comparison(
         results = [own for program in _run_tasks(tasks, jobs, on_progress) for own in program]
         by_seed = dict(zip(settings.seeds, results, strict=True))
         columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
-        references = {s: result for s, result in columns[0].items() if isinstance(result, Result)}
+        references = {s: run for s, run in columns[0].items() if isinstance(run, FinishedRun)}
         rows = tuple(
             summarise_method(method, column, references)
             for method, column in zip(methods, columns, strict=True)
@@ -236,8 +236,8 @@ class ProgramTask:
     seeds: tuple[int, ...] = ()
     first: Federation | None = None
 
-    def __call__(self, send: Callable[[Any], None]) -> list[list[Result | str]]:
-        """Return for each seed a result for each method, or why there is none.
+    def __call__(self, send: Callable[[Any], None]) -> list[list[FinishedRun | str]]:
+        """Return for each seed an outcome for each method, or why there is none.
 
         `send` gets `Progress` events.
         """
@@ -269,20 +269,20 @@ class ProgramTask:
 
     def _without_errors(
         self, seed: int, results: Sequence[Result | Failure], send: Callable[[Any], None]
-    ) -> list[Result | str]:
-        """Return the results of a seed with sentences in place of errors."""
+    ) -> list[FinishedRun | str]:
+        """Return the outcomes of a seed, with sentences in place of errors."""
         if not isinstance(results[0], Result):
             raise results[0]
         rounds = self.settings.training.rounds
         for method, result in zip(self.methods, results, strict=True):
             if not isinstance(result, Result):
                 send(Progress(method.label, seed, "training", rounds, rounds))
-        return [result if isinstance(result, Result) else str(result) for result in results]
+        return [r.outcome() if isinstance(r, Result) else str(r) for r in results]
 
 
 def _run_tasks(
     tasks: Sequence[ProgramTask], jobs: int, on_progress: OnProgress | None
-) -> list[list[list[Result | str]]]:
+) -> list[list[list[FinishedRun | str]]]:
     """Run the seeds one after the other, or in processes, with the same results."""
 
     def receive(event: Progress) -> None:
@@ -292,7 +292,9 @@ def _run_tasks(
     if jobs > 1:
         reason = unpicklable_reason(tasks)
         if reason is None:
-            return run_in_processes(tasks, jobs, receive)
+            # What a caller's own function needs may not survive a fork.
+            is_own = callable(tasks[0].data) or callable(tasks[0].model)
+            return run_in_processes(tasks, jobs, receive, fork=can_fork() and not is_own)
         logger.warning(
             "The seeds run one after the other: they cannot be sent to other processes (%s).",
             reason,

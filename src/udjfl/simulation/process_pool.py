@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing
 import pickle
 import signal
 import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from logging.handlers import QueueHandler
 from queue import Empty
 from typing import Any, Protocol, TypeVar
 
+import torch
+
 Result = TypeVar("Result", covariant=True)
 POLL_INTERVAL = 0.2  # seconds between deliveries of messages
+logger = logging.getLogger("udjfl")
 
 
 class Task(Protocol[Result]):
@@ -33,19 +40,25 @@ def unpicklable_reason(tasks: Sequence[Task[Any]]) -> str | None:
 
 
 def run_in_processes(
-    tasks: Sequence[Task[Result]], jobs: int, receive: Callable[[Any], None]
+    tasks: Sequence[Task[Result]],
+    jobs: int,
+    receive: Callable[[Any], None],
+    fork: bool = False,
 ) -> list[Result]:
     """Run tasks in this many processes and return their results, in the order of the tasks.
 
-    `receive` gets their messages, in any order. The first task that fails stops the others, and
-    its error is raised.
+    `receive` gets their messages, in any order; warnings are logged here. The first task that fails
+    stops the others, and its error is raised. With `fork` processes have what is imported here, and
+    start at once; the tasks may not use what threads of this process use.
     """
-    context = multiprocessing.get_context("spawn")  # the tasks use threads, which do not fork
+    context: Any = multiprocessing.get_context("fork" if fork else "spawn")
     messages = context.Queue()
     with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_set_queue, initargs=(messages,)
+        jobs, mp_context=context, initializer=_set_up, initargs=(messages,)
     ) as pool:
-        with _ignored_interrupts():
+        with _ignored_interrupts(), warnings.catch_warnings():
+            # Python warns of forking beside threads, whose locks stay locked in the copy.
+            warnings.simplefilter("ignore", DeprecationWarning)
             futures: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
         try:
             left = set(futures)
@@ -80,18 +93,48 @@ def _ignored_interrupts() -> Iterator[None]:
 def _deliver(messages: Any, receive: Callable[[Any], None]) -> None:
     while True:
         try:
-            receive(messages.get_nowait())
+            message = messages.get_nowait()
         except Empty:
             return
+        if isinstance(message, logging.LogRecord):
+            logger.handle(message)
+            continue
+        for part in message:
+            receive(part)
 
 
 _queue: Any = None  # in a worker process: where messages go
 
 
-def _set_queue(messages: Any) -> None:
+def _set_up(messages: Any) -> None:
+    """Prepare a worker process. Its warnings go to its parent, whose handlers may be locked."""
     global _queue
     _queue = messages
+    torch.set_num_threads(1)  # forked, it has none of the threads that its parent has started
+    logger.handlers, logger.propagate = [QueueHandler(messages)], False
 
 
 def _run(task: Task[Result]) -> Result:
-    return task(_queue.put)
+    outbox = _Outbox()
+    try:
+        return task(outbox.send)
+    finally:
+        outbox.flush()
+
+
+class _Outbox:
+    """Messages to the parent; those that follow each other quickly are sent together."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+        self.sent_at = 0.0
+
+    def send(self, message: Any) -> None:
+        self.waiting.append(message)
+        if time.monotonic() - self.sent_at > POLL_INTERVAL:
+            self.flush()
+
+    def flush(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        self.sent_at = time.monotonic()
+        _queue.put(waiting)

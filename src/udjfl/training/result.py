@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import nn
@@ -73,6 +73,10 @@ class Result(FinishedRun):
     history: History
     folder: RunFolder | None = None
     served: ServedModels | None = None
+
+    def outcome(self) -> FinishedRun:
+        """Return the part that tables show, without models and history."""
+        return FinishedRun(**{f.name: getattr(self, f.name) for f in fields(FinishedRun)})
 
     @property
     def global_accuracy(self) -> float | None:
