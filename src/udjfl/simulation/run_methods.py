@@ -186,7 +186,8 @@ def prepare_methods(
         except NotDefinedError as error:
             starts.append(error)
         except SettingsError as error:
-            mistakes += error.mistakes
+            # A wrong setting shows in every method.
+            mistakes += [mistake for mistake in error.mistakes if mistake not in mistakes]
     if mistakes:
         raise SettingsError(mistakes)
     assert base_model is not None, "there is a method"

@@ -6,6 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from udjfl.training.records import Record, finite_or_none
+from udjfl.training.service import Serving
+
+
+@dataclass(frozen=True)
+class ServedEvaluation:
+    """What a service gives to each client, and its test loss and accuracy (percent) there."""
+
+    serving: Serving
+    losses: Mapping[str, float]
+    accuracies: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -15,8 +25,9 @@ class Evaluation:
     The global values are None for a method without a single model, or without a shared test set
     (`no_global_reason`). `not_evaluated` has the reason for each client without values.
     `expected_accuracies` (in percent) are those of clients whose test labels were drawn from known
-    distributions, without the noise of the draw; None without such clients, and before the last
-    round.
+    distributions, without the noise of the draw, with the models that they are served; None
+    without such clients, and before the last round. `served` is there after the last round of a run
+    with a service; all other values are those of the common model.
     """
 
     losses: Mapping[str, float]
@@ -26,6 +37,7 @@ class Evaluation:
     not_evaluated: Mapping[str, str] = field(default_factory=dict)
     no_global_reason: str | None = None
     expected_accuracies: Mapping[str, float] | None = None
+    served: ServedEvaluation | None = None
 
     @staticmethod
     def from_fractions(
@@ -51,6 +63,23 @@ class Evaluation:
         percent = {name: 100 * value for name, value in fractions.items()}
         return replace(self, expected_accuracies=percent or None)
 
+    def with_served(
+        self, serving: Serving, changed: Mapping[str, tuple[float, float]]
+    ) -> Evaluation:
+        """Return the same evaluation with what a service gives to each client.
+
+        `changed` has loss and accuracy, 0 to 1, of the clients that are served something else than
+        the common model; for the others they are those of the common model.
+        """
+        losses = {name: loss for name, (loss, _) in changed.items()}
+        accuracies = {name: 100 * accuracy for name, (_, accuracy) in changed.items()}
+        served = ServedEvaluation(
+            serving,
+            {name: losses.get(name, value) for name, value in self.losses.items()},
+            {name: accuracies.get(name, value) for name, value in self.accuracies.items()},
+        )
+        return replace(self, served=served)
+
     def records(self, round: int) -> list[Record]:
         """Return the records of this evaluation."""
         records = [Record(round, c, "not_evaluated", why) for c, why in self.not_evaluated.items()]
@@ -60,6 +89,12 @@ class Evaluation:
         ):
             records += [Record(round, c, metric, finite_or_none(v)) for c, v in values.items()]
             records.append(Record(round, None, metric, finite_or_none(shared)))
+        if self.served is not None:
+            for metric, own in (
+                ("served_accuracy", self.served.accuracies),
+                ("served_loss", self.served.losses),
+            ):
+                records += [Record(round, c, metric, finite_or_none(v)) for c, v in own.items()]
         expected = self.expected_accuracies or {}
         records += [Record(round, c, "expected_accuracy", v) for c, v in expected.items()]
         return records
