@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from udjfl.methods import Method
 from udjfl.metrics import METRICS, table_metrics
@@ -23,6 +23,7 @@ from udjfl.statistics import (
 )
 from udjfl.training.lifecycle import versions
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
+from udjfl.training.service import service_theories
 from udjfl.verdicts import (
     MARGIN,
     LeastAdvantaged,
@@ -47,6 +48,9 @@ class MethodSummary:
     n_classes          the number of classes; None if unknown
     expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
                        labels; None where that was not measured
+    service            what clients are served of the common model, as in the settings
+    common_accuracy    as `client_accuracy`, of the common model; None without a service
+    served_theories    theories that the service serves, if the reference is without it
     """
 
     method: Method
@@ -61,6 +65,21 @@ class MethodSummary:
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
     expected_accuracy: dict[str, Summary] | None = None
+    service: str = "none"
+    common_accuracy: dict[str, Summary] | None = None
+    served_theories: tuple[str, ...] = ()
+
+    @property
+    def theories(self) -> tuple[str, ...]:
+        """The theories that the method serves, and those of a service that the reference lacks."""
+        own = self.method.theories
+        return (*own, *(theory for theory in self.served_theories if theory not in own))
+
+    @property
+    def label(self) -> str:
+        """The label of the method, and the service."""
+        label = self.method.label
+        return label if self.service == "none" else f"{label}, served {self.service}"
 
     @property
     def budget(self) -> float | None:
@@ -70,16 +89,19 @@ class MethodSummary:
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        expected = self.expected_accuracy
+        expected, common = self.expected_accuracy, self.common_accuracy
+        service = {} if self.service == "none" else {"service": self.service}
         return {
             "method": self.method.name,
-            "theory": list(self.method.theories),
-            "label": self.method.label,
+            "theory": list(self.theories),
+            "label": self.label,
             "grade": self.method.grade,
             "params": self.method.params,
+            **service,
             "seeds": list(seeds),
             **_plain(self.metrics),
             "client_accuracy": _plain(self.client_accuracy),
+            **({} if common is None else {"common_accuracy": _plain(common)}),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
@@ -113,7 +135,7 @@ class Comparison:
         evidence = [
             (index, collect_evidence(theory, row.runs, self.budget_of(row), self.least_advantaged))
             for index, row in enumerate(self.rows)
-            for theory in (row.method.theories if row.against_fedavg else ())
+            for theory in (row.theories if row.against_fedavg else ())
             if row.runs.clients
         ]
         judged = judge([one for _, one in evidence])
@@ -163,7 +185,7 @@ class Comparison:
             "seeds": list(self.seeds),
             "settings": {key: value for key, value in settings.items() if key not in left_out},
             "versions": versions(),
-            "reference": self.rows[0].method.label,
+            "reference": self.rows[0].label,
             "margin": self.margin,
             "methods": [self._row_to_dict(index) for index in range(len(self.rows))],
             "rankings": {theory: self._rank(theory) for theory in THEORY_METRIC},
@@ -183,14 +205,15 @@ class Comparison:
         metric = metric_of(theory)
         order = []
         for entry in rank_methods(theory, [row.metrics for row in self.rows], self.left_out):
-            method = self.rows[entry.index].method
+            row = self.rows[entry.index]
+            method = row.method
             order.append(
                 {
                     "rank": entry.rank,
-                    "label": method.label,
+                    "label": row.label,
                     "method": method.name,
                     "grade": method.grade,
-                    "serves": theory in method.theories,
+                    "serves": theory in row.theories,
                     **_interval(entry.value),
                     "seeds": entry.value.n,
                     "left_out": entry.reason,
@@ -230,6 +253,8 @@ def summarise_method(
 
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
     undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
+    before = next(iter(references.values())).service
+    service = next((outcome.service for outcome in results.values()), before)
     return MethodSummary(
         method=method,
         metrics={key: summarise(values(results, key)) for key in METRICS},
@@ -250,7 +275,10 @@ def summarise_method(
         runs=_pair(ids, results, references),
         test_sizes=_smallest_test_parts(ids, references.values()),
         n_classes=next(iter(references.values())).n_classes,
-        expected_accuracy=_expected_accuracy(ids, by_seed),
+        expected_accuracy=_over_seeds("expected_accuracy", ids, by_seed),
+        service=service,
+        common_accuracy=_over_seeds("common_accuracy", ids, by_seed),
+        served_theories=() if service == before else service_theories(service),
     )
 
 
@@ -273,10 +301,12 @@ def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dic
     return {client: min(size[client] for size in known) for client in ids}
 
 
-def _expected_accuracy(
-    ids: Sequence[str], by_seed: Mapping[int, FinishedRun | str]
+def _over_seeds(
+    name: Literal["expected_accuracy", "common_accuracy"],
+    ids: Sequence[str],
+    by_seed: Mapping[int, FinishedRun | str],
 ) -> dict[str, Summary] | None:
-    measured = [getattr(run, "expected_accuracy", None) for run in by_seed.values()]
+    measured = [getattr(run, name, None) for run in by_seed.values()]
     if not any(measured):
         return None
     return {

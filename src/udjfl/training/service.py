@@ -139,6 +139,12 @@ def _as_number(text: str) -> float:
         return math.nan
 
 
+def service_theories(text: str) -> tuple[str, ...]:
+    """Return the theories that a service serves."""
+    service = parse_service(text)
+    return () if service is None else service.theories
+
+
 def check_service(service: Service | None, method: Method) -> None:
     """Raise an error for a method that has no common model, or serves models of its own."""
     own = type(method).served is not Method.served or not method.global_model
