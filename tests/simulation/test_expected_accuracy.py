@@ -11,7 +11,8 @@ from conftest import make_federation, train_briefly
 
 import udjfl
 from udjfl.settings import TrainingSettings
-from udjfl.simulation.simulate import MethodTask, run_methods
+from udjfl.simulation.run_methods import MethodTask
+from udjfl.simulation.simulate import run_methods
 from udjfl.training.records import Record
 from udjfl.training.result import summary
 

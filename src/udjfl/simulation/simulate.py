@@ -21,6 +21,7 @@ from udjfl.settings import (
     validate_settings,
 )
 from udjfl.simulation.lockstep import Failure
+from udjfl.simulation.reference import reference_scores
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.training.lifecycle import reference_accuracies
 from udjfl.training.records import OnProgress
@@ -225,6 +226,7 @@ def run_methods(
     place of a result. `reference` is for all of them.
     """
     before = reference_accuracies(reference, federation.ids, seed)
-    task = SeedTask(federation, seed, tasks, uncertainty, before)
+    scores = reference_scores(reference, federation.ids)
+    task = SeedTask(federation, seed, tasks, uncertainty, before, scores)
     (results,) = run_seeds([task], settings, model=model, resume=resume)
     return results

@@ -12,7 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from udjfl._files import write_atomic
 from udjfl.errors import DataError, SettingsError, StorageError
@@ -198,6 +199,19 @@ def reference_accuracies(
             "same seed"
         )
     return {name: float(value) for name, value in result["client_accuracy"].items()}
+
+
+def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
+    """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
+    scores = [r for r in history.records if r.metric == "score" and r.client in ids]
+    if not scores:
+        return None
+    index = {name: number for number, name in enumerate(ids)}
+    table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
+    for record in scores:
+        if isinstance(record.value, float) and record.client is not None:
+            table[record.round - 1, index[record.client]] = record.value
+    return table
 
 
 def finish_run(

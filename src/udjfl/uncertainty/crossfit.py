@@ -207,7 +207,8 @@ class _FoldModels:
         """Split rows by seed; a job has one set of buffers, so models with buffers are alone."""
         if self.buffers.shape[1]:
             return [[row] for row in rows]
-        return [[row for row in rows if self.seeds[row] == seed] for seed in sorted({*self.seeds})]
+        seeds = sorted({self.seeds[row] for row in rows})
+        return [[row for row in rows if self.seeds[row] == seed] for seed in seeds]
 
     def log_probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
         """Return the log-probabilities of a model on the examples of one of the engine's clients.

@@ -36,7 +36,7 @@ def measure(
     """
     if settings.uncertainty == "crossfit":
         like_this = functools.partial(
-            type(engine), device=str(engine.device), workers=engine.workers
+            type(engine.whole), device=str(engine.device), workers=engine.workers
         )
         fits = cross_fit(
             [SeededClients(federation.clients, seed)],
@@ -59,10 +59,12 @@ def measure_many(
     settings: TrainingSettings,
     seeds: Sequence[int],
     model: ModelChoice | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Uncertainty]:
     """Measure several federations, each with its seed; crossfit trains all in one program.
 
-    They must have examples of one shape and the same number of classes.
+    They must have examples of one shape and the same number of classes. `progress(done, total)`
+    counts parts of the work.
     """
 
     def engine_for(module: nn.Module, clients: Sequence[Client]) -> Engine:
@@ -71,7 +73,7 @@ def measure_many(
     name = model or settings.model
     if settings.uncertainty == "crossfit":
         measured = [SeededClients(f.clients, s) for f, s in zip(federations, seeds, strict=True)]
-        fits = cross_fit(measured, settings, name, federations[0].n_classes, engine_for)
+        fits = cross_fit(measured, settings, name, federations[0].n_classes, engine_for, progress)
         pairs = zip(federations, fits, strict=True)
         results = [_from_cross_fits(federation, of_one) for federation, of_one in pairs]
         for uncertainty in results:
@@ -84,7 +86,7 @@ def measure_many(
             name, shape, n_classes, seed, hidden=settings.hidden, weight_norm=settings.weight_norm
         )
         engine = engine_for(module, federation.clients)
-        results.append(measure(federation, engine, settings, seed, model))
+        results.append(measure(federation, engine, settings, seed, model, progress))
         engine.close()
     return results
 
