@@ -37,6 +37,7 @@ from udjfl.training.lifecycle import (
 from udjfl.training.result import Result
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.service import check_service, parse_service
 from udjfl.training.state import FederationInfo, Run, RunSpec, count_selected, initial_state
 from udjfl.uncertainty import Uncertainty
 
@@ -274,10 +275,15 @@ def check_supported(
         mistakes.append(
             f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round"
         )
+    try:
+        service = parse_service(settings.service)
+    except SettingsError as error:
+        mistakes += error.mistakes
     if settings.drop_out:
         mistakes.append("drop-out: leave it at 0; across machines clients drop out by themselves")
     if mistakes:
         raise SettingsError(mistakes)
+    check_service(service, method)
     if "validation_accuracies" in method.needs and (data is None or data.validation is None):
         raise NotDefinedError(
             f"{method.name}: scores clients' models on data of the server's own, and the server "

@@ -25,14 +25,8 @@ from udjfl.seeds import numpy_stream
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.replies import join_deltas, training_columns
-from udjfl.training.service import (
-    Checkpoints,
-    PriorService,
-    Serving,
-    class_term,
-    serve_checkpoints,
-    serve_prior,
-)
+from udjfl.training.service import PriorService, class_term
+from udjfl.training.serving import Serving, serve
 from udjfl.training.state import Run, ServerState
 from udjfl.uncertainty import Uncertainty
 
@@ -110,7 +104,8 @@ class LocalClients:
         if serving is not None:
             served = serving.models
             scores = {
-                self.run.ids[i]: self._evaluate_served(server, served, i) for i in serving.changed
+                name: self._evaluate_served(server, served, self.run.ids.index(name))
+                for name in serving.changed
             }
             evaluation = evaluation.with_served(serving, scores)
         if served is None:
@@ -138,17 +133,16 @@ class LocalClients:
 
     def _serve(self, server: ServerState) -> Serving | None:
         """Return what the service gives to each client; None without a service."""
-        service, ids, clients = self.run.spec.service, self.run.ids, self.federation.clients
-        values = [self.uncertainty.values[name] for name in ids]
-        uncertainties = torch.tensor(values, dtype=torch.float64)
+        service, clients = self.run.spec.service, self.federation.clients
+        if service is None:
+            return None
         if isinstance(service, PriorService):
-            terms = [class_term(c.train.y, self.federation.n_classes) for c in clients]
-            return serve_prior(service, ids, server.vector, torch.stack(terms), uncertainties)
-        if isinstance(service, Checkpoints):
-            data = self.engine.score_set(range(len(ids)))
-            scores = self.engine.evaluate(server.vector, server.buffers, data)[1]
-            return serve_checkpoints(service, server.vector, server.kept, scores, uncertainties)
-        return None
+            facts = [class_term(c.train.y, self.federation.n_classes) for c in clients]
+        else:
+            data = self.engine.score_set(range(len(clients)))
+            facts = list(self.engine.evaluate(server.vector, server.buffers, data)[1][:, None])
+        by_client = dict(zip(self.run.ids, facts, strict=True))
+        return serve(self.run, server, by_client, self.uncertainty.values)
 
     def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
         """Evaluate each client with the models it is served; None: all have the server's model."""

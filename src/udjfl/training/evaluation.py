@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from udjfl.training.records import Record, finite_or_none
-from udjfl.training.service import Serving
+from udjfl.training.serving import Serving
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,16 @@ class ServedEvaluation:
     serving: Serving
     losses: Mapping[str, float]
     accuracies: Mapping[str, float]
+
+    def records(self, round: int) -> list[Record]:
+        """Return the records of what clients are served."""
+        own = {"served_accuracy": self.accuracies, "served_loss": self.losses}
+        named: dict[str, Mapping[str, float]] = {**own, **self.serving.facts}
+        return [
+            Record(round, client, metric, finite_or_none(value))
+            for metric, values in named.items()
+            for client, value in values.items()
+        ]
 
 
 @dataclass(frozen=True)
@@ -69,16 +79,15 @@ class Evaluation:
         """Return the same evaluation with what a service gives to each client.
 
         `changed` has loss and accuracy, 0 to 1, of the clients that are served something else than
-        the common model; for the others they are those of the common model.
+        the common model, and could evaluate it; for the others they are those of the common model.
         """
-        losses = {name: loss for name, (loss, _) in changed.items()}
-        accuracies = {name: 100 * accuracy for name, (_, accuracy) in changed.items()}
-        served = ServedEvaluation(
-            serving,
-            {name: losses.get(name, value) for name, value in self.losses.items()},
-            {name: accuracies.get(name, value) for name, value in self.accuracies.items()},
-        )
-        return replace(self, served=served)
+        losses, accuracies = {}, {}
+        for name, accuracy in self.accuracies.items():
+            if name in changed:
+                losses[name], accuracies[name] = changed[name][0], 100 * changed[name][1]
+            elif name not in serving.changed:
+                losses[name], accuracies[name] = self.losses[name], accuracy
+        return replace(self, served=ServedEvaluation(serving, losses, accuracies))
 
     def records(self, round: int) -> list[Record]:
         """Return the records of this evaluation."""
@@ -90,11 +99,7 @@ class Evaluation:
             records += [Record(round, c, metric, finite_or_none(v)) for c, v in values.items()]
             records.append(Record(round, None, metric, finite_or_none(shared)))
         if self.served is not None:
-            for metric, own in (
-                ("served_accuracy", self.served.accuracies),
-                ("served_loss", self.served.losses),
-            ):
-                records += [Record(round, c, metric, finite_or_none(v)) for c, v in own.items()]
+            records += self.served.records(round)
         expected = self.expected_accuracies or {}
         records += [Record(round, c, "expected_accuracy", v) for c, v in expected.items()]
         return records

@@ -238,9 +238,10 @@ def finish_run(
         name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
     }
     if evaluation.served is not None:
-        serving, common = evaluation.served.serving, accuracies
+        serving, own = evaluation.served.serving, evaluation.served.accuracies
         served, notes = serving.models, [*notes, *serving.notes]
-        accuracies = {name: evaluation.served.accuracies[name] for name in common}
+        common = {name: value for name, value in accuracies.items() if name in own}
+        accuracies = {name: own[name] for name in common}
     expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
     sizes = run.federation.test_sizes

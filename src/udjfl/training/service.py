@@ -30,7 +30,6 @@ client is served the final model.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -39,7 +38,7 @@ from torch import Tensor
 
 from udjfl._spec import parse_spec
 from udjfl.errors import NotDefinedError, SettingsError, did_you_mean
-from udjfl.methods import Method, ServedModels, State
+from udjfl.methods import Method, State
 from udjfl.methods.budget import least_advantaged
 
 # Models of earlier rounds are kept up to this size in all; of longer runs, every second, third, ...
@@ -51,6 +50,7 @@ class PriorService:
     """The common model moved to clients' own class frequencies; `strength` from 0 to 1."""
 
     kind: ClassVar[str]
+    whom: ClassVar[str]
     theories: ClassVar[tuple[str, ...]] = ()
     strength: float = 1.0
 
@@ -63,6 +63,7 @@ class PriorRawls(PriorService):
     """All of it for the least advantaged, nothing for the others."""
 
     kind, theories = "prior-rawls", ("rawls",)
+    whom = "the most uncertain client (of more than 20, the tenth) gets"
 
     def kappas(self, uncertainties: Tensor) -> Tensor:
         chosen = torch.zeros_like(uncertainties)
@@ -75,6 +76,7 @@ class PriorEgalitarian(PriorService):
     """By a client's share of the largest uncertainty."""
 
     kind, theories = "prior-egalitarian", ("egalitarian",)
+    whom = "every client, by as much as it is uncertain, gets"
 
     def kappas(self, uncertainties: Tensor) -> Tensor:
         known = uncertainties.nan_to_num(nan=0.0)
@@ -84,7 +86,7 @@ class PriorEgalitarian(PriorService):
 class PriorAll(PriorService):
     """The same for every client."""
 
-    kind = "prior-all"
+    kind, whom = "prior-all", "every client gets"
 
     def kappas(self, uncertainties: Tensor) -> Tensor:
         return torch.full_like(uncertainties, self.strength)
@@ -145,6 +147,16 @@ def service_theories(text: str) -> tuple[str, ...]:
     return () if service is None else service.theories
 
 
+def service_text(service: Service) -> str:
+    """Return a service as it is written in settings, without options at their defaults."""
+    options = [
+        f"{field.name}={getattr(service, field.name):g}"
+        for field in fields(service)
+        if getattr(service, field.name) != field.default
+    ]
+    return ":".join([service.kind, *options])
+
+
 def check_service(service: Service | None, method: Method) -> None:
     """Raise an error for a method that has no common model, or serves models of its own."""
     own = type(method).served is not Method.served or not method.global_model
@@ -188,7 +200,7 @@ def keep_checkpoint(
 ) -> State:
     """Return the kept models with one more: that after `round`, and the scores it got.
 
-    A client that was not asked has no score of it, NaN.
+    `scores` are those of the clients at `client_indices`; of the others there is none, NaN.
     """
     row = torch.full((1, n_clients), torch.nan, dtype=torch.float64)
     row[0, client_indices] = scores.to(torch.float64)
@@ -229,80 +241,3 @@ def choose_checkpoints(table: Tensor, wanted: Tensor, uncertainties: Tensor) -> 
     if known.any():
         rows[known & (uncertainties == uncertainties[known].min())] = last
     return rows
-
-
-# --- what clients are served
-
-
-@dataclass(frozen=True)
-class Serving:
-    """What a service gives to each client.
-
-    models    as `ServedModels`
-    changed   indices of the clients that are served something else than the common model
-    kappas    [N] how far clients are moved to their own class frequencies, which are `prior` on
-              the whole [C]; None for services that move none
-    notes     sentences for readers of the results
-    """
-
-    models: ServedModels
-    changed: list[int]
-    notes: list[str]
-    kappas: Tensor | None = None
-    prior: Tensor | None = None
-
-
-def serve_prior(
-    service: PriorService, ids: Sequence[str], model: Tensor, terms: Tensor, uncertainties: Tensor
-) -> Serving:
-    """Move the common model to class frequencies; clients without a term (NaN) stay where it is."""
-    kappas = torch.where(terms.isnan().any(dim=1), 0.0, service.kappas(uncertainties))
-    changed = kappas.nonzero().flatten().tolist()
-    offsets, prior = torch.zeros_like(terms), None
-    if changed:
-        prior = mean_prior(terms)
-        for index in changed:
-            offsets[index] = prior_offset(terms[index], prior, float(kappas[index]))
-    shares = torch.ones(len(ids), 1, dtype=torch.float64)
-    named = ", ".join(ids[index] for index in changed) or "no client"
-    whom = "every client" if len(changed) == len(ids) else named
-    sentence = (
-        f"Served {service_text(service)}: {whom} gets the common model moved to its own class "
-        "frequencies. The common model is that of service=none."
-    )
-    return Serving(ServedModels(model[None], shares, offsets), changed, [sentence], kappas, prior)
-
-
-def serve_checkpoints(
-    service: Checkpoints, model: Tensor, kept: Mapping[str, Tensor], scores: Tensor, u: Tensor
-) -> Serving:
-    """Choose an earlier model for each client, given its scores of the final one."""
-    table, models = scores[None], model[None]
-    if kept:
-        table, models = torch.cat([kept["scores"], table]), torch.cat([kept["models"], models])
-    wanted = targets(service.rho, u, scores)
-    rows = choose_checkpoints(table, wanted, u)
-    used = torch.unique(torch.cat([rows, torch.tensor([len(table) - 1])]))  # sorted
-    shares = (rows[:, None] == used[None]).to(torch.float64)
-    changed = (rows != len(table) - 1).nonzero().flatten().tolist()
-    notes = [
-        f"Served {service_text(service)}: lowers on purpose what more uncertain clients are "
-        f"served, the most uncertain one to {service.rho:g} of its final score; rho is the dial."
-    ]
-    known = wanted.isfinite()
-    if known.any() and wanted[known][u[known].argmax()] > wanted[known][u[known].argmin()]:
-        notes.append(
-            "The most uncertain client is to be served better than the least uncertain one even "
-            "so; a smaller rho would change that."
-        )
-    return Serving(ServedModels(models[used], shares), changed, notes)
-
-
-def service_text(service: Service) -> str:
-    """Return a service as it is written in settings, without options at their defaults."""
-    options = [
-        f"{field.name}={getattr(service, field.name):g}"
-        for field in fields(service)
-        if getattr(service, field.name) != field.default
-    ]
-    return ":".join([service.kind, *options])
