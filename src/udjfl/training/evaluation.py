@@ -11,7 +11,7 @@ from udjfl.training.serving import Serving
 
 @dataclass(frozen=True)
 class ServedEvaluation:
-    """What a service gives to each client, and its test loss and accuracy (percent) there."""
+    """The outcome of a service, and test loss and accuracy (percent) of what clients are served."""
 
     serving: Serving
     losses: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""What a service gives to each client of a finished training."""
+"""The choice that a service makes for each client once training is over."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from udjfl.training.state import Run, ServerState
 
 @dataclass(frozen=True)
 class Serving:
-    """What a service gives to each client.
+    """The outcome of a service: what each client is served.
 
     models    as `ServedModels`
     changed   ids of the clients that are served something else than the common model

@@ -88,7 +88,7 @@ class RunSpec:
 
     @functools.cached_property
     def service(self) -> Service | None:
-        """What clients are served after training; None: the common model, or the method's own."""
+        """The service around the method; None: clients are served what the method gives them."""
         return parse_service(self.settings.service)
 
     def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
