@@ -190,8 +190,13 @@ def test_refused_before_anything_is_sent() -> None:
         make_strategy(federation, "focus", service="prior-all")
 
 
-def test_the_folder_names_the_service(tmp_path: Path) -> None:
+def test_the_folder_and_the_log_name_the_service(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = make_federation()
+    caplog.set_level("INFO", "udjfl")
     run_strategy(federation, "fedavg", out=tmp_path / "run", service="prior-all")
     settings = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert settings["training"]["service"] == "prior-all"
+    sentence = "clients also send their uncertainty and, after the last round, how many examples of"
+    assert sentence in caplog.text

@@ -251,6 +251,13 @@ class MethodStrategy(Strategy):
             self.spec.quorum,
             "".join(f", {name}" for name in sent),
         )
+        service = self.spec.service
+        if service is not None:
+            logger.info(
+                "With the service %s clients also send their uncertainty and, %s.",
+                service.kind,
+                service.sends,
+            )
 
     def _reject_call(self, *arguments: Any, **keywords: Any) -> NoReturn:
         raise SettingsError("MethodStrategy runs whole rounds itself: call start(grid)")

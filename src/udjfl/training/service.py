@@ -52,6 +52,7 @@ class PriorService:
     kind: ClassVar[str]
     whom: ClassVar[str]
     theories: ClassVar[tuple[str, ...]] = ()
+    sends: ClassVar[str] = "after the last round, how many examples of each class they have"
     strength: float = 1.0
 
     def kappas(self, uncertainties: Tensor) -> Tensor:
@@ -98,6 +99,7 @@ class Checkpoints:
 
     kind: ClassVar[str] = "checkpoints"
     theories: ClassVar[tuple[str, ...]] = ("desert",)
+    sends: ClassVar[str] = "in each round, their score of the received model"
     rho: float = 0.7
 
 
