@@ -550,7 +550,7 @@ def test_reasons_for_undefined_metrics_have_one_order(
     """The order of a set would differ between processes, and with it comparison.json."""
     comparison = compare(COMPARE, federation=make_federation(n_clients=1))
     reasons = comparison.as_dict()["methods"][1]["undefined"]
-    assert list(reasons) == ["pearson_r", "psi"]
+    assert list(reasons) == ["gain_others", "gap", "pearson_r", "psi", "slope"]
 
 
 # --- the command line

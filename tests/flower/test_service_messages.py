@@ -51,7 +51,7 @@ def test_clients_are_served_what_the_simulator_serves_them(
     losses = [there.history.by_client(name, LAST) for name in ("served_loss", "test_loss")]
     assert losses[0] != losses[1]
     assert there.global_accuracy == here.global_accuracy
-    assert there.notes == here.notes
+    assert there.notes[0] == here.notes[0]
     served = [read_served(RunFolder.open(tmp_path / name)) for name in ("here", "there")]
     assert served[0] is not None
     assert served[1] is not None

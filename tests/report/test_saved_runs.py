@@ -96,6 +96,38 @@ def test_metrics_that_the_folder_does_not_have_are_computed(root: Path, tmp_path
     assert read_run(tmp_path / "old").metrics["std"] == std
 
 
+NEW_KEYS = ("test_sizes", "n_classes", "corrected_std", "slope", "gap", "expected_accuracy")
+
+
+def test_runs_of_version_0_1_0_are_reported(root: Path, tmp_path: Path) -> None:
+    """Their results have neither the new metrics nor the sizes that these need."""
+    shutil.copytree(root, tmp_path / "old")
+    for path in (tmp_path / "old").rglob("result.json"):
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in result.items() if k not in NEW_KEYS}))
+    old, new = compare_runs(find_runs([tmp_path / "old"])), compare_runs(find_runs([root]))
+    # The settings of a run of the simulator have the sizes and the classes.
+    for before, after in zip(old.rows, new.rows, strict=True):
+        assert before.metrics == after.metrics
+        assert before.test_sizes == after.test_sizes == {f"client-{n}": 80 for n in range(1, 6)}
+        assert before.n_classes == after.n_classes == 10
+    assert old.verdicts == new.verdicts
+    assert old.left_out == new.left_out
+    # Those of a run on Flower do not: there is no corrected spread, and the report is whole.
+    for path in (tmp_path / "old").rglob("settings.json"):
+        settings = json.loads(path.read_text())
+        for client in settings["federation"]["clients"]:
+            del client["test"], client["class_counts"]
+        path.write_text(json.dumps(settings))
+    less = compare_runs(find_runs([tmp_path / "old"]))
+    assert less.rows[1].metrics["corrected_std"].mean is None
+    assert less.rows[1].n_classes is None
+    assert less.rows[1].metrics["slope"] == new.rows[1].metrics["slope"]
+    code, text = run("report", str(tmp_path / "old"))
+    assert code == 0
+    assert "Was the theory delivered?" in text
+
+
 def test_a_table_of_one_run_and_of_several(root: Path) -> None:
     code, text = run("report", str(root / "rawls-0"))
     assert code == 0

@@ -11,6 +11,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,16 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     """Return the command `udjfl`, called in this process, which does not wait for a lock."""
     monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.05)
     return Command(monkeypatch, capsys)
+
+
+@contextmanager
+def hold(folder: RunFolder) -> Iterator[None]:
+    """Hold the lock for a block of code."""
+    folder.lock()
+    try:
+        yield
+    finally:
+        folder.unlock()
 
 
 def interrupt_run(out: Path, round: int = 5) -> None:
@@ -77,18 +89,18 @@ def test_a_second_writer_is_refused_until_the_first_unlocks(
     with pytest.raises(StorageError, match=BUSY):
         create_folder(tmp_path)
     first.unlock()
-    with second.locked():
+    with hold(second):
         assert second.read_json(OWNER)["pid"] == os.getpid()
 
 
 def test_the_lock_is_released_after_an_error(tmp_path: Path) -> None:
     create_folder(tmp_path).unlock()
     folder = RunFolder.open(tmp_path)
-    with pytest.raises(ZeroDivisionError), folder.locked():
+    with pytest.raises(ZeroDivisionError), hold(folder):
         raise ZeroDivisionError
     with pytest.raises(StorageError, match="already holds a run"):
         create_folder(tmp_path)
-    with RunFolder.open(tmp_path).locked():
+    with hold(RunFolder.open(tmp_path)):
         pass
 
 
@@ -134,7 +146,7 @@ def test_resume_is_refused_while_another_process_writes(tmp_path: Path) -> None:
     """The command runs in a process of its own; this process holds the lock."""
     out = tmp_path / "run"
     interrupt_run(out)
-    with RunFolder.open(out).locked():
+    with hold(RunFolder.open(out)):
         before = read_files(tmp_path)
         done = subprocess.run(
             [sys.executable, "-m", "udjfl", "resume", str(out)], capture_output=True, text=True
@@ -168,7 +180,7 @@ def test_resuming_a_comparison_is_refused_while_another_process_writes(
     run = next(out.rglob("result.json")).parent
     (run / "result.json").unlink()
     folder = RunFolder.open(out if locked == "the comparison" else run)
-    with folder.locked():
+    with hold(folder):
         before = read_files(tmp_path)
         (line,) = mistakes_of(command("resume", out))
         assert line == f"{folder.path} {BUSY}, or stop it"

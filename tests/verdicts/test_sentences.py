@@ -61,6 +61,13 @@ def test_levelled_down_while_somebody_else_gains() -> None:
     assert ", the upper half -3.0;" in text
 
 
+def test_levelled_down_where_the_gain_is_not_clear() -> None:
+    # Client-5 gains 1 with an interval of 0.196 * 7 = 1.37 to both sides; Psi is 4 on every seed.
+    text = sentence("rawls", (-3, -3, -3, -3, 1), wiggle=7.0)
+    assert "but not clearly by a gain of client-5. client-5 gains +1.0 points" in text
+    assert "(95% interval -0.4 to 2.4), the others -3.0" in text
+
+
 def test_opposite() -> None:
     assert sentence("utilitarian", (-1, -1, -1, -1, -1), shared=(None, None)) == (
         "opposite: mean accuracy falls by 1.0 points (95% interval -1.2 to -0.8, p < 0.001)."
@@ -84,7 +91,7 @@ def test_the_spread_with_and_without_test_noise() -> None:
     # about as much at the other levels: sqrt(80.6) = 9.0, sqrt(94.4) = 9.7.
     text = sentence("egalitarian", (0, 0, 0, 4, 6), test_sizes=(100,) * 5)
     assert text.startswith("kept: STD without test noise falls from 9.0 to ")
-    assert ", with it goes from 9.7 to " in text
+    assert ", with it from 9.7 to " in text
 
 
 def test_a_mean_whose_interval_passes_the_budget_says_so() -> None:

@@ -54,8 +54,9 @@ class Command(TyperCommand):
             if records:
                 with formatter.section(click.style(section, bold=True)):
                     # Padded, so that all sections are aligned.
-                    padded = [(flag.ljust(width), text) for flag, text in records]
-                    formatter.write_dl(padded, col_max=WIDEST_FLAG)
+                    formatter.write_dl(
+                        [(flag.ljust(width), text) for flag, text in records], col_max=WIDEST_FLAG
+                    )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. From here on Ctrl-C raises `KeyboardInterrupt`: work ends cleanly."""

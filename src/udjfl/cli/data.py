@@ -136,9 +136,10 @@ def prepare_command(
     if source.prepare is None:
         print(f"{source.name}: nothing to prepare. {source.how_to_get}")
         return
-    request = source.request(0, data_root, options)
     with _show_progress() as on_progress:
-        lines = source.prepare(Preparation(request, regenerate, on_progress))
+        lines = source.prepare(
+            Preparation(source.request(0, data_root, options), regenerate, on_progress)
+        )
     print("\n".join(lines))
 
 

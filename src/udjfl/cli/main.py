@@ -31,16 +31,14 @@ def main() -> None:
 def exit_at_once(*_: object) -> None:
     """Leave on Ctrl-C while there is no work to clean up: during start-up and shutdown."""
     # No print: Python may be writing to the same stream when the signal arrives.
-    line = (CLEAR_LINE if os.isatty(2) else "") + "udjfl: stopped\n"
-    os.write(2, line.encode())
+    os.write(2, ((CLEAR_LINE if os.isatty(2) else "") + "udjfl: stopped\n").encode())
     os._exit(INTERRUPTED)
 
 
 def advise_after_stop(arguments: list[str]) -> str:
     """Return what to print after Ctrl-C: how to continue the work of this command."""
     command = arguments[0] if arguments else ""
-    trains = command in ("run", "compare", "reproduce")
-    if trains and "--out" not in arguments:
+    if command in ("run", "compare", "reproduce") and "--out" not in arguments:
         return "stopped; nothing was kept (give --out FOLDER to be able to continue)"
     if command in ("run", "compare"):
         folder = (arguments[arguments.index("--out") + 1 :] or ["FOLDER"])[0]

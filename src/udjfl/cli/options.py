@@ -125,8 +125,9 @@ def settings_command(
 
 
 def _make_option(name: str, annotation: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=None, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
 def _make_flag(name: str, field: FieldInfo) -> Any:
@@ -140,10 +141,9 @@ def _make_flag(name: str, field: FieldInfo) -> Any:
         if get_origin(field.annotation) is Literal
         else []
     )
-    metavar = "|".join(choices) or METAVARS.get(field.annotation, "TEXT")
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
-        metavar=None if is_switch else metavar,
+        metavar=None if is_switch else "|".join(choices) or METAVARS.get(field.annotation, "TEXT"),
         help=_describe(field),
         show_default=False,
         autocompletion=COMPLETIONS.get(name) or (_complete_from(choices) if choices else None),

@@ -21,6 +21,44 @@ from udjfl.settings import CompareSettings, RunSettings, validate_settings
 app = CommandGroup()
 
 
+@app.command("demo")
+def demo(
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Number of seeds; fewer are quicker and decide less.")
+    ] = 30,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated training.")] = 100,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes that share the seeds (0: one per core).")
+    ] = 0,
+    out: Out = None,
+    json: AsJson = False,
+) -> None:
+    """See what four theories of justice do to five clients, each within a budget of 2 points.
+
+    Five scanners of falling quality read handwritten digits and train one model together. Shows
+    what each client has under FedAvg and alone, who gains and who pays under each theory, and what
+    the settings as published do.
+    """
+    from udjfl.report.demo_intro import INTRODUCTION
+
+    if not json:
+        print(INTRODUCTION, flush=True)  # before anything that takes time to load
+    from udjfl.engine import tune_allocator
+    from udjfl.report.demo import demo_view
+    from udjfl.simulation.compare import choose_methods, run_comparison
+    from udjfl.simulation.demo import demo_settings
+
+    tune_allocator()
+    settings = demo_settings(seeds, rounds, jobs)
+    methods = choose_methods(settings)
+    with show_progress(len(methods) * seeds, rounds) as on_progress:
+        comparison = run_comparison(
+            settings, methods, out=out, on_progress=on_progress, by_name=True
+        )
+    show(demo_view(comparison), comparison.as_dict(), json)
+    _print_folder(out)
+
+
 @settings_command(app, "run", RunSettings)
 def run(settings: RunSettings, out: Out = None, resume: bool = False, json: AsJson = False) -> None:
     """Train one method on one federation and show what it does to each client."""

@@ -246,9 +246,8 @@ def cut_shards(
     hands = []
     for pool, count in zip(pools, counts, strict=True):
         shuffled = generator.permutation(pool)
-        if groups is not None:
-            shuffled = _gather_groups(shuffled, groups)
-        chosen = shuffled[: size * sum(count)]
+        gathered = shuffled if groups is None else _gather_groups(shuffled, groups)
+        chosen = gathered[: size * sum(count)]
         by_label = chosen[np.argsort(labels[chosen], kind="stable")]
         dealt = generator.permutation(by_label.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))

@@ -149,7 +149,7 @@ def _find_duplicates(parts: Sequence[Part]) -> list[str]:
     tests = [part for part in parts if part.side == "test"]
     test_part_of = {key: part.where for part in tests for key in _hash_examples(part.x)}
     mistakes = []
-    for part in (part for part in parts if part.side != "test"):
+    for part in [part for part in parts if part.side != "test"]:
         hashes = _hash_examples(part.x)
         counts = Counter(test_part_of[key] for key in hashes if key in test_part_of)
         if counts:

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from udjfl.engine._stacked_mlp import Stack, log_softmax
+from udjfl.engine._stacked_mlp import Stack, by_class, class_axis_may_move
 from udjfl.engine.base import EvaluationSet, Scores
 from udjfl.engine.batches import ALIGNMENT
 
 
 @dataclass(frozen=True)
 class _Targets:
-    """Labels [G * S, rows, 1], and where the two scores of each example are added up."""
+    """Labels [G * S, 1, rows], and where the two scores of each example are added up."""
 
     labels: Tensor
     sums: Tensor
@@ -42,8 +42,7 @@ class EvaluationBatch:
         """Return sums of losses, then of right answers: for each set, for each model, by part."""
         logits = stack.forward(self._x[:, rows]).logits
         targets = self._targets(rows.start, rows.stop)
-        losses = log_softmax(logits).gather(2, targets.labels).neg_()
-        is_right = logits.argmax(dim=2, keepdim=True) == targets.labels
+        losses, is_right = score(logits, targets.labels)
         scores = torch.stack([losses, is_right.to(losses)]).to(torch.float64)
         sums = scores.new_zeros(2 * self.n_sums)
         return sums.index_add_(0, targets.sums, scores.view(-1))
@@ -78,4 +77,20 @@ class EvaluationBatch:
             sums.append(data.part[start:stop] + data.n_parts * models[:, None] + first)
             first += self.n_models * data.n_parts
         losses = torch.cat(sums).view(-1)
-        return _Targets(torch.cat(labels).unsqueeze(2), torch.cat([losses, losses + self.n_sums]))
+        return _Targets(torch.cat(labels).unsqueeze(1), torch.cat([losses, losses + self.n_sums]))
+
+
+def score(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the losses of logits [N, rows, C], and whether they are right, [N, 1, rows]."""
+    if not class_axis_may_move(logits.shape[2], logits.dtype, logits.device):
+        log_p = torch.log_softmax(logits, dim=2)
+        losses = log_p.gather(2, labels.transpose(1, 2)).neg_().transpose(1, 2)
+        return losses, logits.argmax(dim=2).unsqueeze(1) == labels
+    moved = by_class(logits)
+    losses = torch.log_softmax(moved, dim=1).gather(1, labels).neg_()
+    moved = moved[:, :, : logits.shape[1]]
+    # In place of argmax, which takes as long as everything else here.
+    highest = moved.amax(dim=1, keepdim=True)
+    if (moved == highest).sum() == highest.numel():
+        return losses, moved.gather(1, labels) == highest
+    return losses, logits.argmax(dim=2).unsqueeze(1) == labels  # ties, or not a number

@@ -149,7 +149,7 @@ class Stack:
                 forward.matrices[number],
             )
             if layer.relu:
-                d = torch.ops.aten.threshold_backward(d, output, 0)
+                torch.ops.aten.threshold_backward.grad_input(d, output, 0, grad_input=d)
             if layer.count > 1:
                 update.add(layer.first + layer.count - 1, d.sum(dim=1))
             if matrices.wide and self.settings > 1:  # one below the other -> side by side
@@ -292,32 +292,36 @@ class Update:
         self.at_start = False
 
 
-def log_softmax(logits: Tensor) -> Tensor:
-    """Return the logarithms of the probabilities [N, B, C].
-
-    Torch takes ten times as long over few classes if they are adjacent in memory.
-    """
-    if not _class_axis_may_move(logits.shape[2], logits.dtype, logits.device):
-        return torch.log_softmax(logits, dim=2)
-    # To a multiple of the size of a register: torch computes what is left over in another way.
-    n_models, n_rows, n_classes = logits.shape
-    by_class = logits.new_zeros(n_models, n_classes, n_rows + -n_rows % ALIGNMENT)
-    by_class[:, :, :n_rows] = logits.transpose(1, 2)
-    return torch.log_softmax(by_class, dim=1)[:, :, :n_rows].transpose(1, 2).contiguous()
-
-
 def log_softmax_at(logits: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
     """Return log p [K * S, B, 1] of the labels, and the gradient of -log p by the logits."""
-    log_p = log_softmax(logits)
+    if class_axis_may_move(logits.shape[2], logits.dtype, logits.device):
+        log_p = torch.log_softmax(by_class(logits), dim=1)[:, :, : logits.shape[1]]
+        log_p = log_p.transpose(1, 2).contiguous()
+    else:
+        log_p = torch.log_softmax(logits, dim=2)
     at_label = log_p.gather(2, label)
     return at_label, log_p.exp_().scatter_(2, label, -1.0, reduce="add")
 
 
-@functools.cache
-def _class_axis_may_move(n_classes: int, dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether the sum over classes has the same bits wherever their axis is.
+def by_class(logits: Tensor) -> Tensor:
+    """Return logits [N, B, C] as [N, C, B], with B padded by zeros.
 
-    It does if torch adds them up one by one, as it does if they are fewer than fit a register.
+    Over few classes torch takes ten times as long if they are adjacent in memory. What is left
+    over of B after whole registers it computes in another way, with other bits.
+    """
+    n_models, n_rows, n_classes = logits.shape
+    if n_rows % ALIGNMENT == 0:
+        return logits.transpose(1, 2).contiguous()
+    moved = logits.new_zeros(n_models, n_classes, n_rows + -n_rows % ALIGNMENT)
+    moved[:, :, :n_rows] = logits.transpose(1, 2)
+    return moved
+
+
+@functools.cache
+def class_axis_may_move(n_classes: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether the softmax has the same bits `by_class`.
+
+    It does if torch adds up the classes one by one, as it does if they fit a register.
     """
     if device.type != "cpu":
         return False

@@ -38,7 +38,9 @@ def probe(
     `vector` is one model for all [D], or one for each [N, D]. Models are in evaluation mode. Names
     that are no probes are ignored.
     """
-    scores = _score(engine, vector, buffers, client_indices) if "scores" in names else {}
+    scores: dict[str, Tensor] = {}
+    if set(SCORES).intersection(names):
+        scores = _score(engine, vector, buffers, client_indices)
     wanted = [name for name in PROBES if name in names and name not in SCORES]
     columns: dict[str, list[Tensor]] = {name: [] for name in wanted}
     for row, index in enumerate(client_indices if columns else ()):
@@ -49,7 +51,8 @@ def probe(
         )
         for name, value in values.items():
             columns[name].append(value)
-    return scores | {name: torch.stack(values).cpu() for name, values in columns.items()}
+    probed = {name: torch.stack(values).cpu() for name, values in columns.items()}
+    return {name: value for name, value in scores.items() if name in names} | probed
 
 
 def _score(

@@ -56,7 +56,7 @@ GPU_CHUNK_BYTES = 2_000_000_000
 # With less to do, a few milliseconds, asking another process takes longer than it saves.
 SHARED_FLOPS = 300_000_000
 STACKED_EVALUATION_BATCH = 1024
-EVALUATION_BYTES = 4_000_000
+EVALUATION_BYTES = 16_000_000
 # Kept from round to round: the same clients have the same plan, the same sets the same batch.
 PLANS = 64
 EVALUATION_BATCHES = 128

@@ -57,10 +57,11 @@ class MessageHandler:
     def __init__(
         self, model: ModelChoice, data: ClientData, content: RecordDict, context: Context
     ) -> None:
-        self.id, self.federation, self.context = data.id, data.federation, context
+        self.id, self.context = data.id, context
         self.config, self.tensors = config_of(content), tensors_of(content)
         self.buffers = self.tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
         spec = read_spec(content)
+        self.federation = data.federation.hold_out(spec.settings.holdout, spec.seed)
         self.model = spec.model or model
         self.spec = replace(spec, model=self.model)
         self.run = Run(self.spec, FederationInfo.of(self.federation))
@@ -98,8 +99,9 @@ class MessageHandler:
         if UNCERTAINTY_KEY not in state:
             # If it cannot be measured, the server decides what follows from that.
             settings = self.spec.settings.model_copy(update={"on_bad_report": "exclude"})
-            clients = self.federation.clients
-            engine = make_engine(self.base_model, clients, settings.engine, workers=1)
+            engine = make_engine(
+                self.base_model, self.federation.clients, settings.engine, workers=1
+            )
             result = measure(self.federation, engine, settings, self.spec.seed, self.model)
             for note in result.notes():
                 logger.warning("The uncertainty of this client's data: %s", note)
@@ -164,8 +166,10 @@ class MessageHandler:
         self, sent: dict[str, Tensor], columns: dict[str, Tensor], declared: frozenset[str]
     ) -> RecordDict:
         """Make a reply with those of the columns that are declared, and no others."""
-        single = {"losses", "steps"} & declared & columns.keys()
-        numbers = {NUMBERS[name]: float(columns[name][0]) for name in single}
+        numbers = {
+            NUMBERS[name]: float(columns[name][0])
+            for name in {"losses", "steps"} & declared & columns.keys()
+        }
         extras = {
             f"extra.{name}": column[0]
             for name, column in columns.items()

@@ -48,6 +48,7 @@ def write_spec(spec: RunSpec) -> str:
             # Empty: the model is the one of the client's app.
             "model": spec.settings.model if spec.model is None else "",
             "report_uncertainties": spec.report_uncertainties,
+            "record_scores": spec.record_scores,
         },
         sort_keys=True,
     )
@@ -62,6 +63,7 @@ def read_spec(content: RecordDict) -> RunSpec:
         values["seed"],
         values["model"] or None,
         values["report_uncertainties"],
+        record_scores=values["record_scores"],
     )
 
 
@@ -112,8 +114,10 @@ def to_array(tensor: Tensor | Array) -> Array:
 
 def tensors_of(content: RecordDict) -> dict[str, Tensor]:
     """Return the tensors in a message."""
-    arrays = content.array_records["arrays"]
-    return {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
+    return {
+        name: torch.from_numpy(array.numpy())
+        for name, array in content.array_records["arrays"].items()
+    }
 
 
 def config_of(content: RecordDict) -> ConfigRecord:
@@ -164,16 +168,19 @@ class Reply:
         try:
             values = dict(config_of(content))
             tensors = tensors_of(content)
-            metrics = content.metric_records["metrics"]
-            numbers = {name: _number(value) for name, value in metrics.items()}
+            numbers = {
+                name: _number(value) for name, value in content.metric_records["metrics"].items()
+            }
             if not isinstance(values["client-id"], str):
                 raise TypeError("its client-id is no text")
         except Exception as error:  # what others send can be broken in any way
-            problem = (
+            raise ReportError(
+                client,
+                field,
                 f"cannot be read ({type(error).__name__}: {error}); "
-                "does the client run the same udjfl?"
-            )
-            raise ReportError(client, field, problem, round) from None
+                "does the client run the same udjfl?",
+                round,
+            ) from None
         return Reply(values["client-id"], tensors, numbers, values)
 
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
@@ -192,11 +199,10 @@ class Reply:
             name: self.tensor(f"extra.{name}", dtype if name == "first_deltas" else torch.float64)
             for name in extras
         }
-        numbers = {k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}
         return ClientReply(
             self.id,
             self.tensor("delta", dtype),
-            {**numbers, **known},
+            {**{k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}, **known},
             {name: value for name, value in found.items() if value is not None},
             self.tensor("buffers", torch.float64),
         )
@@ -226,8 +232,9 @@ def send_and_receive(
     `send_and_receive` looks for replies every three seconds, which is longer than most rounds.
     Replies that Flower makes itself, for a node that is gone, name the message but no node.
     """
-    ttl = max(timeout, 1.0)
-    messages = [Message(content, node, kind, ttl=ttl) for node, content in contents.items()]
+    messages = [
+        Message(content, node, kind, ttl=max(timeout, 1.0)) for node, content in contents.items()
+    ]
     names = grid.push_messages(messages) if messages else ()
     nodes = {name: node for name, node in zip(names, contents, strict=False) if name}
     waiting = set(nodes)

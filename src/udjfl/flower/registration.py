@@ -143,8 +143,9 @@ class ClientRegistry:
         clients = {node: name for name, node in self.nodes.items() if name not in self._measured}
         for node, message in self._ask(UNCERTAINTY, sorted(clients)).items():
             with self._rejecting(node):
-                reply = read_message(message, clients[node], "uncertainties")
-                self._keep_uncertainty(clients[node], reply)
+                self._keep_uncertainty(
+                    clients[node], read_message(message, clients[node], "uncertainties")
+                )
         for client in set(clients.values()) - self._measured:
             self.drop(client)
 
@@ -161,9 +162,11 @@ class ClientRegistry:
     def known_uncertainty(self, ids: Sequence[str]) -> Uncertainty:
         """Return all uncertainties reported so far; NaN where there is none."""
         values = {name: self.uncertainties.get(name, math.nan) for name in ids}
-        epistemic = {name: self.epistemic.get(name, math.nan) for name in ids}
-        kind = self.spec.settings.uncertainty
-        return Uncertainty(kind, values, epistemic if self.epistemic else None)
+        return Uncertainty(
+            self.spec.settings.uncertainty,
+            values,
+            {name: self.epistemic.get(name, math.nan) for name in ids} if self.epistemic else None,
+        )
 
     def _ask(self, kind: str, nodes: Sequence[int]) -> dict[int, Message]:
         """Send a query to nodes; those that are away are left out of the replies."""

@@ -176,9 +176,8 @@ class RemoteClients:
             own_model = {"model": model[rows[index]]} if model.ndim == 2 else {}
             return {**plan_tensors(plan, index), **own_model}
 
-        clients = [ids[index] for index in rows]
         replies, absent, errors = self._send(
-            kind, request.round, clients, shared, own, plan_values(plan)
+            kind, request.round, [ids[index] for index in rows], shared, own, plan_values(plan)
         )
         return stack_replies(
             [
@@ -226,8 +225,9 @@ class RemoteClients:
             for node, client in nodes.items()
         }
         messages = send_and_receive(self.registry.grid, kind, contents, self.timeout)
-        received = [(nodes[node], message) for node, message in messages if node in nodes]
-        return self._read(received, clients, round)
+        return self._read(
+            [(nodes[node], message) for node, message in messages if node in nodes], clients, round
+        )
 
     def _read(
         self, received: Sequence[tuple[str, Message]], clients: Sequence[str], round: int
@@ -266,6 +266,7 @@ def read_reply(message: Message, client: str, round: int) -> Reply:
 def _score(reply: Reply, round: int) -> tuple[float, float]:
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
     if loss is None or accuracy is None or not 0 <= accuracy <= 1:
-        problem = f"is {accuracy}; it must be from 0 to 1"
-        raise ReportError(reply.id, "test accuracy", problem, round)
+        raise ReportError(
+            reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
+        )
     return loss, accuracy

@@ -27,8 +27,9 @@ def server_app(model: ModelChoice, data: Callable[[Context], ServerData]) -> Ser
     def main(grid: Grid, context: Context) -> None:
         _use_flower_log()
         read_settings(context.run_config)  # mistakes first: loading the data may take long
-        own = check_returned(data(context), ServerData, "server")
-        strategy = make_strategy(context.run_config, model, own)
+        strategy = make_strategy(
+            context.run_config, model, check_returned(data(context), ServerData, "server")
+        )
         strategy.start(grid)
         if strategy.result is not None:
             _log_result(strategy.result)
@@ -46,7 +47,8 @@ def _use_flower_log() -> None:
 def _log_result(result: Result) -> None:
     logger.info("%s is done.", result.method.label)
     for name, value in result.metrics.items():
-        shown = result.undefined.get(name, "-") if value is None else f"{value:.2f}"
-        logger.info("  %s: %s", name, shown)
+        logger.info(
+            "  %s: %s", name, result.undefined.get(name, "-") if value is None else f"{value:.2f}"
+        )
     for client, value in result.client_accuracy.items():
         logger.info("  test accuracy of %s: %.2f", client, value)

@@ -56,8 +56,15 @@ class FlowerSettings(Settings):
         float, Field(ge=0, description="a longer update is unusable; 0: any finite one is used")
     ] = 0.0
     reference: Annotated[
-        str, Field(description="folder of a finished FedAvg run, for psi; empty: none")
+        str, Field(description="folder of a finished FedAvg run, for psi and budgets; empty: none")
     ] = ""
+    record_scores: Annotated[
+        bool,
+        Field(
+            description="ask for scores even if the method does not need them, so that the run can "
+            "be the reference of a budget"
+        ),
+    ] = False
 
 
 def read_settings(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
@@ -117,4 +124,5 @@ def make_strategy(
         model=None if config.get("model") else model,
         max_update_norm=s.max_update_norm or None,
         reference=s.reference or None,
+        record_scores=s.record_scores,
     )

@@ -33,6 +33,7 @@ from udjfl.training.lifecycle import (
     finish_run,
     open_run_folder,
     reference_accuracies,
+    reference_scores,
 )
 from udjfl.training.result import Result
 from udjfl.training.round import run_round
@@ -63,6 +64,8 @@ class MethodStrategy(Strategy):
     model                    as in `udjfl.simulate`, the same as in the clients' app; None: the one
                              that the settings name
     max_update_norm          a longer update is unusable; None: any finite update is used
+    record_scores            ask for scores even if the method does not need them, so that the run
+                             can be the reference of a budget
     reference                the folder of a finished FedAvg run, with which the metrics include psi
 
     A client that is away misses the round, and is recorded as absent with the reason. One whose
@@ -88,13 +91,21 @@ class MethodStrategy(Strategy):
         model: ModelChoice | None = None,
         max_update_norm: float | None = None,
         reference: str | os.PathLike[str] | None = None,
+        record_scores: bool = False,
     ) -> None:
         quorum = count_selected(settings, clients) // 2 + 1 if quorum is None else quorum
         check_supported(method, settings, server_data, clients, quorum)
         if model is not None:
             settings = settings.model_copy(update={"model": describe(model)})
         self.spec = RunSpec(
-            method, settings, seed, model, report_uncertainties, quorum, max_update_norm
+            method,
+            settings,
+            seed,
+            model,
+            report_uncertainties,
+            quorum,
+            max_update_norm,
+            record_scores,
         )
         self.clients, self.timeout, self.wait_timeout = clients, timeout, wait_timeout
         self.out, self.resume, self.server_data = out, resume, server_data
@@ -167,8 +178,11 @@ class MethodStrategy(Strategy):
             self.server_data is not None and self.server_data.validation is not None,
         )
         self.run = Run(self.spec, federation)
-        base_model = self.spec.build_model(federation)
-        self.module, server, self.notes = initial_state(self.run, base_model)
+        self.module, server, self.notes = initial_state(
+            self.run,
+            self.spec.build_model(federation),
+            reference_scores(self.reference, self.run.ids),
+        )
         expected = replace(agreed, model=model_signature(self.module))
         self.registry.freeze(expected, list(sizes), {} if members is None else sizes)
         if members is None:
@@ -224,6 +238,7 @@ class MethodStrategy(Strategy):
             flower={
                 "report_uncertainties": self.spec.report_uncertainties,
                 "max_update_norm": self.spec.max_update_norm,
+                **({"record_scores": True} if self.spec.record_scores else {}),
             },
         )
 
@@ -233,15 +248,13 @@ class MethodStrategy(Strategy):
         if folder is None or not self.spec.needs_uncertainties:
             return
         reported = [name for name in self.run.ids if name in self.registry.uncertainties]
-        known = self.registry.known_uncertainty(self.run.ids)
-        content = {**known.as_dict(), "told": reported}
+        content = {**self.registry.known_uncertainty(self.run.ids).as_dict(), "told": reported}
         if folder.read_json("uncertainty.json") != content:
             folder.write_json("uncertainty.json", content)
 
     def summary(self) -> None:
         """Log what is about to run."""
         method = self.spec.method
-        sent = sorted({*method.needs, *method.probes} - SERVER_SIDE)
         logger.info(
             "%s for %d rounds with %d clients, at least %d reports a round; clients send their "
             "updates%s.",
@@ -249,7 +262,7 @@ class MethodStrategy(Strategy):
             self.spec.settings.rounds,
             self.clients,
             self.spec.quorum,
-            "".join(f", {name}" for name in sent),
+            "".join(f", {name}" for name in sorted({*method.needs, *method.probes} - SERVER_SIDE)),
         )
         service = self.spec.service
         if service is not None:
@@ -291,6 +304,11 @@ def check_supported(
     if mistakes:
         raise SettingsError(mistakes)
     check_service(service, method)
+    if method.needs_alone:
+        raise NotDefinedError(
+            f"{method.label}: reads the scores of clients alone, which are known in the simulator "
+            "only; choose another floor or advantage"
+        )
     if "validation_accuracies" in method.needs and (data is None or data.validation is None):
         raise NotDefinedError(
             f"{method.name}: scores clients' models on data of the server's own, and the server "

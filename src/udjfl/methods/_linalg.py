@@ -8,6 +8,8 @@ Where a function takes `rows`, pass the table itself or blocks made from it, one
 `columns(table)` yields them, and a generator over that can scale them or stack two tables.
 """
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator
 from functools import partial, reduce
 
@@ -29,10 +31,14 @@ Rows = Tensor | Iterable[Tensor]
 
 def spans(n_columns: int, n_rows: int = 1) -> Iterator[slice]:
     """Return the columns of each block; one block even if there are no columns."""
-    width = max(1, BLOCK * ROWS // max(ROWS, n_rows))
+    width = _block_width(n_rows)
     return (
         slice(start, min(start + width, n_columns)) for start in range(0, max(1, n_columns), width)
     )
+
+
+def _block_width(n_rows: int) -> int:
+    return max(1, BLOCK * ROWS // max(ROWS, n_rows))
 
 
 def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
@@ -45,6 +51,8 @@ def columns(table: Tensor, chosen: Tensor | None = None) -> Iterator[Tensor]:
 def combination(weights: Tensor, table: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """Return sum_i weights_i table_i [D], accumulated in float64; for weights [M, N], M sums."""
     weights = weights.to(torch.float64)
+    if table.shape[1] <= _block_width(len(table)):
+        return (weights @ table.to(torch.float64)).to(dtype)
     sums = torch.empty(*weights.shape[:-1], table.shape[1], dtype=dtype)
 
     def combine(span: slice) -> None:
@@ -107,18 +115,21 @@ def lengths(rows: Rows) -> Tensor:
     return _check_finite(reduce(torch.hypot, norms))
 
 
-def finite_rows(table: Tensor) -> Tensor:
-    """Return a mask [N] of the rows without NaN or infinity; for a table of any dtype."""
+def rows_not_finite(table: Tensor) -> list[int]:
+    """Return the rows with a value that is NaN or infinite; for a table of any dtype."""
     table = table.reshape(len(table), -1)
     # One pass without a copy: a sum is finite only if all its terms are. It may also overflow by
     # itself, so rows whose sum is not finite are checked again.
     parts = torch.split(table, max(1, 4 * BLOCK * ROWS // max(1, table.shape[1])))
-    finite = torch.isfinite(
-        torch.cat(run_in_threads([partial(torch.sum, part, dim=1) for part in parts]))
-    )
-    for row in (~finite).nonzero().flatten().tolist():
-        finite[row] = torch.isfinite(table[row]).all()
-    return finite
+    sums = run_in_threads([partial(torch.sum, part, dim=1) for part in parts])
+    numbers = itertools.chain(*(part.tolist() for part in sums))
+    suspects = [row for row, number in enumerate(numbers) if not math.isfinite(number)]
+    return [row for row in suspects if not torch.isfinite(table[row]).all()]
+
+
+def is_finite(values: Tensor) -> bool:
+    """Tell whether all values are finite; nearly always from their sum alone."""
+    return math.isfinite(float(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def _blocks(rows: Rows) -> Iterable[Tensor]:
@@ -126,6 +137,6 @@ def _blocks(rows: Rows) -> Iterable[Tensor]:
 
 
 def _check_finite(squares: Tensor) -> Tensor:
-    if not torch.isfinite(squares).all():
+    if not is_finite(squares):
         raise DivergedError(TOO_LONG)
     return squares

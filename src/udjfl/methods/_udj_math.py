@@ -3,6 +3,7 @@
 Without state, on float64 tensors with one entry per reporting client.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -29,13 +30,17 @@ def largest_share(cap: float, n_clients: int) -> float:
     return max(cap, min(1.0, 2 / n_clients))
 
 
-def cap_coefficients(c: Tensor, total: Tensor, limit: float) -> Tensor:
-    """Lower c_i so that its share of the sum with all others is at most the limit.
+def log_cap(log_c: Tensor, limit: float) -> float:
+    """Return the logarithm of the largest c_i that leaves its share of the sum at the limit.
 
-    `total` is the sum over all clients. With a limit of at least a half, no more than one client
-    can be above it, so each can be lowered by itself.
+    With a limit of at least a half, only the largest can be above it, so the sum of all others
+    says what it may be; added up in logarithms, it stays known however small it is beside the
+    largest. Infinite where nothing can be capped: no other client has any weight.
     """
-    return c if limit >= 1 else torch.minimum(c, (total - c) * (limit / (1 - limit)))
+    if limit >= 1:
+        return math.inf
+    others = float(torch.logsumexp(log_c.sort().values[:-1], dim=0))
+    return math.inf if others == -math.inf else others + math.log(limit / (1 - limit))
 
 
 def log_coefficients(p: Tensor, u: Tensor, gamma: float, H: Tensor) -> Tensor:

@@ -6,17 +6,16 @@ w_i for FedAvg's own weights. The server steps along
 
     step = sum_i v_i (theta - theta_i) / sum_i v_i        v_i = d_i + lambda w_i + mu_i
 
-    lambda <- [ lambda + kappa (mean a - B + z e - mean A) ]      kept within 0 and LARGEST_PRICE
-    mu_i   <- [ mu_i + kappa (floor_i - A_i) ]                    the same; only with a floor
+    lambda <- lambda + kappa (mean a - B + min(z e, B) - mean A)    within 0 and LARGEST_PRICE
+    mu_i   <- mu_i + kappa (floor_i - A_i)                          the same; only with a floor
 
 d is the theory's direction, which sums to 1:
 
     rawls         all weight on the least advantaged client (of more than 20 clients: on the least
                   advantaged tenth, since one client's number is noise)
     egalitarian   w_i exp(t_i) / sum_j w_j exp(t_j),  t_i <- t_i + kappa (mean A - A_i)
-    utilitarian   random effects: 1 / (u_i/n_i + mean_j u_j/n_j), the noise of a client's data plus
-                  what clients differ by anyway
-    desert        (w_i/u_i) / sum_j (w_j/u_j)
+    utilitarian   (w_i/u_i) / sum_j (w_j/u_j), the paper's coefficients at beta = 0, gamma = -1
+    desert        (w_i/u_i^2) / sum_j (w_j/u_j^2): good data counts more than in proportion
 
 This is dual ascent on: minimise sum_i d_i H_i subject to the limits, with accuracies in place of
 losses as the measure of each limit. lambda is the price of the promise about the mean, mu_i that of
@@ -28,7 +27,12 @@ the run says so.
 
 A score is a sample: a promise about scores not yet seen has to allow for that. z e does: e is the
 standard error of the mean score, e^2 = sum_i A_i (1 - A_i) / n_i / N^2 with n_i examples scored,
-and z is `caution`. Scores are smoothed by half from round to round.
+and z is `caution`. Measured from FedAvg, z e is at most B, so that no more than FedAvg's own mean
+is asked for. Scores are smoothed by half from round to round; means are over the clients that have
+reported so far.
+
+No client has more than the cap of all v; what it would have beyond goes to the others, in
+proportion to their own v, or by size if they have none.
 
 Every sum here is over clients: with lambda and the sums of scores known to all, a client can
 compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum.
@@ -42,19 +46,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from udjfl.methods._udj_math import cap_coefficients, floor_uncertainties, largest_share
+from udjfl.methods._udj_math import floor_uncertainties, largest_share, log_cap
 from udjfl.methods.base import Diagnostics, Reports, Setup, State, weighted_sum
 
 RATE = 5.0  # kappa
 SMOOTHING = 0.5
 FIRST_PRICE, LARGEST_PRICE = 1.0, 20.0
+# Too small to move a model, but above zero: where one client is capped, others get the rest.
+TINY_PRICE = 1e-100
 LARGEST_TILT = 5.0
 FEW_CLIENTS = 20
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a theory must not cost, in fractions.
+    """Limits on what a theory may cost, in fractions.
 
     mean       the mean score may end this much below the reference's; None: no limit
     client     no client's score may end this much below its own reference; None: no limit
@@ -80,6 +86,7 @@ def initial_state(setup: Setup) -> State:
         "client_prices": torch.zeros(n, dtype=torch.float64),
         "tilts": torch.zeros(n, dtype=torch.float64),
         "scores": unknown,
+        "score_sizes": unknown.clone(),
         "reference_scores": unknown.clone(),
         "uncertainties": unknown.clone(),
         "reference": torch.empty(0, n, dtype=torch.float64) if reference is None else reference,
@@ -93,19 +100,19 @@ def budgeted_step(
     """Return the next state, the step, and diagnostics of a round under a budget."""
     state = observe(state, reports)
     rows = reports.client_indices
-    state, violation = update_prices(state, reports, limits)
+    state, violation = update_prices(state, limits)
     direction, state = DIRECTIONS[theory](state, reports, advantage)
     base = reports.sizes / reports.sizes.sum()
-    v = direction + state["price"] * base + state["client_prices"][rows]
-    capped_v = cap_coefficients(v, v.sum(), largest_share(cap, len(reports)))
-    weights = capped_v / capped_v.sum()
+    v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
+    largest = log_cap(v.log(), largest_share(cap, len(reports)))
+    weights = v.log().clamp_max(largest).softmax(dim=0)
     diagnostics = {
         "weight": weights,
         "direction": direction,
         "client_price": state["client_prices"][rows],
         "price": state["price"],
         "violation": violation,
-        "capped": (capped_v < v).to(torch.float64),
+        "capped": (v.log() > largest).to(torch.float64),
     }
     return state, weighted_sum(weights, reports.deltas), diagnostics
 
@@ -114,14 +121,21 @@ def observe(state: State, reports: Reports) -> State:
     """Take in the scores of a round, and the reference's of the same round."""
     rows = reports.client_indices
     scores, uncertainties = state["scores"].clone(), state["uncertainties"].clone()
+    sizes = state["score_sizes"].clone()
     scores[rows] = _smooth(scores[rows], reports.extras["scores"].to(torch.float64))
+    sizes[rows] = reports.extras["score_sizes"].to(torch.float64)
     uncertainties[rows] = reports.uncertainties
     table, before = state["reference"], state["reference_scores"]
     reference = before
     if len(table):
         reference = _smooth(before, table[min(reports.round or 1, len(table)) - 1])
-    changed = {"scores": scores, "reference_scores": reference, "uncertainties": uncertainties}
-    return {**state, **changed}
+    return {
+        **state,
+        "scores": scores,
+        "score_sizes": sizes,
+        "reference_scores": reference,
+        "uncertainties": uncertainties,
+    }
 
 
 def _smooth(before: Tensor, now: Tensor) -> Tensor:
@@ -130,7 +144,7 @@ def _smooth(before: Tensor, now: Tensor) -> Tensor:
     return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
 
 
-def update_prices(state: State, reports: Reports, limits: Limits) -> tuple[State, Tensor]:
+def update_prices(state: State, limits: Limits) -> tuple[State, Tensor]:
     """Raise the price of a limit that is violated, lower that of one with slack.
 
     Also return by how much the mean score is below its limit.
@@ -140,10 +154,10 @@ def update_prices(state: State, reports: Reports, limits: Limits) -> tuple[State
     violation = torch.zeros((), dtype=torch.float64)
     price = state["price"]
     if limits.mean is not None and known.any():
-        goal = limits.absolute
+        goal, margin = limits.absolute, limits.caution * standard_error(state, known)
         if goal is None:
             goal = float(reference[known].mean()) - limits.mean
-        margin = limits.caution * standard_error(reports)
+            margin = min(margin, limits.mean)
         violation = goal + margin - scores[known].mean()
         price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
     floors = torch.full_like(scores, float("-inf"))
@@ -156,11 +170,10 @@ def update_prices(state: State, reports: Reports, limits: Limits) -> tuple[State
     return {**state, "price": price, "client_prices": client_prices}, violation
 
 
-def standard_error(reports: Reports) -> float:
-    """Return the standard error of the mean score over the clients that report."""
-    scores = reports.extras["scores"].to(torch.float64)
-    sizes = reports.extras["score_sizes"].to(torch.float64)
-    return float((scores * (1 - scores) / sizes).sum().sqrt() / len(reports))
+def standard_error(state: State, known: Tensor) -> float:
+    """Return the standard error of the mean score over the clients that are `known`."""
+    scores, sizes = state["scores"][known], state["score_sizes"][known]
+    return float((scores * (1 - scores) / sizes).sum().sqrt() / len(scores))
 
 
 def least_advantaged(values: Tensor) -> Tensor:
@@ -196,15 +209,14 @@ def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tenso
 
 
 def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
-    """Weigh clients as estimates with random effects are weighed."""
-    noise = reports.uncertainties / reports.sizes
-    direction = 1 / (noise + noise.mean())
+    """Weigh clients by the certainty of their data, as the paper's utilitarian point does."""
+    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
     return direction / direction.sum(), state
 
 
 def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
-    """Weigh clients by the quality of their data, 1/u."""
-    direction = reports.sizes / floor_uncertainties(reports.uncertainties)
+    """Weigh clients by the quality of their data, more than in proportion to it."""
+    direction = reports.sizes / floor_uncertainties(reports.uncertainties) ** 2
     return direction / direction.sum(), state
 
 

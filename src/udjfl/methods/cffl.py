@@ -128,17 +128,16 @@ class CFFL(Method):
         }
 
     def notes(self, setup: Setup) -> list[str]:
-        notes = [
+        own_models = (
             "CFFL: each client has a model of its own; global accuracy is that of the server's "
             "model, which none receives."
-        ]
-        if not setup.has_validation:
-            notes.append(
-                "CFFL: the server has no data of its own, so reputations are measured on all "
-                "clients' training data taken together; a federation with validation=(x, y) would "
-                "measure them better."
-            )
-        return notes
+        )
+        no_data = (
+            "CFFL: the server has no data of its own, so reputations are measured on all "
+            "clients' training data taken together; a federation with validation=(x, y) would "
+            "measure them better."
+        )
+        return [own_models] if setup.has_validation else [own_models, no_data]
 
     def initial_models(self, state: State, client_indices: Tensor) -> Tensor:
         return state["models"][client_indices]

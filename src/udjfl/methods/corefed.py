@@ -86,8 +86,7 @@ class CoreFed(Method):
         utility = self.M - reports.losses
         factors = size_shares(reports.sizes, self.weights) / utility.clamp_min(self.epsilon)
         weight = factors / factors.sum()
-        if self.step == "normalised":
-            factors = weight
+        factors = weight if self.step == "normalised" else factors
         diagnostics = {
             "weight": weight,
             "utility": utility,

@@ -116,12 +116,11 @@ class FedFair3(Method):
         }
 
     def notes(self, setup: Setup) -> list[str]:
-        if setup.participation < 1:
-            return []
-        return [
+        no_choice = (
             "FedFair³ only chooses whom to ask; "
             "with everybody asked in every round (participation = 1) it is FedAvg."
-        ]
+        )
+        return [] if setup.participation < 1 else [no_choice]
 
     def select(
         self, state: State, n_clients: int, count: int, generator: np.random.Generator
@@ -163,8 +162,8 @@ class FedFair3(Method):
             "utility": utility,
             "participations": counts[clients].to(torch.float64),
         }
-        state = {"counts": counts, "utilities": utilities}
-        return state, weighted_sum(share, reports.deltas), diagnostics
+        step = weighted_sum(share, reports.deltas)
+        return {"counts": counts, "utilities": utilities}, step, diagnostics
 
 
 def drawing_weights(state: State) -> Tensor:

@@ -79,13 +79,13 @@ class FedMGDA(Method):
         gram = _linalg.gram(reports.deltas)
         lengths = gram.diagonal().sqrt()
         moving = lengths > 0
-        weight, inverse = torch.zeros_like(lengths), torch.zeros_like(lengths)
+        weight, inverse = torch.zeros_like(lengths), torch.where(moving, 1 / lengths, 0.0)
         if moving.any():
-            inverse[moving] = 1 / lengths[moving]
             l0 = size_shares(reports.sizes[moving], self.l0)
-            lowest, highest = (l0 - self.epsilon).clamp_min(0), l0 + self.epsilon
-            angles = cosines(gram)[moving][:, moving]  # inner products of directions
-            weight[moving] = min_norm_weights(angles, lowest, highest)
+            products = cosines(gram)[moving][:, moving]  # of the directions
+            weight[moving] = min_norm_weights(
+                products, (l0 - self.epsilon).clamp_min(0), l0 + self.epsilon
+            )
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
         direction = _linalg.combination(weight * inverse, reports.deltas)
         diagnostics = {

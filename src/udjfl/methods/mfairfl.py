@@ -82,12 +82,11 @@ class MFairFL(Method):
         return state
 
     def notes(self, setup: Setup) -> list[str]:
-        if setup.has_groups:
-            return []
-        return [
+        no_groups = (
             "Without a sensitive attribute only the client-level part of mFairFL runs: "
             "conflicts between updates."
-        ]
+        )
+        return [] if setup.has_groups else [no_groups]
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(multipliers=state["lam"])

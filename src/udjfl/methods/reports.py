@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import Tensor
 
 from udjfl._ids import id_sort_key
 from udjfl.errors import ReportError, SettingsError
-from udjfl.methods._linalg import finite_rows
+from udjfl.methods._linalg import rows_not_finite
 
 # Values a client can be asked for beyond its delta, loss, size, steps and uncertainty. They are
 # computed only for a method that declares them. N clients, D numbers in the model, M models side
@@ -89,6 +91,7 @@ class Reports:
     model: Tensor | None = None
     round: int = 1
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    _given: Collection[str] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ids = [str(name) for name in self.ids]
@@ -102,9 +105,10 @@ class Reports:
             raise SettingsError(
                 f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1"
             )
-        order = sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
+        order = _sorted_order(tuple(ids))
         given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
         store = object.__setattr__  # the dataclass is frozen
+        store(self, "_given", given)
         store(self, "ids", tuple(ids[row] for row in order))
         store(self, "deltas", _deltas(self.deltas, order))
         for name in PER_CLIENT_FIELDS:
@@ -115,17 +119,23 @@ class Reports:
         if errors:
             raise errors[min(errors)]
 
+    def has(self, name: str) -> bool:
+        """Tell whether this field or extra was given."""
+        if name in PER_CLIENT_FIELDS:
+            return name in self._given
+        return name in self.extras if name in EXTRAS else getattr(self, name) is not None
+
     def require(self, *names: str) -> None:
         """Raise an error unless these fields and extras were given."""
         for name in names:
-            value = self.extras.get(name) if name in EXTRAS else getattr(self, name)
-            if value is None and name == "model":
+            if self.has(name):
+                continue
+            if name == "model":
                 raise SettingsError(
                     "Reports.model: was left out; this method needs the server's model"
                 )
-            if value is None or (name in PER_CLIENT_FIELDS and torch.isnan(value).any()):
-                problem = "was left out; this method needs it of every client"
-                raise ReportError(self.ids[0], name, problem, self.round)
+            problem = "was left out; this method needs it of every client"
+            raise ReportError(self.ids[0], name, problem, self.round)
 
     def with_extra(self, name: str, values: Tensor) -> Reports:
         """Return the same reports with one more extra."""
@@ -146,30 +156,39 @@ def find_errors(
     """Return the first unusable value of each row, by row; empty if all rows are usable."""
     errors: dict[int, ReportError] = {}
 
-    def reject(rows: Tensor, name: str, problem: str, values: Tensor | None = None) -> None:
-        for row in rows.nonzero().flatten().tolist():
-            value = "" if values is None else f"is {float(values[row]):g}; "
-            errors.setdefault(row, ReportError(ids[row], name, value + problem, round))
+    def reject(row: int, name: str, problem: str) -> None:
+        errors.setdefault(row, ReportError(ids[row], name, problem, round))
 
-    advice = "; its local training diverged (try a smaller lr)"
-    reject(~finite_rows(deltas), "deltas", NOT_FINITE + advice)
+    for row in rows_not_finite(deltas):
+        reject(row, "deltas", f"{NOT_FINITE}; its local training diverged (try a smaller lr)")
     for name, column in columns.items():
         if name in PER_CLIENT_FIELDS:
-            numbers = column.to(torch.float64)
-            reject(~torch.isfinite(numbers), name, "it must be a finite number", numbers)
             bound, allowed, problem = LOWER_BOUNDS[name]
-            reject(numbers < bound if allowed else numbers <= bound, name, problem, numbers)
+            for row, value in enumerate(column.tolist()):
+                if not math.isfinite(value):
+                    reject(row, name, f"is {value:g}; it must be a finite number")
+                elif value < bound or (value == bound and not allowed):
+                    reject(row, name, f"is {value:g}; {problem}")
             continue
         table = column.reshape(len(column), -1)
         if table.is_floating_point():
-            reject(~finite_rows(table), name, NOT_FINITE)
+            for row in rows_not_finite(table):
+                reject(row, name, NOT_FINITE)
         if name in ("accuracies", "scores"):
-            reject(((table < 0) | (table > 1)).any(dim=1), name, "must be from 0 to 1")
+            for row in _rows_where((table < 0) | (table > 1)):
+                reject(row, name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
-            reject((table < 0).any(dim=1), name, "cannot be negative")
+            for row in _rows_where(table < 0):
+                reject(row, name, "cannot be negative")
         if name == "score_sizes":
-            reject((table <= 0).any(dim=1), name, ABOVE_ZERO)
+            for row in _rows_where(table <= 0):
+                reject(row, name, ABOVE_ZERO)
     return errors
+
+
+def _rows_where(is_bad: Tensor) -> list[int]:
+    rows: list[int] = is_bad.any(dim=1).nonzero().flatten().tolist()
+    return rows
 
 
 def check_numbers(client: str, numbers: Mapping[str, float]) -> None:
@@ -243,6 +262,11 @@ def collect(
             problem = "reported twice in one round; the first report was kept"
             errors[name] = ReportError(name, "id", problem, round)
     return reports, rows, errors
+
+
+@functools.lru_cache(maxsize=64)  # mostly the same clients in every round
+def _sorted_order(ids: tuple[str, ...]) -> list[int]:
+    return sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
 
 
 def _deltas(values: Any, order: list[int]) -> Tensor:

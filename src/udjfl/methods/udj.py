@@ -64,12 +64,12 @@ from udjfl.methods._udj_math import (
     DEFAULT_CAP,
     SMALLEST_LOSS,
     StepRule,
-    cap_coefficients,
     curvature_factor,
     divide,
     floor_uncertainties,
     largest_share,
     lipschitz,
+    log_cap,
     log_coefficients,
     step_signs,
 )
@@ -88,9 +88,9 @@ def udj_step(
     u = floor_uncertainties(reports.uncertainties) if gamma < 0 else reports.uncertainties
     L = lipschitz(rule, reports.lr, reports.momentum, float(reports.steps.mean()))
 
-    log_c = log_coefficients(p, u / u.sum(), gamma, H)
+    log_c = log_coefficients(p, u, gamma, H)
+    log_c = log_c.clamp_max(log_cap(log_c, limit))
     c = (log_c - log_c.max()).exp()  # a common factor cancels, and no power overflows
-    c = cap_coefficients(c, c.sum(), limit)
     k = curvature_factor(p, H, reports.deltas, L, rule)
     s, s_denominator = step_signs(p, rule)
     denominator = (s_denominator * c * (1 + k)).sum()
@@ -248,12 +248,14 @@ class UDJ(Method):
         u, direction = reports.uncertainties, step.to(torch.float64)
         floored = (u < floor_uncertainties(u)) & (gamma < 0 or self.beta is None)
         along, square = factors * dots(reports.deltas, direction), direction @ direction
+        weights = c / c.sum()
+        at_cap = weights.isclose(torch.full_like(c, share), rtol=ROUNDING, atol=0) & (share < 1)
         diagnostics = {
-            "weight": c / c.sum(),
+            "weight": weights,
             "step_share": along / square if square > 0 else torch.zeros_like(c),
             "curvature": k,
             "floored": floored.to(torch.float64),
-            "capped": (c >= share * c.sum() * (1 - ROUNDING)).to(torch.float64),
+            "capped": at_cap.to(torch.float64),
             "step_scale": factors.sum(),
         }
         return state, step, diagnostics
@@ -307,6 +309,10 @@ class UDJ(Method):
             sentences.append(
                 "the limit on the mean score cannot be met, so the step is nearly FedAvg's"
             )
+        prices = diagnostics.get("client_price")
+        names = _marked(ids, None if prices is None else prices >= budgets.LARGEST_PRICE)
+        if names:
+            sentences.append(f"the limit on the score of {names} cannot be met")
         return f"{self.label}: {'; '.join(sentences)}." if sentences else None
 
     @property
@@ -370,14 +376,14 @@ class UDJ(Method):
     @model_validator(mode="after")
     def _complete(self) -> UDJ:
         """Fill in the theory's beta and gamma, so that `params` has all values; check them."""
-        if self.theory is None and (self.beta is None or self.gamma is None) and not self.budget:
+        self._check_budget()
+        if self.budget is not None:
+            return self
+        if self.theory is None and (self.beta is None or self.gamma is None):
             raise ValueError(
                 "needs theory (rawls, egalitarian, utilitarian or desert), "
                 "or both beta and gamma for a point by hand"
             )
-        self._check_budget()
-        if self.budget is not None:
-            return self
         if self.gamma is None:
             object.__setattr__(self, "gamma", PAPER_GAMMA[self.theory or ""])
         if self.beta is None:

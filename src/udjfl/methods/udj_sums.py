@@ -9,7 +9,8 @@ of them needs beforehand
                             clients report in every round
     log_scale               any number: it cancels too, but near the largest log c_i it keeps powers
                             from overflowing
-    total, largest_share    sum_j c_j (in that scale) and the cap on one client's share of it
+    log_cap                 of the largest c_i that a client may have, where its share is capped:
+                            from the sum of all c_j but the largest
 
 L enters only when the sums are there: calibrated's mean number of steps is
 sum_i steps_i / sum_i 1.
@@ -26,11 +27,11 @@ from torch import Tensor
 from udjfl.methods._linalg import combination
 from udjfl.methods._udj_math import (
     SMALLEST_LOSS,
-    cap_coefficients,
     curvature_factor,
     divide,
     floor_uncertainties,
     lipschitz,
+    log_cap,
     log_coefficients,
     step_signs,
 )
@@ -54,19 +55,18 @@ class UDJSums:
             "inverse_uncertainties": float((1 / floor_uncertainties(u)).sum()),
         }
         log_c, _, _ = self._terms(reports, common)
+        largest = log_cap(log_c, self.rule.largest_share(len(reports)))
         return {
             **common,
-            "log_scale": float(log_c.max()),
-            "total": float((log_c - log_c.max()).exp().sum()),
-            "largest_share": self.rule.largest_share(len(reports)),
+            "log_cap": largest,
+            "log_scale": float(log_c.clamp_max(largest).max()),
         }
 
     def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]:
         """Return one client's terms of the sums; that of the curvature without its factor L."""
         report.require(*sorted(self.rule.needs))
         log_c, p, H = self._terms(report, common)
-        c = (log_c - common["log_scale"]).exp()
-        c = cap_coefficients(c, torch.tensor(common["total"]), common["largest_share"])
+        c = (log_c.clamp_max(common["log_cap"]) - common["log_scale"]).exp()
         k = curvature_factor(p, H, report.deltas, 1.0, self.rule.step)
         s, s_denominator = step_signs(p, self.rule.step)
         return {

@@ -122,8 +122,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose))
         module = _call(function, input_shape, n_classes, options)
-    is_module = isinstance(module, nn.Module)
-    if not is_module or not any(p.requires_grad for p in module.parameters()):
+    if not isinstance(module, nn.Module) or not any(p.requires_grad for p in module.parameters()):
         raise SettingsError(
             f"model: {describe(choice)} must return a torch.nn.Module with trainable parameters"
         )

@@ -60,12 +60,11 @@ def notes(table: Table) -> list[str]:
     )
     seeds = ", ".join(map(str, table.seeds))
     run = f"Profile {table.profile}, {table.rounds} {table.rounds_label}, seeds {seeds}"
-    setting = (f"{name}: {value}" for name, value in table.setting.items())
     return [
         f"Ours: mean over seeds, {spread}. {UNITS[table.kind]}",
         _source(table),
         *([marks] if isinstance(table, ResultsTable) else []),
-        "; ".join([run, *setting]) + ".",
+        "; ".join([run, *(f"{name}: {value}" for name, value in table.setting.items())]) + ".",
         *_row_notes(table),
     ]
 

@@ -51,8 +51,9 @@ def latex(table: Table) -> str:
             lines.append(_line([*names, escape_latex(row.name), *(_ours(*of) for of in cells)]))
             names = [""] * len(names)
             if table.published_for is not None:
-                published = [_published(*of) for of in cells]
-                lines.append(_line([*names, r"\quad published", *published]))
+                lines.append(
+                    _line([*names, r"\quad published", *[_published(*of) for of in cells]])
+                )
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -66,8 +67,9 @@ def _line(cells: list[str]) -> str:
 
 
 def _ours(cell: Cell, column: Column) -> str:
-    half_width = format_half_width(cell.ours, column.digits)
-    return _number(cell, cell.ours.mean, column, half_width, cell.mark)
+    return _number(
+        cell, cell.ours.mean, column, format_half_width(cell.ours, column.digits), cell.mark
+    )
 
 
 def _published(cell: Cell, column: Column) -> str:

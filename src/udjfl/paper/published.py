@@ -90,8 +90,9 @@ def _rows(table: str, data: str | None, *keys: str) -> dict[tuple[str, ...], dic
     for line in _lines(table):
         if line["dataset"] == data:
             metric = _METRIC.get(line["metric"], line["metric"])
-            number = Published(float(line["mean"]), float(line["std"]))
-            rows[tuple(line[key] for key in keys)][metric] = number
+            rows[tuple(line[key] for key in keys)][metric] = Published(
+                float(line["mean"]), float(line["std"])
+            )
     return dict(rows)
 
 

@@ -224,7 +224,7 @@ def _markdown_verdict(verdict: Verdict) -> list[str]:
 
 
 def _escape(text: str) -> str:
-    return re.sub(r"[\\|*_<>`]", r"\\\g<0>", text).replace("\n", " ")
+    return re.sub(r"[\\*_<>`]", r"\\\g<0>", text).replace("\n", " ")
 
 
 def csv_rows(table: Table) -> tuple[list[str], list[list[str]]]:
@@ -243,13 +243,12 @@ def csv_rows(table: Table) -> tuple[list[str], list[list[str]]]:
 
 def seed_rows(table: Table) -> tuple[list[str], list[list[str]]]:
     """Return a header and one line for each row, seed and metric; missing values are empty."""
-    lines = [
+    return ["theory", "row", "method", "seed", "metric", "value"], [
         [*_row_key(row), str(seed), column.key, _csv(value)]
         for row in table.rows
         for column in table.columns
         for seed, value in zip(table.seeds, table.value(row, column.key).values, strict=True)
     ]
-    return ["theory", "row", "method", "seed", "metric", "value"], lines
 
 
 def _row_key(row: Row) -> list[str]:

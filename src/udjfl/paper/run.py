@@ -100,12 +100,11 @@ def compare_methods(
 
     The data are the profile's, in this partition, or what `load_seed` returns for each seed.
     """
-    federation = DataSettings(
-        data=profile_data(settings), data_root=settings.data_root, partition=partition
-    )
     return run_comparison(
         CompareSettings(
-            federation=federation,
+            federation=DataSettings(
+                data=profile_data(settings), data_root=settings.data_root, partition=partition
+            ),
             training=training_settings(settings, changes),
             seeds=settings.seeds,
             jobs=settings.jobs,
@@ -206,11 +205,10 @@ def train_solo(
     with closing(engine):
         trained = train_alone(federation, engine, training, seed)
         own = [client.test for client in federation.clients]
-        clean = [federation.test] * len(own)
         uncertainties = entropies(federation, engine, trained).values()
         return {
             "local_accuracy": _accuracies(engine, trained, own),
-            "clean_accuracy": _accuracies(engine, trained, clean),
+            "clean_accuracy": _accuracies(engine, trained, [federation.test] * len(own)),
             "uncertainty": [finite_or_none(value) for value in uncertainties],
         }
 
@@ -244,8 +242,9 @@ def _train_seeds(
 ) -> dict[int, dict[str, Any]]:
     """Return the columns of each seed: from the folder, or by training."""
     jobs = min(settings.jobs or available_cores(), len(settings.seeds))
-    workers = settings.workers or max(1, available_cores() // jobs)
-    training = training_settings(settings, {"workers": workers})
+    training = training_settings(
+        settings, {"workers": settings.workers or max(1, available_cores() // jobs)}
+    )
 
     def receive(event: Progress) -> None:
         if progress:
@@ -288,8 +287,9 @@ def _solo_table(settings: ReproduceSettings, by_seed: Sequence[Mapping[str, Any]
                 },
             )
         )
-    fields = _table_fields(settings, settings.epochs, by_seed[0]["title"])
-    return SoloTable(rows=tuple(rows), **fields)
+    return SoloTable(
+        rows=tuple(rows), **_table_fields(settings, settings.epochs, by_seed[0]["title"])
+    )
 
 
 def _open_solo_folder(out: Path | None, settings: ReproduceSettings) -> RunFolder | None:

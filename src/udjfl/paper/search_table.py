@@ -43,7 +43,6 @@ def search_markdown(search: Search) -> str:
     names = ["theory", "method"]
     found = [*names, "searched", "chosen", "learning rate", "measure"]
     found += ["held out", "test", "global accuracy"]
-    tried = [*names, "learning rate", "value", "measure", "held out"]
     lines = [
         f"### {_heading(search)}",
         "",
@@ -55,7 +54,7 @@ def search_markdown(search: Search) -> str:
         "### Everything tried, on what was held out",
         "",
         *markdown_table(
-            tried,
+            [*names, "learning rate", "value", "measure", "held out"],
             (
                 _tried_cells(outcome, one)
                 for outcome in search.outcomes

@@ -191,4 +191,4 @@ def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> T
     change = "" if row is reference else f"\n{round(mean - before, 2) + 0.0:+.2f}"
     expected = row.expected_accuracy[client].mean if row.expected_accuracy else None
     beside = "" if expected is None else f"\n({expected:.2f})"
-    return Text.assemble(f"{mean:.2f}", (beside + change, "dim"))
+    return Text.assemble(f"{mean:.2f}", (change + beside, "dim"))

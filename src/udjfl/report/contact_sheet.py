@@ -3,26 +3,21 @@
 Clean and ambiguous ones are side by side, or, where examples have owners, those of each owner.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
 
 from udjfl._ids import sort_ids
 from udjfl.data import Client, Examples, Pools
 from udjfl.data.partition import IndexArray
 from udjfl.seeds import numpy_stream
 
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw, ImageFont
-
-    Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
-
+Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
 Pixels: TypeAlias = npt.NDArray[np.float64]
 
 PER_CLASS = 8
@@ -128,17 +123,14 @@ def describe_share(half: str, count: int, clients: Sequence[Client]) -> str:
 def _draw(
     title: str, blocks: Sequence[Block], class_names: Sequence[str], most: int
 ) -> Image.Image:
-    from PIL import Image, ImageDraw, ImageFont
-
     small, large = ImageFont.load_default(14), ImageFont.load_default(20)
     sides = blocks[0].pictures[0].shape[2:]
     scale = max(1, round(SIDE / max(sides)))
     height, width = (scale * side for side in sides)
     labels = [_shorten(name, small) for name in class_names]
     label_width = max(int(small.getlength(label)) for label in labels) + 2 * GAP
-    pictures_width = most * (width + GAP)
     text_width = max(int(small.getlength(block.line)) for block in blocks)
-    block_width = max(label_width + pictures_width, text_width) + MARGIN
+    block_width = max(label_width + most * (width + GAP), text_width) + MARGIN
     top = MARGIN + 5 * LINE
     sheet_height = top + len(labels) * (height + GAP) + MARGIN
     sheet = Image.new("RGB", (MARGIN + len(blocks) * block_width, sheet_height), PAPER)
@@ -179,8 +171,6 @@ def _enlarge(pixels: Pixels, width: int, height: int) -> Image.Image:
 
     With neither one nor three channels, their mean is shown.
     """
-    from PIL import Image
-
     shown = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels.mean(axis=0)
     levels = np.ascontiguousarray(np.rint(shown * 255), dtype=np.uint8)
     return Image.fromarray(levels).resize((width, height), Image.Resampling.NEAREST)

@@ -104,4 +104,16 @@ def markdown_table(
 ) -> list[str]:
     """Return the lines of a Markdown table whose last `right` columns are aligned to the right."""
     rules = ["---"] * (len(titles) - right) + ["---:"] * right
-    return [f"| {' | '.join(cells)} |" for cells in (titles, rules, *rows)]
+    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in (titles, rules, *rows))
+    return [f"| {line} |" for line in lines]
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]]) -> Table:
+    """Make a table of names and values without a heading; empty values are left out."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(name, Text(value) if isinstance(value, str) else value)
+    return table

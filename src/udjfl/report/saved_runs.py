@@ -71,11 +71,12 @@ def read_run(path: Path) -> SavedRun:
             },
             epistemic=result["epistemic"],
             notes=result["notes"],
-            expected_accuracy=result.get("expected_accuracy"),
             test_sizes=_test_sizes(result, settings["federation"]),
             n_classes=_n_classes(result, settings["federation"]),
             service=settings["training"].get("service", "none"),
             common_accuracy=result.get("common_accuracy"),
+            expected_accuracy=result.get("expected_accuracy"),
+            accuracy_alone=result.get("accuracy_alone"),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from udjfl.methods import Method
 from udjfl.metrics import METRICS, table_metrics
@@ -48,6 +48,8 @@ class MethodSummary:
     n_classes          the number of classes; None if unknown
     expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
                        labels; None where that was not measured
+    accuracy_alone     of each client's own model, on train examples that it did not see; None where
+                       that was not measured
     service            what clients are served of the common model, as in the settings
     common_accuracy    as `client_accuracy`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
@@ -65,6 +67,7 @@ class MethodSummary:
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
     expected_accuracy: dict[str, Summary] | None = None
+    accuracy_alone: dict[str, Summary] | None = None
     service: str = "none"
     common_accuracy: dict[str, Summary] | None = None
     served_theories: tuple[str, ...] = ()
@@ -89,7 +92,8 @@ class MethodSummary:
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        expected, common = self.expected_accuracy, self.common_accuracy
+        expected, alone = self.expected_accuracy, self.accuracy_alone
+        common = self.common_accuracy
         service = {} if self.service == "none" else {"service": self.service}
         return {
             "method": self.method.name,
@@ -103,6 +107,7 @@ class MethodSummary:
             "client_accuracy": _plain(self.client_accuracy),
             **({} if common is None else {"common_accuracy": _plain(common)}),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
+            **({} if alone is None else {"accuracy_alone": _plain(alone)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
             "undefined": self.undefined,
@@ -251,6 +256,7 @@ def summarise_method(
         known = [outcome.uncertainty[client] for outcome in references.values()]
         return [value if math.isfinite(value) else None for value in known]
 
+    runs = list(by_seed.values())
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
     undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
     before = next(iter(references.values())).service
@@ -275,9 +281,10 @@ def summarise_method(
         runs=_pair(ids, results, references),
         test_sizes=_smallest_test_parts(ids, references.values()),
         n_classes=next(iter(references.values())).n_classes,
-        expected_accuracy=_over_seeds("expected_accuracy", ids, by_seed),
+        expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
+        accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
         service=service,
-        common_accuracy=_over_seeds("common_accuracy", ids, by_seed),
+        common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
         served_theories=() if service == before else service_theories(service),
     )
 
@@ -301,12 +308,16 @@ def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dic
     return {client: min(size[client] for size in known) for client in ids}
 
 
-def _over_seeds(
-    name: Literal["expected_accuracy", "common_accuracy"],
-    ids: Sequence[str],
-    by_seed: Mapping[int, FinishedRun | str],
+def _or_none(run: FinishedRun | str, name: str) -> dict[str, float] | None:
+    """Return numbers of a run by client; None if it failed, or has none."""
+    values: dict[str, float] | None = None if isinstance(run, str) else getattr(run, name)
+    return values
+
+
+def _by_client(
+    ids: Sequence[str], measured: Sequence[dict[str, float] | None]
 ) -> dict[str, Summary] | None:
-    measured = [getattr(run, name, None) for run in by_seed.values()]
+    """Summarise numbers that some seeds have, client by client."""
     if not any(measured):
         return None
     return {

@@ -53,6 +53,8 @@ class LocalClients:
     def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
         """Let clients drop out at random, as the settings say."""
         chance = self.run.settings.drop_out
+        if chance == 0:
+            return Attendance(client_indices)
         draws = numpy_stream(self.run.seed, "drop-out", round).random(len(self.run.ids))
         ids = self.run.ids
         absent = {ids[index]: DROPPED_OUT for index in client_indices if draws[index] < chance}
@@ -142,7 +144,7 @@ class LocalClients:
             data = self.engine.score_set(range(len(clients)))
             facts = list(self.engine.evaluate(server.vector, server.buffers, data)[1][:, None])
         by_client = dict(zip(self.run.ids, facts, strict=True))
-        return serve(self.run, server, by_client, self.uncertainty.values)
+        return serve(self.run, server, by_client, self.uncertainty.readings)
 
     def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
         """Evaluate each client with the models it is served; None: all have the server's model."""
@@ -195,14 +197,20 @@ class LocalClients:
         buffers: Tensor | None = None,
     ) -> Replies:
         """Add the sizes and uncertainties, which are known from the start."""
-        ids = [self.run.ids[index] for index in request.client_indices]
-        sizes = [self.federation.sizes[index] for index in request.client_indices]
-        uncertainties = [self.uncertainty.values[name] for name in ids]
-        known = {
-            "sizes": torch.tensor(sizes, dtype=torch.float64),
-            "uncertainties": torch.tensor(uncertainties, dtype=torch.float64),
-        }
+        indices, known = list(request.client_indices), self._known_columns
+        if len(indices) < len(self.run.ids):
+            known = {name: column[indices] for name, column in known.items()}
+        ids = [self.run.ids[index] for index in indices]
         return Replies(ids, deltas, {**columns, **known}, buffers)
+
+    @functools.cached_property
+    def _known_columns(self) -> dict[str, Tensor]:
+        readings = self.uncertainty.readings
+        values = [readings[name] for name in self.run.ids]
+        return {
+            "sizes": torch.tensor(self.federation.sizes, dtype=torch.float64),
+            "uncertainties": torch.tensor(values, dtype=torch.float64),
+        }
 
 
 def evaluate_async(

@@ -41,6 +41,7 @@ class MethodRun:
 
     def __post_init__(self) -> None:
         self.server = self.log.server
+        self.label = self.run.method.label
 
     @property
     def is_running(self) -> bool:
@@ -50,8 +51,8 @@ class MethodRun:
     def report(self, stage: str, round: int) -> None:
         """Send a progress event."""
         if self.on_progress:
-            label, rounds = self.run.method.label, self.run.settings.rounds
-            self.on_progress(Progress(label, self.run.seed, stage, round, rounds))
+            rounds = self.run.settings.rounds
+            self.on_progress(Progress(self.label, self.run.seed, stage, round, rounds))
 
     def fail(self, error: Failure) -> None:
         """Stop, keeping the error without its traceback, which holds the round's tables."""

@@ -21,9 +21,8 @@ from udjfl.settings import (
     validate_settings,
 )
 from udjfl.simulation.lockstep import Failure
-from udjfl.simulation.reference import reference_scores
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
-from udjfl.training.lifecycle import reference_accuracies
+from udjfl.training.lifecycle import reference_accuracies, reference_scores
 from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec

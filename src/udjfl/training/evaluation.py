@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from udjfl.training.records import Record, finite_or_none
+from udjfl.training.records import Record, client_records, finite_or_none
 from udjfl.training.serving import Serving
 
 
@@ -22,9 +22,9 @@ class ServedEvaluation:
         own = {"served_accuracy": self.accuracies, "served_loss": self.losses}
         named: dict[str, Mapping[str, float]] = {**own, **self.serving.facts}
         return [
-            Record(round, client, metric, finite_or_none(value))
+            record
             for metric, values in named.items()
-            for client, value in values.items()
+            for record in client_records(round, metric, values, values.values())
         ]
 
 
@@ -96,7 +96,7 @@ class Evaluation:
             ("test_accuracy", self.accuracies, self.global_accuracy),
             ("test_loss", self.losses, self.global_loss),
         ):
-            records += [Record(round, c, metric, finite_or_none(v)) for c, v in values.items()]
+            records += client_records(round, metric, values, values.values())
             records.append(Record(round, None, metric, finite_or_none(shared)))
         if self.served is not None:
             records += self.served.records(round)

@@ -201,6 +201,17 @@ def reference_accuracies(
     return {name: float(value) for name, value in result["client_accuracy"].items()}
 
 
+def reference_scores(
+    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str]
+) -> Tensor | None:
+    """Return the scores by round of a reference run; None if it has none."""
+    if reference is None:
+        return None
+    if isinstance(reference, Result):
+        return scores_by_round(reference.history, ids)
+    return scores_by_round(History(list(RunFolder.open(reference).read_records())), ids)
+
+
 def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
     """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
     scores = [r for r in history.records if r.metric == "score" and r.client in ids]
@@ -256,6 +267,7 @@ def finish_run(
     metrics, undefined = compute_metrics(outcome)
     if evaluation.no_global_reason and "global_accuracy" in undefined:
         undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
+    notes = [*notes, *uncertainty.notes()]
     missing = [name for name in run.ids if name not in accuracies]
     if missing:
         sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
@@ -273,6 +285,7 @@ def finish_run(
         folder=log.folder,
         notes=list(notes),
         expected_accuracy=None if expected is None else dict(expected),
+        accuracy_alone=uncertainty.accuracy_alone,
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,

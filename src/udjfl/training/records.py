@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import NamedTuple
 
 from torch import Tensor
@@ -60,7 +61,15 @@ OnProgress = Callable[[Progress], None]
 
 def finite_or_none(value: float | None) -> float | None:
     """Return a finite value, else None: JSON has neither NaN nor infinity."""
-    return value if value is not None and abs(value) < float("inf") else None
+    return value if value is not None and isfinite(value) else None
+
+
+def client_records(
+    round: int, metric: str, ids: Iterable[str], values: Iterable[float]
+) -> list[Record]:
+    """Return the records of one value per client."""
+    pairs = zip(ids, values, strict=True)
+    return [Record(round, c, metric, v if isfinite(v) else None) for c, v in pairs]
 
 
 def diagnostic_records(
@@ -72,6 +81,5 @@ def diagnostic_records(
         if values.ndim == 0:
             records.append(Record(round, None, name, finite_or_none(float(values))))
         else:
-            pairs = zip(ids, values.tolist(), strict=True)
-            records += [Record(round, c, name, finite_or_none(v)) for c, v in pairs]
+            records += client_records(round, name, ids, values.tolist())
     return records

@@ -74,17 +74,16 @@ def stack_replies(
     columns: dict[str, Tensor] = {}
     deltas = buffers = None
     if usable:
-        for name in sorted(numbers):
-            values = [reply.numbers[name] for reply in usable]
-            columns[name] = torch.tensor(values, dtype=torch.float64)
-        for name in sorted(extras):
-            columns[name] = torch.stack([reply.extras[name] for reply in usable])
+        columns = {
+            name: torch.tensor([r.numbers[name] for r in usable], dtype=torch.float64)
+            for name in sorted(numbers)
+        }
+        columns |= {name: torch.stack([r.extras[name] for r in usable]) for name in sorted(extras)}
         if has_update:
             deltas = torch.stack([r.delta for r in usable if r.delta is not None])
         if n_buffers:
             buffers = torch.stack([r.buffers for r in usable if r.buffers is not None])
-    ids = [reply.id for reply in usable]
-    return Replies(ids, deltas, columns, buffers, absent or {}, rejected)
+    return Replies([r.id for r in usable], deltas, columns, buffers, absent or {}, rejected)
 
 
 def _find_problems(

@@ -34,6 +34,8 @@ class FinishedRun:
     service            what clients are served of the common model, as in the settings
     common_accuracy    percent, of the common model on each client's own test data, where a service
                        gives clients something else; None without a service
+    accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
+                       did not see; None where the measure of uncertainty does not tell
     """
 
     method: Method
@@ -49,6 +51,7 @@ class FinishedRun:
     n_classes: int | None = None
     service: str = "none"
     common_accuracy: dict[str, float] | None = None
+    accuracy_alone: dict[str, float] | None = None
 
     def __repr__(self) -> str:
         metrics = {
@@ -137,8 +140,8 @@ def metric_value(run: FinishedRun, key: str) -> float | None:
 
 def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
-    expected = result.expected_accuracy
     service = {"service": result.service, "common_accuracy": result.common_accuracy}
+    expected, alone = result.expected_accuracy, result.accuracy_alone
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),
@@ -156,4 +159,5 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "epistemic": without_nan(result.epistemic),
         "test_sizes": result.test_sizes,
         "n_classes": result.n_classes,
+        **({} if alone is None else {"accuracy_alone": alone}),
     }

@@ -61,7 +61,7 @@ class Checkpoint:
 
 
 class RunFolder:
-    """One run on disk. A process that writes holds the lock: see `lock`, `unlock`, `locked`."""
+    """One run on disk. A process that writes holds the lock: see `lock`, `unlock`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -142,15 +142,6 @@ class RunFolder:
                 (self.path / OWNER).unlink(missing_ok=True)
         finally:
             lock.release()
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator["RunFolder"]:
-        """Hold the lock for a block of code."""
-        self.lock()
-        try:
-            yield self
-        finally:
-            self.unlock()
 
     @property
     def holds_a_run(self) -> bool:

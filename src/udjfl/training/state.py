@@ -221,7 +221,9 @@ class Run:
         One model [D] for all, or one for each client [K, D]; or several [D] for all, where the
         method trains several side by side.
         """
-        own = self.method.initial_models(state, torch.tensor(client_indices))
+        own = None
+        if type(self.method).initial_models is not Method.initial_models:
+            own = self.method.initial_models(state, torch.tensor(client_indices))
         if own is None:
             return list(model.view(self.method.n_models, -1))
         expected = [len(client_indices), len(model)]

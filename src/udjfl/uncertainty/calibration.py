@@ -13,10 +13,9 @@ import math
 
 from torch import Tensor
 
-# Training stops where the held-out loss is best, so T is seldom far from 1. Without bounds, a few
-# examples that are all predicted rightly would make it 0.
+# Without bounds, a few examples that are all predicted rightly would make the temperature 0.
 LOWEST, HIGHEST = 0.25, 4.0
-HALVINGS = 40
+HALVINGS = 25
 
 
 def fit_temperature(log_p: Tensor, labels: Tensor) -> float:

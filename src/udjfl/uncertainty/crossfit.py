@@ -1,9 +1,9 @@
 """Uncertainty by cross-fitting: how surprised models are by labels, seen and not seen before.
 
 Each client's train part is cut into folds, and for each fold a model is trained on the others. It
-trains in blocks of epochs; after each block the log loss on the held-out examples, pooled over the
-folds, is evaluated, and the models of the best block are kept. A temperature, one per client, is
-fitted on the same examples (`calibration`). Then
+trains in blocks of epochs. After each block a temperature, one per client, is fitted on the
+held-out examples of all its folds (`calibration`), and the models of the block with the lowest
+held-out log loss are kept. Then
 
     out_e   log loss of example e under the model that did not see it
     in_e    mean log loss of e under the models that did
@@ -14,9 +14,10 @@ fitted model loses more than H on examples it has not seen, as it is not perfect
 those it has, as it fits their labels. To first order both differences are equal, p/2n for p
 parameters and n examples (Akaike, "Information theory and an extension of the maximum likelihood
 principle", 1973; Efron, "How biased is the apparent error rate of a prediction rule?", 1986), and
-their mean is H. Half the gap is what more data would save: the epistemic part.
+their mean is H. That holds for a model which can fit the data; if it cannot learn them from so few
+examples, as pixels from a few hundred, even seen examples cost it more than H, and u is too high.
 
-The number of epochs is no choice of the user's, so the measure does not depend on it.
+The data choose the number of epochs, so the measure hardly depends on how clients train.
 `experiments/UNCERTAINTY.md` compares it with the others where H is known.
 """
 
@@ -42,7 +43,7 @@ DEFAULT_EPOCHS = 100
 BLOCK_GROWTH = 1.35
 # A client's training ends when so many blocks have not lowered its held-out loss by so much, but
 # not in the first steps, which may do little.
-PATIENCE, LEAST_GAIN, FIRST_STEPS = 2, 0.002, 50
+PATIENCE, LEAST_GAIN, FIRST_STEPS = 3, 0.002, 50
 SMALLEST_PROBABILITY = 1e-300
 
 
@@ -243,13 +244,15 @@ class _Search:
     def consider(self, models: _FoldModels, epochs: int) -> None:
         """Evaluate the models after so many epochs, and keep them if they are the best so far."""
         log_p = self._held_out(models)
-        loss = float(log_losses(log_p, self.labels).mean())
+        temperature = fit_temperature(log_p, self.labels)
+        loss = float(log_losses(log_p, self.labels, temperature).mean())
         if not math.isfinite(loss):
             self.is_over = self.has_diverged = True
             return
         self.idle_blocks = 0 if loss < self.loss - LEAST_GAIN else self.idle_blocks + 1
         if loss < self.loss:
-            self.loss, self.epochs, self.log_p = loss, epochs, log_p
+            self.loss, self.epochs = loss, epochs
+            self.log_p, self.temperature = log_p, temperature
             self.vectors = models.vectors[self.rows]
             self.buffers = models.buffers[self.rows]
         is_trained = epochs * self.steps_per_epoch >= FIRST_STEPS
@@ -271,20 +274,19 @@ class _Search:
             nothing = torch.full((len(self.labels),), math.nan, dtype=torch.float64)
             columns = torch.full((len(nothing), self.n_classes), math.nan, dtype=torch.float64)
             return CrossFit(self.labels, columns, nothing, nothing, math.nan, 0)
-        temperature = fit_temperature(self.log_p, self.labels)
-        out_losses = log_losses(self.log_p, self.labels, temperature)
-        in_losses = self._in_losses(models, temperature, out_losses)
+        out_losses = log_losses(self.log_p, self.labels, self.temperature)
+        in_losses = self._in_losses(models, out_losses)
         return CrossFit(
-            self.labels, self.log_p, out_losses, in_losses, temperature, epochs=self.epochs
+            self.labels, self.log_p, out_losses, in_losses, self.temperature, self.epochs
         )
 
-    def _in_losses(self, models: _FoldModels, temperature: float, out_losses: Tensor) -> Tensor:
+    def _in_losses(self, models: _FoldModels, out_losses: Tensor) -> Tensor:
         """Return each example's mean loss over the models that saw it."""
         sums, counts = torch.zeros_like(out_losses), torch.zeros_like(out_losses)
         for number, (row, fold) in enumerate(zip(self.rows, self.folds, strict=True)):
             seen = torch.from_numpy(fold.train)
             log_p = models.log_probabilities(self.vectors[number], self.buffers[number], row)
-            sums[seen] += log_losses(log_p, self.labels[seen], temperature)
+            sums[seen] += log_losses(log_p, self.labels[seen], self.temperature)
             counts[seen] += 1
         # With two folds, an example that was left out of a batch of its own was seen by no model.
         return torch.where(counts > 0, sums / counts.clamp_min(1), out_losses)

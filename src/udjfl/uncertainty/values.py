@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,9 @@ REASONS = {
     LEARNED_NOTHING: "the model trained alone predicts unseen examples no better than the class "
     "frequencies do, so the features explain nothing, or could not be learned",
 }
+
+
+PUBLISHED = ("paper", "entropy")  # one measure under two names
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,35 @@ class Uncertainty:
             for name, client in (self.evidence or {}).items()
         }
         return {name: "; ".join(own) for name, own in reasons.items() if own}
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """The values as methods read them: an untrusted client's is the median of the others'.
+
+        It is then neither rewarded nor held back for it. The paper's measure is read as it is.
+        """
+        trusted = [
+            value
+            for name, value in self.values.items()
+            if name not in self.untrusted and math.isfinite(value)
+        ]
+        if self.kind in PUBLISHED or not trusted:
+            return self.values
+        middle = statistics.median(trusted)
+        return {
+            name: middle if name in self.untrusted and math.isfinite(value) else value
+            for name, value in self.values.items()
+        }
+
+    @property
+    def accuracy_alone(self) -> dict[str, float] | None:
+        """The accuracy, in percent, of clients' own models on examples that these did not see."""
+        known = {
+            name: 100 * client.held_out_accuracy
+            for name, client in (self.evidence or {}).items()
+            if client.held_out_accuracy is not None
+        }
+        return known or None
 
     def notes(self) -> list[str]:
         """Return short sentences for readers of tables, one for each thing to beware of."""

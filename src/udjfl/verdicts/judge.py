@@ -34,6 +34,8 @@ KINDS: tuple[VerdictKind, ...] = get_args(VerdictKind)
 # Under FedAvg, beyond these: r can hardly fall, STD hardly fall, accuracy hardly rise.
 CEILING_R, CEILING_STD, CEILING_ACCURACY = -0.95, 0.5, 99.5
 
+CHANCE = 2.0  # points; a mean that is no further above that of a guess counts as one
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -165,11 +167,11 @@ def left_out_reason(
 
     mean, reference_mean  mean accuracy of the clients, of the method and of FedAvg, over seeds
     budget                points that it may lie below FedAvg's
-    n_classes             a mean within the budget of 100 / n_classes is that of a guess
+    n_classes             a mean less than two points above 100 / n_classes is that of a guess
     """
     if mean is None or reference_mean is None:
         return None
-    if n_classes and mean <= 100 / n_classes + budget:
+    if n_classes and mean <= 100 / n_classes + CHANCE:
         return f"at chance, a mean of {format_points(mean)}% with {n_classes} classes"
     loss = reference_mean - mean
     if loss > budget:

@@ -81,7 +81,7 @@ def _in_brackets(*parts: str) -> str:
 def _from_to(change: Change, verb: str, digits: int = 1) -> str:
     """Say from where to where a number goes, or that it stays."""
     before, after = format_points(change.before, digits), format_points(change.after, digits)
-    return f"stays at {after}" if before == after else f"{verb} from {before} to {after}"
+    return f"stays at {after}" if before == after else f"{verb} from {before} to {after}".strip()
 
 
 def _join(*clauses: str) -> str:
@@ -133,7 +133,7 @@ def _measure(judged: Judged) -> str:
         plain, p = e.beside["std"], _in_brackets(p)
         if change.title == plain.title:
             return f"STD {_from_to(plain, word)}{p}"
-        noise = f"with it {_from_to(plain, 'goes')}"
+        noise = f"with it {_from_to(plain, '')}"
         return f"STD without test noise {_from_to(change, word)}{p}, {noise}"
     what = "accuracy on the shared test" if e.shared else "mean accuracy"
     return f"{what} {word} by {amount} points{_in_brackets(_interval(change.test), p)}"
@@ -196,6 +196,8 @@ def _over_budget(judged: Judged) -> str:
 def _levelled_down(judged: Judged) -> str:
     e = judged.evidence
     why = "because others fall" if e.somebody_gains else "no client gains"
+    if e.somebody_gains and e.gain.difference > 0:
+        why = f"not clearly by a gain of {e.beneficiary}"
     return _then(f"{_measure(judged)}, but {why}", _gain(e), _mean(e), _payers(judged))
 
 

@@ -51,9 +51,6 @@ class AmbiguousImages:
     entropy: Tensor
     mutual_information: Tensor
 
-    def __len__(self) -> int:
-        return len(self.images)
-
 
 def make_ambiguous(
     images: Tensor,
@@ -83,8 +80,9 @@ def make_ambiguous(
     stream = torch_stream(seed, "ambiguous mixtures")
     with torch.no_grad():
         latents = autoencoder.encode(images)[0]
-        parts = (images, latents, labels, autoencoder, classifiers, settings, stream)
-        draw = partial(_draw_mixtures, *parts)
+        draw = partial(
+            _draw_mixtures, images, latents, labels, autoencoder, classifiers, settings, stream
+        )
         classes = len(torch.unique(labels))
         pool = _collect(draw, _hash_images(images), classes, count, settings, on_progress)
     # Rare entropies are found last; shuffled, any slice of the result is like the whole.
@@ -158,9 +156,8 @@ def _convert_sources(
         raise DataError(
             f"min_entropy must be below log({classes} classes) = {math.log(classes):.3f}; lower it"
         )
-    pixels = images.detach().to("cpu", torch.float32)
-    pixels = pixels.unsqueeze(1) if images.ndim == 3 else pixels
-    return pixels, labels.detach().to("cpu", torch.int64)
+    pixels = images.unsqueeze(1) if images.ndim == 3 else images
+    return pixels.detach().to("cpu", torch.float32), labels.detach().to("cpu", torch.int64)
 
 
 class _Pool(NamedTuple):

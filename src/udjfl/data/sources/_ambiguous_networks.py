@@ -72,8 +72,9 @@ def train_classifier(
     epochs = settings.classifier_epochs
 
     def loss(batch: Tensor) -> Tensor:
-        shifted = _shift(images[batch], settings.jitter, stream)
-        return F.cross_entropy(network(shifted), labels[batch])
+        return F.cross_entropy(
+            network(_shift(images[batch], settings.jitter, stream)), labels[batch]
+        )
 
     for done in _train(network, len(images), epochs, stream, settings, loss):
         on_progress("classifiers", number * epochs + done, settings.members * epochs)
@@ -83,11 +84,12 @@ def train_classifier(
 def judge(classifiers: list[nn.Sequential], images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the ensemble's mean softmax [n, classes], its entropy and mutual information [n]."""
     slices = images.tensor_split(max(1, -(-len(images) // JUDGED_AT_ONCE)))
-    members = [
-        torch.cat([classifier(part) for part in slices]).double().softmax(1)
-        for classifier in classifiers
-    ]
-    votes = torch.stack(members)
+    votes = torch.stack(
+        [
+            torch.cat([classifier(part) for part in slices]).double().softmax(1)
+            for classifier in classifiers
+        ]
+    )
     probabilities = votes.mean(0)
     entropy = torch.special.entr(probabilities).sum(1)
     return probabilities, entropy, (entropy - torch.special.entr(votes).sum(2).mean(0)).clamp_min(0)

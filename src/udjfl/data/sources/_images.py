@@ -99,11 +99,12 @@ def resize(pictures: Pictures, size: int) -> Pictures:
         return pictures
     from PIL import Image
 
-    images = (
-        Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR)
-        for picture in pictures
+    return np.stack(
+        [
+            np.asarray(Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR))
+            for picture in pictures
+        ]
     )
-    return np.stack([np.asarray(image) for image in images])
 
 
 def read_cached_pictures(

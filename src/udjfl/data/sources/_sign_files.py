@@ -91,10 +91,9 @@ def find_signs(request: Request) -> Path:
     if request.root is not None and request.root.is_file():
         _check_archive(request.root)
         return request.root
-    searches = [(request.cache, _find_named)]
-    if request.root is not None:
-        searches = [(request.root, _find_named), (request.root, _find_unnamed), *searches]
-    for place, search in searches:
+    roots = [] if request.root is None else [request.root]
+    searches = [(root, search) for root in roots for search in (_find_named, _find_unnamed)]
+    for place, search in [*searches, (request.cache, _find_named)]:
         candidates = search(place)
         if len(candidates) > 1:
             listed = ", ".join(str(path) for path in candidates)

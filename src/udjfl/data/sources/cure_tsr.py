@@ -130,7 +130,7 @@ def load_pools(request: Request) -> Pools:
     with one group number. The global test set is the clients' clean test parts. Of pictures that
     are equal once standardised, only the first is used.
     """
-    options = request.options or CureTsrOptions()
+    options = request.options
     tree = find_tree(request)
     folders = [_read_folder(path, request) for path in _find_folders(tree, options)]
     clean, hard = (folder.take(find_distinct(folder.features)) for folder in folders)
@@ -172,7 +172,7 @@ def find_tree(request: Request) -> Path:
 def find_files(request: Request) -> list[Path]:
     """Return the folder Real_Train if it has the two folders that the options need."""
     tree = find_tree(request)
-    _find_folders(tree, request.options or CureTsrOptions())
+    _find_folders(tree, request.options)
     return [tree]
 
 
@@ -232,12 +232,14 @@ def prepare(preparation: Preparation) -> list[str]:
     """Decode the two folders into the cache and return a line for each."""
     request = preparation.request
     lines = []
-    for path in _find_folders(find_tree(request), request.options or CureTsrOptions()):
+    for path in _find_folders(find_tree(request), request.options):
         folder = _read_folder(path, request, preparation.on_progress)
         copies = len(folder.labels) - len(find_distinct(folder.features))
         left_out = f", of which {copies:,} are copies and left out" if copies else ""
-        types = len(np.unique(folder.labels))
-        lines.append(f"{path}: {len(folder.labels):,} pictures of {types} sign types{left_out}")
+        lines.append(
+            f"{path}: {len(folder.labels):,} pictures of {len(np.unique(folder.labels))} sign "
+            f"types{left_out}"
+        )
     return lines
 
 
