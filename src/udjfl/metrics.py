@@ -55,6 +55,7 @@ RESERVED = (
     *("method", "theory", "label", "params", "grade", "seed", "seeds", "undefined", "notes"),
     *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
     *("test_sizes", "n_classes", "expected_accuracy", "verdicts", "left_out"),
+    *("service", "common_accuracy"),
     "accuracy_alone",
 )
 

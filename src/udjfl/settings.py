@@ -189,6 +189,14 @@ class TrainingSettings(Settings):
     uncertainty_models: Annotated[
         int, Field(ge=2, description="number of models in an ensemble")
     ] = 5
+    service: Annotated[
+        str,
+        Field(
+            description="what clients are served of the common model: none, prior-rawls, "
+            "prior-egalitarian or prior-all[:strength=1], moved to their own class frequencies; "
+            "checkpoints[:rho=0.7], earlier models for uncertain clients"
+        ),
+    ] = "none"
     eval_every: Annotated[
         int,
         Field(ge=1, description="rounds between evaluations; the last round is always evaluated"),

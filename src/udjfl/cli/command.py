@@ -20,7 +20,7 @@ SECTIONS = {
     "on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
     "uncertainty_folds uncertainty_models",
-    "Evaluation and storage": "eval_every checkpoint_every",
+    "Evaluation and storage": "service eval_every checkpoint_every",
     "Machine": "engine device jobs workers",
     "Input and output": "config out json",
 }

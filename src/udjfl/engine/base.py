@@ -218,21 +218,34 @@ class Engine(ABC):
         return lambda: scores
 
     def evaluate_mixture(
-        self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples
+        self,
+        vectors: Tensor,
+        shares: Tensor,
+        buffers: Tensor,
+        examples: Examples,
+        offset: Tensor | None = None,
     ) -> tuple[float, float]:
         """Return loss and accuracy (0 to 1) of the mixture of several models' predictions.
 
-        The shares of the models sum to 1.
+        The shares of the models sum to 1; `offset` is as in `mix_predictions`.
         """
-        log_probabilities = self.mix_predictions(vectors, shares, buffers, examples)
+        log_probabilities = self.mix_predictions(vectors, shares, buffers, examples, offset)
         loss = nn.functional.nll_loss(log_probabilities, examples.y)
         is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
         return float(loss), float(is_right.mean())
 
     def mix_predictions(
-        self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples
+        self,
+        vectors: Tensor,
+        shares: Tensor,
+        buffers: Tensor,
+        examples: Examples,
+        offset: Tensor | None = None,
     ) -> Tensor:
-        """Return the log-probabilities [n, C], in float64, of the mixture of models."""
+        """Return the log-probabilities [n, C], in float64, of the mixture of models.
+
+        With an `offset` [C] added to its logits, if there is one.
+        """
         log_probabilities: Tensor | None = None
         for index in shares.nonzero().flatten().tolist():
             log_p = self._logits(vectors[index], buffers, examples).log_softmax(dim=1)
@@ -241,6 +254,8 @@ class Engine(ABC):
                 log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
             )
         assert log_probabilities is not None, "shares sum to 1"
+        if offset is not None and offset.any():
+            log_probabilities = (log_probabilities + offset.to(log_probabilities)).log_softmax(1)
         return log_probabilities
 
     def probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:

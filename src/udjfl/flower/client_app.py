@@ -8,6 +8,12 @@ losses, steps and the rest only what the method names in `needs`, `probes` and, 
 attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its test part. The
 client reads that list from the method itself, not from the server's request.
 
+With a service, its uncertainty is sent too, and, for service=checkpoints, in each round the score
+of the received model, after the last round that of the final one. For service=prior-..., its term
+of the sum that the mean class frequencies come from is sent after the last round: the server needs
+no more than the sum, but it can compute from the term how many examples of each class the client
+has. The client then moves the model to its own class frequencies itself.
+
 Never sent: the evidence for the uncertainty (accuracy alone, label entropy, flags). Remarks on it
 are logged here.
 """
@@ -35,6 +41,7 @@ from udjfl.flower.messages import (
     required_numbers,
     tensors_of,
 )
+from udjfl.flower.service import make_fact, own_offset
 from udjfl.models import ModelChoice
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run
@@ -129,13 +136,20 @@ class MessageHandler:
     def evaluate(self) -> RecordDict:
         """Evaluate one model, or a mixture of several, on the client's test part."""
         test, model = self.federation.clients[0].test, self.tensors["model"]
+        service, n_classes = self.spec.service, self.federation.n_classes
+        facts: dict[str, Tensor] = {}
         if "shares" in self.tensors:
-            scores = self.engine.evaluate_mixture(model, self.tensors["shares"], self.buffers, test)
+            offset = own_offset(self.tensors, self.federation.clients[0], n_classes)
+            scores = self.engine.evaluate_mixture(
+                model, self.tensors["shares"], self.buffers, test, offset
+            )
         else:
             losses, accuracies = self.engine.evaluate(model, self.buffers, EvaluationSet([test]))
             scores = float(losses[0]), float(accuracies[0])
+            if service is not None and self._round == self.spec.settings.rounds:
+                facts = make_fact(service, self.engine, n_classes, model, self.buffers)
         numbers = dict(zip(("test-loss", "test-accuracy"), scores, strict=True))
-        return make_reply(self.id, {}, numbers, {"round": self._round})
+        return make_reply(self.id, facts, numbers, {"round": self._round})
 
     @property
     def _models(self) -> list[Tensor]:

@@ -25,10 +25,12 @@ from udjfl.flower.messages import (
 )
 from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.server_evaluation import ServerEvaluation
+from udjfl.flower.service import read_fact, served_tensors
 from udjfl.methods import SERVER_SIDE
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.replies import stack_replies
+from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
 
 LATE = "did not reply in time"
@@ -84,6 +86,25 @@ class RemoteClients:
         replies, absent, errors = self._send(
             EVALUATE, round, list(self.registry.nodes), *self._evaluation_tensors(server)
         )
+        facts = self._service_facts(replies, round, errors)
+        scores = self._scores(replies, round, errors)
+        problems = {client: str(error) for client, error in errors.items()}
+        reasons = dict.fromkeys(ids, NOT_CONNECTED) | absent | problems
+        evaluated = [name for name in ids if name in scores]
+        evaluation = Evaluation.from_fractions(
+            evaluated,
+            [scores[name][0] for name in evaluated],
+            [scores[name][1] for name in evaluated],
+            self.server_evaluation.evaluate(server),
+            {name: reasons[name] for name in ids if name not in scores},
+            self.server_evaluation.no_global_reason,
+        )
+        return self._serve(server, evaluation, facts) if facts else evaluation
+
+    def _scores(
+        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+    ) -> dict[str, tuple[float, float]]:
+        """Return losses and accuracies by client; unusable ones are added to the errors."""
         scores: dict[str, tuple[float, float]] = {}
         for reply in replies:
             try:
@@ -92,17 +113,37 @@ class RemoteClients:
                 errors[reply.id] = error
         if errors and self.run.settings.on_bad_report == "fail":
             raise next(iter(errors.values()))
-        problems = {client: str(error) for client, error in errors.items()}
-        reasons = dict.fromkeys(ids, NOT_CONNECTED) | absent | problems
-        evaluated = [name for name in ids if name in scores]
-        return Evaluation.from_fractions(
-            evaluated,
-            [scores[name][0] for name in evaluated],
-            [scores[name][1] for name in evaluated],
-            self.server_evaluation.evaluate(server),
-            {name: reasons[name] for name in ids if name not in scores},
-            self.server_evaluation.no_global_reason,
-        )
+        return scores
+
+    def _service_facts(
+        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+    ) -> dict[str, Tensor]:
+        """Return what clients report for the service after the last round, empty before.
+
+        Unusable ones are added to the errors.
+        """
+        service, facts = self.run.spec.service, {}
+        if service is None or round < self.run.settings.rounds:
+            return {}
+        for reply in replies:
+            try:
+                facts[reply.id] = read_fact(service, self.run.federation.n_classes, reply, round)
+            except ReportError as error:
+                errors[reply.id] = error
+        return facts
+
+    def _serve(
+        self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
+    ) -> Evaluation:
+        """Let the clients that are served something else than the common model evaluate that."""
+        serving = serve(self.run, server, facts, self.registry.uncertainties)
+        buffers = {"buffers": server.buffers} if len(server.buffers) else {}
+
+        def own(index: int) -> dict[str, Tensor]:
+            return served_tensors(serving, self.run.ids[index], index)
+
+        replies, _, errors = self._send(EVALUATE, server.round, serving.changed, buffers, own)
+        return evaluation.with_served(serving, self._scores(replies, server.round, errors))
 
     def _evaluation_tensors(
         self, server: ServerState

@@ -38,6 +38,7 @@ from udjfl.training.lifecycle import (
 from udjfl.training.result import Result
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.service import check_service, parse_service
 from udjfl.training.state import FederationInfo, Run, RunSpec, count_selected, initial_state
 from udjfl.uncertainty import Uncertainty
 
@@ -263,6 +264,13 @@ class MethodStrategy(Strategy):
             self.spec.quorum,
             "".join(f", {name}" for name in sorted({*method.needs, *method.probes} - SERVER_SIDE)),
         )
+        service = self.spec.service
+        if service is not None:
+            logger.info(
+                "With the service %s clients also send their uncertainty and, %s.",
+                service.kind,
+                service.sends,
+            )
 
     def _reject_call(self, *arguments: Any, **keywords: Any) -> NoReturn:
         raise SettingsError("MethodStrategy runs whole rounds itself: call start(grid)")
@@ -287,10 +295,15 @@ def check_supported(
         mistakes.append(
             f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round"
         )
+    try:
+        service = parse_service(settings.service)
+    except SettingsError as error:
+        mistakes += error.mistakes
     if settings.drop_out:
         mistakes.append("drop-out: leave it at 0; across machines clients drop out by themselves")
     if mistakes:
         raise SettingsError(mistakes)
+    check_service(service, method)
     if method.needs_alone:
         raise NotDefinedError(
             f"{method.label}: reads the scores of clients alone, which are known in the simulator "

@@ -80,11 +80,17 @@ class ServedModels:
     """The models that clients use after training, and each client's share of each.
 
     Client i predicts with the mixture sum_m shares[i, m] models[m] of probabilities;
-    models [M, D], shares [N, M] with rows that sum to 1.
+    models [M, D], shares [N, M] with rows that sum to 1. A service may add `offsets` [N, C] to the
+    mixture's logits.
     """
 
     models: Tensor
     shares: Tensor
+    offsets: Tensor | None = None
+
+    def offset(self, client_index: int) -> Tensor | None:
+        """Return what is added to one client's logits [C]."""
+        return None if self.offsets is None else self.offsets[client_index]
 
 
 class Additive(Protocol):

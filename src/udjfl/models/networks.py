@@ -209,6 +209,19 @@ def _call(
     return function(*((input_shape, n_classes) if required else ()), **options)
 
 
+class ShiftedLogits(nn.Module):
+    """A model with a fixed offset [C] added to its logits."""
+
+    def __init__(self, model: nn.Module, offset: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("offset", offset.to(next(model.parameters())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        return logits + self.get_buffer("offset")
+
+
 class Mixture(nn.Module):
     """Several models as one: its logits are the logarithms of the mixed probabilities."""
 

@@ -32,6 +32,11 @@ def doubt(row: MethodSummary) -> str:
     return "" if row.method.grade == "verified" else row.method.grade
 
 
+def served(row: MethodSummary) -> str:
+    """Return the service of a row, if there is one."""
+    return "" if row.service == "none" else f"served {row.service}"
+
+
 def format_number(value: float, key: str) -> str:
     """Return the value of a metric with two digits; with a sign where 0 is in the middle."""
     signed = METRICS[key].needs_reference or METRICS[key].bounds == (-1.0, 1.0)

@@ -7,7 +7,15 @@ from rich.table import Table
 from rich.text import Text
 
 from udjfl.metrics import METRICS, Metric, table_metrics
-from udjfl.report.cells import doubt, footer, format_number, heading, interval_text, with_arrow
+from udjfl.report.cells import (
+    doubt,
+    footer,
+    format_number,
+    heading,
+    interval_text,
+    served,
+    with_arrow,
+)
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
@@ -89,15 +97,18 @@ def result_view(result: FinishedRun) -> RenderableType:
             shown = f"– ({result.undefined[key]})" if value is None else format_number(value, key)
             table.add_row(metric.title, Text(shown, justify="right"))
     columns = ["Client", "Uncertainty", *(["Epistemic"] if result.epistemic else []), "Accuracy"]
-    clients = Table(*columns, box=None, pad_edge=False)
+    common = result.common_accuracy
+    clients = Table(*columns, *(["Common model"] if common else []), box=None, pad_edge=False)
     for column in clients.columns[1:]:
         column.justify = "right"
     for client, accuracy in result.client_accuracy.items():
         measured = [
             f"{values[client]:.4f}" for values in (result.uncertainty, result.epistemic) if values
         ]
-        clients.add_row(Text(client), *measured, f"{accuracy:.2f}")
-    title = heading(f"{result.method.label}, seed {result.seed}")
+        beside = [f"{common[client]:.2f}"] if common else []
+        clients.add_row(Text(client), *measured, f"{accuracy:.2f}", *beside)
+    service = "" if result.service == "none" else f", served {result.service}"
+    title = heading(f"{result.method.label}{service}, seed {result.seed}")
     notes = [footer(f"– {note}") for note in result.notes]
     return Group(title, table, Text(""), clients, *notes)
 
@@ -112,9 +123,9 @@ def _notes(comparison: Comparison) -> list[str]:
     }
     return [
         *sorted(undefined),
-        *(note for row in comparison.rows for note in row.notes),
+        *dict.fromkeys(note for row in comparison.rows for note in row.notes),
         *(
-            f"{row.method.label} failed on seed {seed}: {reason}"
+            f"{row.label} failed on seed {seed}: {reason}"
             for row in comparison.rows
             for seed, reason in row.failed.items()
         ),
@@ -132,10 +143,11 @@ def _metric_tables(comparison: Comparison, width: int) -> RenderableType:
 
 
 def _name(row: MethodSummary) -> Text:
-    """Return the short name; below it family, changed parameters, and the grade if doubtful."""
+    """Return the short name; below it family, changed parameters, grade if doubtful, service."""
     method = row.method
     family = method.title if method.short != method.title else ""
-    below = " ".join(part for part in (family, method.changed_text, doubt(row)) if part)
+    parts = (family, method.changed_text, doubt(row), served(row))
+    below = " ".join(part for part in parts if part)
     return Text.assemble(method.short, (f"\n{below}" if below else "", "dim"))
 
 

@@ -6,7 +6,15 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.report.cells import doubt, footer, format_number, heading, interval_text, with_arrow
+from udjfl.report.cells import (
+    doubt,
+    footer,
+    format_number,
+    heading,
+    interval_text,
+    served,
+    with_arrow,
+)
 from udjfl.report.output import pack_columns, stack, text_width
 from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import THEORY_METRIC, RankedMethod, metric_of, rank_methods
@@ -63,13 +71,14 @@ def _tables(comparison: Comparison, width: int) -> RenderableType:
 
 
 def _name(row: MethodSummary) -> str:
-    name = f"{row.method.short} {row.method.changed_text}".strip()
+    parts = (row.method.short, row.method.changed_text, served(row))
+    name = " ".join(part for part in parts if part)
     return f"{name} ({doubt(row)})" if doubt(row) else name
 
 
 def _cell(theory: str, ranked: RankedMethod, comparison: Comparison) -> Text:
     row, value, seeds = comparison.rows[ranked.index], ranked.value, len(comparison.seeds)
-    serves, metric = theory in row.method.theories, metric_of(theory)
+    serves, metric = theory in row.theories, metric_of(theory)
     rank = "–" if ranked.rank is None else str(ranked.rank)
     shown = "no value"
     if value.mean is not None:

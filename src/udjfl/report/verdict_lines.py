@@ -47,7 +47,7 @@ def verdict_parts(comparison: Comparison, width: int) -> list[RenderableType]:
 
 def _label(row: MethodSummary, verdict: Verdict) -> Text:
     """Return the method, and the theory unless the method's name says it."""
-    label = row.method.label
+    label = row.label
     if verdict.theory not in label.lower():
         label += f", {verdict.theory}"
     return Text(f"{label} ({doubt(row)})" if doubt(row) else label)

@@ -23,6 +23,7 @@ from udjfl.statistics import (
 )
 from udjfl.training.lifecycle import versions
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
+from udjfl.training.service import service_theories
 from udjfl.verdicts import (
     MARGIN,
     LeastAdvantaged,
@@ -49,6 +50,9 @@ class MethodSummary:
                        labels; None where that was not measured
     accuracy_alone     of each client's own model, on train examples that it did not see; None where
                        that was not measured
+    service            what clients are served of the common model, as in the settings
+    common_accuracy    as `client_accuracy`, of the common model; None without a service
+    served_theories    theories that the service serves, if the reference is without it
     """
 
     method: Method
@@ -64,6 +68,21 @@ class MethodSummary:
     n_classes: int | None = None
     expected_accuracy: dict[str, Summary] | None = None
     accuracy_alone: dict[str, Summary] | None = None
+    service: str = "none"
+    common_accuracy: dict[str, Summary] | None = None
+    served_theories: tuple[str, ...] = ()
+
+    @property
+    def theories(self) -> tuple[str, ...]:
+        """The theories that the method serves, and those of a service that the reference lacks."""
+        own = self.method.theories
+        return (*own, *(theory for theory in self.served_theories if theory not in own))
+
+    @property
+    def label(self) -> str:
+        """The label of the method, and the service."""
+        label = self.method.label
+        return label if self.service == "none" else f"{label}, served {self.service}"
 
     @property
     def budget(self) -> float | None:
@@ -74,15 +93,19 @@ class MethodSummary:
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
         expected, alone = self.expected_accuracy, self.accuracy_alone
+        common = self.common_accuracy
+        service = {} if self.service == "none" else {"service": self.service}
         return {
             "method": self.method.name,
-            "theory": list(self.method.theories),
-            "label": self.method.label,
+            "theory": list(self.theories),
+            "label": self.label,
             "grade": self.method.grade,
             "params": self.method.params,
+            **service,
             "seeds": list(seeds),
             **_plain(self.metrics),
             "client_accuracy": _plain(self.client_accuracy),
+            **({} if common is None else {"common_accuracy": _plain(common)}),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
             **({} if alone is None else {"accuracy_alone": _plain(alone)}),
             "uncertainty": _plain(self.uncertainty),
@@ -117,7 +140,7 @@ class Comparison:
         evidence = [
             (index, collect_evidence(theory, row.runs, self.budget_of(row), self.least_advantaged))
             for index, row in enumerate(self.rows)
-            for theory in (row.method.theories if row.against_fedavg else ())
+            for theory in (row.theories if row.against_fedavg else ())
             if row.runs.clients
         ]
         judged = judge([one for _, one in evidence])
@@ -167,7 +190,7 @@ class Comparison:
             "seeds": list(self.seeds),
             "settings": {key: value for key, value in settings.items() if key not in left_out},
             "versions": versions(),
-            "reference": self.rows[0].method.label,
+            "reference": self.rows[0].label,
             "margin": self.margin,
             "least_advantaged": self.least_advantaged
             if isinstance(self.least_advantaged, str)
@@ -190,14 +213,15 @@ class Comparison:
         metric = metric_of(theory)
         order = []
         for entry in rank_methods(theory, [row.metrics for row in self.rows], self.left_out):
-            method = self.rows[entry.index].method
+            row = self.rows[entry.index]
+            method = row.method
             order.append(
                 {
                     "rank": entry.rank,
-                    "label": method.label,
+                    "label": row.label,
                     "method": method.name,
                     "grade": method.grade,
-                    "serves": theory in method.theories,
+                    "serves": theory in row.theories,
                     **_interval(entry.value),
                     "seeds": entry.value.n,
                     "left_out": entry.reason,
@@ -238,6 +262,8 @@ def summarise_method(
     runs = list(by_seed.values())
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
     undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
+    before = next(iter(references.values())).service
+    service = next((outcome.service for outcome in results.values()), before)
     return MethodSummary(
         method=method,
         metrics={key: summarise(values(results, key)) for key in METRICS},
@@ -260,6 +286,9 @@ def summarise_method(
         n_classes=next(iter(references.values())).n_classes,
         expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
         accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
+        service=service,
+        common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
+        served_theories=() if service == before else service_theories(service),
     )
 
 

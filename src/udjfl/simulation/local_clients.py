@@ -20,10 +20,13 @@ from udjfl.engine import (
     expected_accuracy,
     probe,
 )
+from udjfl.methods import ServedModels
 from udjfl.seeds import numpy_stream
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.replies import join_deltas, training_columns
+from udjfl.training.service import PriorService, class_term
+from udjfl.training.serving import Serving, serve
 from udjfl.training.state import Run, ServerState
 from udjfl.uncertainty import Uncertainty
 
@@ -90,25 +93,58 @@ class LocalClients:
     def evaluate(self, server: ServerState) -> Evaluation:
         """Evaluate what each client is served, with expected accuracies where they are known."""
         (evaluation,) = evaluate_async([(self, server)], training_follows=False)()
-        return self.add_expected(server, evaluation)
+        return self.complete(server, evaluation)
 
-    def add_expected(self, server: ServerState, evaluation: Evaluation) -> Evaluation:
-        """Add the expected accuracies of clients whose test labels have a known distribution.
+    def complete(self, server: ServerState, evaluation: Evaluation) -> Evaluation:
+        """Add what only the last round has: the service, and expected accuracies.
 
-        It is a second forward pass over their test parts, so only the last round has it.
+        Expected accuracies, of clients whose test labels have a known distribution, are a second
+        forward pass over their test parts.
         """
         served = self.run.method.served(server.state, server.vector)
-        models, shares = server.vector[None], torch.ones(len(self.run.ids), 1)
-        if served is not None:
-            models, shares = served.models, served.shares
-        parts = zip(self.run.ids, shares, self._client_tests, strict=True)
-        return evaluation.with_expected(
-            {
-                name: expected_accuracy(self.engine, models, own, server.buffers, test)
-                for name, own, test in parts
-                if test.label_probabilities is not None
+        serving = self._serve(server)
+        if serving is not None:
+            served = serving.models
+            scores = {
+                name: self._evaluate_served(server, served, self.run.ids.index(name))
+                for name in serving.changed
             }
+            evaluation = evaluation.with_served(serving, scores)
+        if served is None:
+            served = ServedModels(server.vector[None], torch.ones(len(self.run.ids), 1))
+        expected = {
+            name: expected_accuracy(
+                self.engine, served.models, served.shares[i], server.buffers, test, served.offset(i)
+            )
+            for i, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True))
+            if test.label_probabilities is not None
+        }
+        return evaluation.with_expected(expected)
+
+    def _evaluate_served(
+        self, server: ServerState, served: ServedModels, index: int
+    ) -> tuple[float, float]:
+        """Return loss and accuracy, 0 to 1, of what a client is served on its test part."""
+        return self.engine.evaluate_mixture(
+            served.models,
+            served.shares[index],
+            server.buffers,
+            self._client_tests[index],
+            served.offset(index),
         )
+
+    def _serve(self, server: ServerState) -> Serving | None:
+        """Return what the service gives to each client; None without a service."""
+        service, clients = self.run.spec.service, self.federation.clients
+        if service is None:
+            return None
+        if isinstance(service, PriorService):
+            facts = [class_term(c.train.y, self.federation.n_classes) for c in clients]
+        else:
+            data = self.engine.score_set(range(len(clients)))
+            facts = list(self.engine.evaluate(server.vector, server.buffers, data)[1][:, None])
+        by_client = dict(zip(self.run.ids, facts, strict=True))
+        return serve(self.run, server, by_client, self.uncertainty.readings)
 
     def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
         """Evaluate each client with the models it is served; None: all have the server's model."""
@@ -116,8 +152,7 @@ class LocalClients:
         if served is None:
             return None
         scores = [
-            self.engine.evaluate_mixture(served.models, shares, server.buffers, test)
-            for shares, test in zip(served.shares, self._client_tests, strict=True)
+            self._evaluate_served(server, served, index) for index in range(len(self.run.ids))
         ]
         shared = None
         if self.run.method.global_model:

@@ -98,7 +98,7 @@ class PendingEvaluation:
         for (method_run, records), evaluation in zip(self.evaluated, self.wait(), strict=True):
             server = method_run.server
             if server.round == method_run.run.settings.rounds:
-                evaluation = method_run.clients.add_expected(server, evaluation)
+                evaluation = method_run.clients.complete(server, evaluation)
             method_run.evaluation = evaluation
             records += evaluation.records(server.round)
         for method_run, records in rounds:

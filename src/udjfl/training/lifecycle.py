@@ -241,12 +241,18 @@ def finish_run(
     """
     method, server = run.method, log.server
     served = method.served(server.state, server.vector)
+    common: dict[str, float] | None = None
     if method.n_models == 1:
         from_vector(module, server.vector)
         buffers_from_vector(module, server.buffers)
     accuracies = {
         name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
     }
+    if evaluation.served is not None:
+        serving, own = evaluation.served.serving, evaluation.served.accuracies
+        served, notes = serving.models, [*notes, *serving.notes]
+        common = {name: value for name, value in accuracies.items() if name in own}
+        accuracies = {name: own[name] for name in common}
     expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
     sizes = run.federation.test_sizes
@@ -283,6 +289,8 @@ def finish_run(
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,
+        service=run.settings.service,
+        common_accuracy=common,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
@@ -296,5 +304,7 @@ def _write_result(folder: RunFolder, result: Result, round: int, has_reference: 
         write_atomic(folder.model_path, pack(result.model.state_dict(), {"round": round}))
     if result.served is not None:
         tensors = {"models": result.served.models, "shares": result.served.shares}
+        if result.served.offsets is not None:
+            tensors["offsets"] = result.served.offsets
         write_atomic(folder.served_path, pack(tensors, {"round": round}))
     folder.write_json("result.json", summary(result))

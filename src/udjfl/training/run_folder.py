@@ -8,8 +8,8 @@ A run folder holds
     records.jsonl            one line per (round, client, metric, value), only ever appended to
     checkpoint.safetensors   the server after some round, and how long records.jsonl was then
     model.safetensors        the final model, where there is one for everybody
-    served.safetensors       the models clients use in the end, and in which shares, where those
-                             differ between clients
+    served.safetensors       the models clients use in the end, in which shares, and what a service
+                             adds to their logits, where those differ between clients
     result.json              the final metrics; these last are written when the run has finished
 
 Files are replaced atomically (written beside, synced, renamed), so a killed process leaves the old

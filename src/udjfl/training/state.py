@@ -18,6 +18,7 @@ from udjfl.methods.reports import EXTRAS
 from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
+from udjfl.training.service import Checkpoints, Service, check_service, parse_service
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,13 @@ class RunSpec:
     @property
     def needs_uncertainties(self) -> bool:
         """Tell whether clients report their uncertainty."""
-        return self.report_uncertainties or "uncertainties" in self.method.needs
+        needed = "uncertainties" in self.method.needs or self.service is not None
+        return self.report_uncertainties or needed
+
+    @functools.cached_property
+    def service(self) -> Service | None:
+        """The service around the method; None: clients are served what the method gives them."""
+        return parse_service(self.settings.service)
 
     def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
         """Build the initial model, and check that it fits the data and the device."""
@@ -121,6 +128,7 @@ class Run:
 
     def __post_init__(self) -> None:
         method = self.method
+        check_service(self.spec.service, method)
         if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
             raise SettingsError(
                 f"{method.name}: trains {method.n_models} models side by side; of those only "
@@ -147,7 +155,8 @@ class Run:
     def extras(self) -> frozenset[str]:
         """The extras of `Reports` that the method reads on this federation."""
         groups = self.method.needs_groups if self.federation.has_groups else frozenset()
-        scores = {"scores", "score_sizes"} if self.spec.record_scores else set()
+        scored = self.spec.record_scores or isinstance(self.spec.service, Checkpoints)
+        scores = {"scores", "score_sizes"} if scored else set()
         return (self.method.needs | groups | scores).intersection(EXTRAS)
 
     @functools.cached_property
@@ -228,24 +237,33 @@ class Run:
 
 @dataclass(frozen=True)
 class ServerState:
-    """Everything that passes from one round to the next."""
+    """Everything that passes from one round to the next.
+
+    `kept` has the models of earlier rounds, for a service that chooses among them.
+    """
 
     round: int
     vector: Tensor
     buffers: Tensor
     state: State
+    kept: State = field(default_factory=dict)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return all tensors by name, for a checkpoint."""
         named = {f"state.{name}": value for name, value in self.state.items()}
-        return {"vector": self.vector, "buffers": self.buffers, **named}
+        kept = {f"kept.{name}": value for name, value in self.kept.items()}
+        return {"vector": self.vector, "buffers": self.buffers, **named, **kept}
 
     @staticmethod
     def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> ServerState:
         """Restore a server from a checkpoint."""
-        prefix = "state."
-        state = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        return ServerState(round, tensors["vector"], tensors["buffers"], state)
+
+        def below(prefix: str) -> State:
+            named = tensors.items()
+            return {k.removeprefix(prefix): t for k, t in named if k.startswith(prefix)}
+
+        state, kept = below("state."), below("kept.")
+        return ServerState(round, tensors["vector"], tensors["buffers"], state, kept)
 
 
 def initial_state(
@@ -281,5 +299,10 @@ def initial_state(
         raise NotDefinedError(
             f"model: has buffers (such as batch norm's), and {method.title} trains several models, "
             "which cannot share them; use a model without"
+        )
+    if len(server.buffers) and isinstance(run.spec.service, Checkpoints):
+        raise NotDefinedError(
+            "service: checkpoints are kept without the model's buffers (such as batch norm's); use "
+            "a model without, or another service"
         )
     return module, server, method.notes(setup)
