@@ -69,13 +69,26 @@ class LocalClients:
         prepared = self.prepare(request)
         return self.read(request, prepared, self.engine.train_many(prepared.jobs))
 
-    def prepare(self, request: TrainRequest) -> PreparedTraining:
-        """Measure what the method reads of the received model, and make the training jobs."""
+    @property
+    def reads_scores(self) -> bool:
+        """True if clients report how they score the received model."""
+        return "scores" in self.run.extras
+
+    def prepare(self, request: TrainRequest, scores: Tensor | None = None) -> PreparedTraining:
+        """Measure what the method reads of the received model, and make the training jobs.
+
+        `scores` has the scores of all clients of the federation, if they are known already.
+        """
         indices = list(request.client_indices)
         training = self.run.local_training(request.plan, indices)
         address = (self.run.seed, "batches", request.round)
         jobs = [TrainJob(m, request.buffers, indices, training, address) for m in request.models]
-        return PreparedTraining(jobs, self._probe(request, self.run.extras))
+        if scores is None:
+            return PreparedTraining(jobs, self._probe(request, self.run.extras))
+        sizes = self.engine.score_set(range(len(self.run.ids))).sizes.cpu()
+        known = {"scores": scores[indices], "score_sizes": sizes[indices]}
+        others = self.run.extras.difference(known)
+        return PreparedTraining(jobs, known | self._probe(request, others))
 
     def read(
         self, request: TrainRequest, prepared: PreparedTraining, results: Sequence[LocalResult]
@@ -211,6 +224,31 @@ class LocalClients:
             "sizes": torch.tensor(self.federation.sizes, dtype=torch.float64),
             "uncertainties": torch.tensor(values, dtype=torch.float64),
         }
+
+
+def score_together(
+    requests: Sequence[tuple[LocalClients, TrainRequest]],
+) -> list[Tensor | None]:
+    """Return the scores that all clients give the models of several requests, together.
+
+    None for a request whose clients report no scores, or receive models of their own.
+    """
+    alike: dict[int, list[int]] = {}
+    for number, (clients, request) in enumerate(requests):
+        if clients.reads_scores and len(request.models) == 1 and request.models[0].ndim == 1:
+            alike.setdefault(id(clients.engine), []).append(number)
+    jobs = []
+    for numbers in alike.values():
+        clients = requests[numbers[0]][0]
+        received = [requests[number][1] for number in numbers]
+        models = [(request.models[0], request.buffers) for request in received]
+        data = clients.engine.score_set(range(len(clients.run.ids)))
+        jobs.append((clients.engine, EvaluationJob(models, data)))
+    scores: list[Tensor | None] = [None] * len(requests)
+    for numbers, own in zip(alike.values(), evaluate_together(jobs, False)(), strict=True):
+        for number, (_, accuracies) in zip(numbers, own, strict=True):
+            scores[number] = accuracies
+    return scores
 
 
 def evaluate_async(
