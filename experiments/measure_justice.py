@@ -46,7 +46,7 @@ STUDIES = {
     "dirty-digits": Study("dirty-digits", 30, {"rounds": 100}),
     "heart": Study("heart", 30, {"rounds": 100, "model": "logistic"}),
     "signs": Study("signs", 10, {"rounds": 50}, WITHIN),
-    "dirty-mnist": Study("dirty-mnist", 10, {"rounds": 50}, WITHIN),
+    "dirty-mnist": Study("dirty-mnist", 10, {"rounds": 30}, WITHIN),
 }
 
 

@@ -232,7 +232,9 @@ class _Seed:
         if method.needs_reference or method.needs_alone:
             reference = scores if method.needs_reference else None
             alone = self._scores_alone if method.needs_alone else None
-            _, server, _ = initial_state(start.run, self.prepared.base_model, reference, alone)
+            _, known, _ = initial_state(start.run, self.prepared.base_model, reference, alone)
+            # Engines overwrite the module: the model before round 1 is the one prepared then.
+            server = replace(server, state=known.state)
         measured = self._uncertainty_of(folder)
         log = RunLog(settings, server, folder)
         clients = LocalClients(start.run, federation, engine, measured)
