@@ -20,9 +20,9 @@ coefficient c_i leaves
     step = sum_i s_i c_i (theta - theta_i)  /  sum_i s'_i c_i (1 + k_i)
     c_i  = |p_i| u_i^gamma H_i^(p_i-1)           k_i = (p_i-1) |D_i|^2 / (L H_i)
 
-The step rules differ only in the signs s and s', in k and in L (docs/steps.md measures them). The
-first is the paper's, the second the authors' code; the others are ours, and so is the default: it
-is not the algorithm as published.
+The step rules differ only in the signs s and s', in k and in L; experiments/STEPS.md measures
+them, docs/steps.md says which to use. The first is the paper's, the second the authors' code; the
+others are ours, and so is the default: it is not the algorithm as published.
 
     paper        s = s' = sign(p), L = 1/lr: as printed. For p < 1 the denominator is no bound, and
                  for desert the step can point uphill.
@@ -114,7 +114,7 @@ Number = TypeVar("Number", float, Tensor)
 
 DEFAULT_CAUTION = 2.0
 ROUNDING = 1e-9
-DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: docs/steps.md
+DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: experiments/STEPS.md
 LARGEST_POWER = 1e6  # beyond it, logarithms of powers overflow in the end
 PAPER_GAMMA = {"rawls": 1.0, "egalitarian": 1.0, "utilitarian": -1.0, "desert": 0.0}
 PAPER_BETA = {"rawls": 5.0, "egalitarian": 1.0, "utilitarian": 0.0}
