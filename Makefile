@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 	bench bench-quick clean
 
 demo: $(VENV)/.core
-	$(BIN)/udjfl compare --data dirty-digits --seeds 5
+	$(BIN)/udjfl demo
 
 test: check $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 -m "not processes"

@@ -37,6 +37,7 @@ import numpy as np
 import torch
 
 import udjfl
+from udjfl.methods.udj import UDJ
 from udjfl.metrics import METRICS
 from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import paired_test, summarise
@@ -45,20 +46,20 @@ THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 RULES = ("paper", "authors", "safe", "calibrated", "normalised")
 
 
-def rules() -> list[udjfl.Method]:
+def rules() -> list[UDJ]:
     """Return every theory with every step rule.
 
     The authors' rule is left out at exponent 1, where their code divides by zero.
     """
     pairs = [(theory, rule) for theory in THEORIES for rule in RULES]
     return [
-        udjfl.method(t, step=r)
+        UDJ(theory=t, step=r)
         for t, r in pairs
         if not (r == "authors" and t in ("egalitarian", "utilitarian"))
     ]
 
 
-def distinct() -> list[udjfl.Method]:
+def distinct() -> list[UDJ]:
     """Return `rules` without those that are equal by identity.
 
     At exponent 1 or more, the paper's, the authors' and the safe rule are one.
@@ -180,7 +181,8 @@ def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
 
     Those training digits are then used for nothing else.
     """
-    from udjfl.data.sources._ambiguous_digits import AmbiguousSettings, make_ambiguous
+    from udjfl.data.sources._ambiguous_digits import make_ambiguous
+    from udjfl.data.sources._ambiguous_settings import AmbiguousSettings
     from udjfl.data.sources._idx import read_idx
 
     images, labels = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,10 @@ import udjfl
 from udjfl.data import SOURCES, Examples, Pools, Source
 from udjfl.data.source import Request
 from udjfl.simulation.compare import choose_methods, run_comparison, with_reference
+from udjfl.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from shared_deployment import DeployedFederation
 
 
 def make_federation(
@@ -82,6 +88,20 @@ def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
     return "tiny"
 
 
+@pytest.fixture(scope="session")
+def deployed() -> Iterator[DeployedFederation]:
+    """Deploy two clients, once for all tests with real processes; see flower/README.md.
+
+    A SuperLink with TLS and node authentication, and two SuperNodes. The SuperLink keeps its state
+    in a file, so that a test can kill it and start it again.
+    """
+    pytest.importorskip("flwr")
+    from shared_deployment import DeployedFederation, make_deployment
+
+    with make_deployment(keep_state=True) as deployment:
+        yield DeployedFederation(deployment, udjfl.load("dirty-digits", clients=2, seed=0))
+
+
 def unstackable() -> nn.Module:
     """Build a model that has to be trained one client at a time."""
     return nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.0))
@@ -133,6 +153,22 @@ def compare(
 def change_settings(settings: udjfl.CompareSettings, **changes: Any) -> udjfl.CompareSettings:
     """Return settings with other values, by their flat names."""
     return udjfl.CompareSettings(**{**settings.to_flat(), **changes})
+
+
+def load_script(path: Path) -> Any:
+    """Import a script, which is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def create_folder(path: Path) -> RunFolder:
+    """Start a run folder with nothing in it but settings and versions."""
+    return RunFolder.create(path, {"a": 1}, {"python": "3"})
 
 
 def read_files(folder: Path) -> dict[str, bytes]:

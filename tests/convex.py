@@ -123,6 +123,32 @@ def minimax() -> tuple[float, Array]:
     return float(_check_success(found).x[-1]), found.x[:-1]
 
 
+def constrained_minimum(client: int, limited: Array, at_most: Array) -> tuple[Array, Array]:
+    """Minimise one client's loss subject to limited @ losses <= at_most, by SLSQP.
+
+    Also return the multipliers, none below zero, that make the gradient of the Lagrangian shortest.
+    """
+    found = minimize(
+        lambda w: losses_at(w)[0][client],
+        np.zeros(4),
+        jac=lambda w: losses_at(w)[1][client],
+        constraints={
+            "type": "ineq",
+            "fun": lambda w: at_most - limited @ losses_at(w)[0],
+            "jac": lambda w: -limited @ losses_at(w)[1],
+        },
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    w = _check_success(found).x
+    losses, gradients = losses_at(w)
+    active = np.abs(limited @ losses - at_most) < 1e-6
+    multipliers = np.zeros(len(limited))
+    if active.any():
+        multipliers[active] = nnls((limited @ gradients)[active].T, -gradients[client])[0]
+    return w, multipliers
+
+
 def resting_shares(w: Array) -> Array:
     """Return the shares of the clients, none below zero, whose mixture of gradients is shortest.
 

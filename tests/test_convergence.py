@@ -122,7 +122,8 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
     ("udj", {"theory": "utilitarian"}, average(1 / U)),
     ("udj", {"theory": "rawls"}, power(U, 6)),
     ("udj", {"theory": "rawls", "beta": 20, "step": "paper"}, power(U, 21)),
-    ("udj", {"theory": "desert"}, by_desert()),
+    # Without the cap: it would lower the weight of the client whose data is the best.
+    ("udj", {"theory": "desert", "cap": 1}, by_desert()),
     ("term", {"t": 0.5}, tilted(SIZE, 0.5)),
     ("term", {"t": 5, "step": "official"}, tilted(SIZE, 5)),
     ("term", {"t": -2, "weights": "uniform"}, tilted(EQUAL, -2)),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import load_script
 
 ROOT = Path(__file__).parent.parent
 STEPS = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
@@ -31,24 +30,12 @@ NEW_FILES = {
 }
 
 
-def load_measure_steps() -> Any:
-    """Import the script that makes the tables."""
-    spec = importlib.util.spec_from_file_location(
-        "measure_steps", ROOT / "experiments" / "measure_steps.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "experiments").glob("steps-*.csv")), ids=lambda path: path.stem
 )
 def test_the_tables_of_step_rules_are_the_measured_ones(path: Path) -> None:
     assert f"experiments/{path.name}" in STEPS  # in the command that makes it
-    assert load_measure_steps().markdown(path) in STEPS
+    assert load_script(ROOT / "experiments" / "measure_steps.py").markdown(path) in STEPS
 
 
 def test_the_default_step_rule_is_the_one_the_documents_name() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import math
-import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import load_script
 
 from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES
@@ -27,16 +25,6 @@ SAME = (
     ("q-FedAvg: q=0.1", "UDJ-FL: beta=0.1, gamma=0"),
     ("q-FedAvg: q=5", "UDJ-FL: beta=5, gamma=0"),
 )
-
-
-def load_script(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def name_of(path: Path) -> str:

@@ -20,10 +20,10 @@ LAYERS = (
     {"report"},
     {"simulation", "flower"},
     {"training"},
-    {"uncertainty"},
+    {"uncertainty", "verdicts"},
     {"methods", "engine", "statistics"},
     {"models", "data", "metrics"},
-    {"settings", "seeds", "_ids", "_files", "_spec", "_threads"},
+    {"settings", "seeds", "_ids", "_files", "_spec", "_threads", "_measures"},
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}

@@ -21,17 +21,26 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import udjfl
-from udjfl import metrics
+from udjfl import _measures
+from udjfl._measures import (
+    corrected_std,
+    fisher_z,
+    gains_of,
+    gap,
+    least_advantaged,
+    pearson_r,
+    psi,
+    slope,
+    std,
+)
 from udjfl.errors import DataError, SettingsError
 from udjfl.metrics import (
     METRICS,
     Metric,
     Outcome,
     compute_metrics,
-    pearson_r,
-    psi,
     register_metric,
-    std,
+    table_metrics,
 )
 from udjfl.report.comparison_table import comparison_view, result_view
 from udjfl.report.saved_runs import read_run
@@ -49,9 +58,9 @@ def clients(*columns: Any, min_size: int = 2) -> Any:
 
 
 def test_docstring_examples() -> None:
-    result = doctest.testmod(metrics)
+    result = doctest.testmod(_measures)
     assert result.failed == 0
-    assert result.attempted >= 9  # every example there is
+    assert result.attempted >= 17  # every example there is
 
 
 # --- by hand ---
@@ -63,12 +72,17 @@ REFERENCE = [97.0, 94.0, 91.0, 86.0, 84.0]
 
 
 def test_every_metric_by_hand() -> None:
-    values, reasons = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
+    values, reasons = compute_metrics(
+        Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5, [100, 100, 100, 100, 50])
+    )
     # Mean 450 / 5 = 90. Deviations 6, 4, 0, -2, -8: squares 36 + 16 + 0 + 4 + 64 = 120, over 5: 24.
     # Gains -1, 0, -1, 2, -2: 2 - (-1 + 0 - 1 - 2) / 4 = 3.
     # Uncertainties: mean 0.126, deviations -0.096, -0.066, -0.006, 0.104, 0.064.
     #   products with the accuracies' deviations: -0.576 - 0.264 - 0 - 0.208 - 0.512 = -1.56
     #   squares: 0.009216 + 0.004356 + 0.000036 + 0.010816 + 0.004096 = 0.02852
+    # Test noise: (384 + 564 + 900 + 1056) / 100 + 82 * 18 / 50 = 29.04 + 29.52 = 58.56,
+    #   over 5: 11.712.
+    # A third of five clients, rounded down, is one: 96 - 88.
     assert values == {
         "global_accuracy": 93.5,
         "accuracy_most_uncertain": 88.0,
@@ -78,6 +92,11 @@ def test_every_metric_by_hand() -> None:
         "std": pytest.approx(math.sqrt(24)),
         "psi": pytest.approx(3.0),
         "pearson_r": pytest.approx(-1.56 / math.sqrt(0.02852 * 120)),
+        "gain_least_advantaged": pytest.approx(2.0),
+        "gain_others": pytest.approx(-1.0),
+        "corrected_std": pytest.approx(math.sqrt(24 - 11.712)),
+        "slope": pytest.approx(-1.56 / 0.02852),
+        "gap": pytest.approx(8.0),
     }
     assert {type(value) for value in values.values()} == {float}
     assert reasons == {}
@@ -95,15 +114,16 @@ def test_sequences_arrays_and_tensors_agree(wrap: Any) -> None:
 
 
 def test_ties_go_to_the_first_client() -> None:
-    assert metrics.accuracy_of_most_uncertain([80.0, 90.0, 70.0], [0.1, 0.5, 0.5]) == 90.0
-    assert metrics.accuracy_of_least_uncertain([80.0, 90.0, 70.0], [0.5, 0.1, 0.1]) == 90.0
+    assert _measures.accuracy_of_most_uncertain([80.0, 90.0, 70.0], [0.1, 0.5, 0.5]) == 90.0
+    assert _measures.accuracy_of_least_uncertain([80.0, 90.0, 70.0], [0.5, 0.1, 0.1]) == 90.0
     assert psi([1.0, 9.0, 4.0], [0.0, 0.0, 0.0], [0.1, 0.5, 0.5]) == pytest.approx(9 - 2.5)
 
 
 def test_metrics_come_in_the_order_of_the_table() -> None:
-    values, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE))
+    values, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 90.0, [9] * 5))
     assert list(values) == list(METRICS)
-    assert [key for key, metric in METRICS.items() if metric.better == -1] == ["std", "pearson_r"]
+    assert [m.key for m in table_metrics() if m.better == -1] == ["std", "pearson_r"]
+    assert [m.key for m in table_metrics()] == list(METRICS)[:8]
     assert all(
         metric.key == key and metric.title and metric.description for key, metric in METRICS.items()
     )
@@ -115,7 +135,8 @@ def test_metrics_come_in_the_order_of_the_table() -> None:
 def test_undefined_metrics_are_none_and_have_a_reason() -> None:
     values, reasons = compute_metrics(Outcome([90.0], [0.1], [91.0]))
     assert [key for key, value in values.items() if value is None] == list(reasons)
-    assert list(reasons) == ["global_accuracy", "psi", "pearson_r"]
+    undefined = ["global_accuracy", "psi", "pearson_r", "gain_others", "slope", "gap"]
+    assert list(reasons) == undefined
     assert "only one client" in reasons["psi"]
     assert "two clients" in reasons["pearson_r"]
     assert "no single model" in reasons["global_accuracy"]
@@ -137,7 +158,10 @@ def test_metrics_that_rank_clients_leave_out_those_without_an_uncertainty() -> N
     )
     values, reasons = compute_metrics(outcome)
     known, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5))
-    ranking = ("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r")
+    ranking = (
+        *("accuracy_most_uncertain", "accuracy_least_uncertain", "psi", "pearson_r"),
+        *("gain_least_advantaged", "gain_others", "slope", "gap"),
+    )
     assert {key: values[key] for key in ranking} == {key: known[key] for key in ranking}
     assert values["worst_accuracy"] == 10.0
     assert values["std"] == std([*ACCURACIES, 10.0])
@@ -156,27 +180,100 @@ def test_a_reason_is_given_exactly_when_a_value_is_missing(
     global_accuracy: float | None, columns: Any, with_reference: bool
 ) -> None:
     reference = columns[0] if with_reference else None
-    values, reasons = compute_metrics(Outcome(*columns, reference, global_accuracy))
+    values, reasons = compute_metrics(Outcome(columns[0], columns[1], reference, global_accuracy))
     assert {key for key, value in values.items() if value is None} == set(reasons)
-    assert set(METRICS) - set(values) == (set() if with_reference else {"psi"})
+    assert set(METRICS) - set(values) == (
+        {"corrected_std"}
+        if with_reference
+        else {"corrected_std", "psi", "gain_least_advantaged", "gain_others"}
+    )
 
 
 def test_unusable_input_is_named() -> None:
     with pytest.raises(DataError, match=r"accuracies\[1\] is nan"):
         std([90.0, math.nan])
     with pytest.raises(DataError, match="accuracies has 2, uncertainties has 1"):
-        metrics.accuracy_of_most_uncertain([90.0, 80.0], [0.1])
+        _measures.accuracy_of_most_uncertain([90.0, 80.0], [0.1])
     with pytest.raises(DataError, match="reference_accuracies has 1"):
         psi([90.0, 80.0], [90.0], [0.1, 0.2])
     with pytest.raises(DataError, match="accuracies has 0"):
-        metrics.worst([])
+        _measures.worst([])
     with pytest.raises(DataError, match="row of plain numbers"):
-        metrics.mean(torch.ones(2, 2))
+        _measures.mean(torch.ones(2, 2))
     with pytest.raises(SettingsError, match="Did you mean 'psi'"):
         METRICS.find("psy")
 
 
+def test_without_test_sizes_there_is_no_corrected_std() -> None:
+    values, reasons = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES))
+    assert "corrected_std" not in values | reasons
+    value, reason = METRICS["corrected_std"].evaluate(Outcome(ACCURACIES, UNCERTAINTIES))
+    assert (value, reason) == (None, "The sizes of the clients' test parts are not known.")
+    with pytest.raises(DataError, match="at least one test example"):
+        corrected_std([90.0, 80.0], [10, 0])
+
+
+def test_the_least_advantaged_are_one_client_or_a_tenth() -> None:
+    assert least_advantaged([0.1, 0.5, 0.5]) == [1]
+    assert least_advantaged([0.0] * 20) == [0]
+    rising = [float(number) for number in range(21)]
+    assert least_advantaged(rising) == [19, 20]  # 21 // 10 = 2
+    assert least_advantaged([float(number) for number in range(30)]) == [27, 28, 29]
+    outcome = Outcome([number + 1 for number in rising], rising, rising, 50.0)
+    assert METRICS["gain_least_advantaged"].evaluate(outcome) == (1.0, None)
+
+
+def test_gains_of_everybody_leave_no_others() -> None:
+    assert gains_of([0, 1], [91.0, 80.0], [90.0, 83.0]) == (-1.0, None)
+
+
+def test_the_gap_is_between_thirds() -> None:
+    # Six clients: two on each side. (90 + 88) / 2 - (60 + 50) / 2.
+    accuracies = [50.0, 90.0, 70.0, 60.0, 71.0, 88.0]
+    assert gap([0.6, 0.1, 0.3, 0.5, 0.4, 0.2], accuracies) == 34.0
+
+
+def test_intervals_are_clipped_to_the_scale() -> None:
+    assert METRICS["mean_accuracy"].clip((95.0, 103.0)) == (95.0, 100.0)
+    assert METRICS["pearson_r"].clip((-1.1, -0.9)) == (-1.0, -0.9)
+    assert METRICS["std"].clip((-2.0, 4.0)) == (0.0, 4.0)
+    assert METRICS["psi"].clip((-20.0, 40.0)) == (-20.0, 40.0)
+
+
 # --- properties ---
+
+
+@given(clients(uncertainty, percent))
+def test_slope_against_numpy(columns: Any) -> None:
+    uncertainties, accuracies = columns
+    assume(len(set(uncertainties)) > 1)
+    expected = np.polyfit(uncertainties, accuracies, 1)[0]
+    assert slope(uncertainties, accuracies) == pytest.approx(expected, rel=1e-6, abs=1e-5)
+
+
+@given(clients(percent, st.integers(1, 5000)))
+def test_corrected_std_is_never_above_std(columns: Any) -> None:
+    accuracies, sizes = columns
+    assert 0.0 <= corrected_std(accuracies, sizes) <= std(accuracies) + 1e-9
+    # With enough test examples nothing is left to correct.
+    assert corrected_std(accuracies, [10**15] * len(sizes)) == pytest.approx(
+        std(accuracies), abs=1e-5
+    )
+
+
+@given(clients(percent, percent, uncertainty, min_size=2))
+def test_psi_is_the_difference_of_its_two_numbers(columns: Any) -> None:
+    values, _ = compute_metrics(Outcome(columns[0], columns[2], columns[1]))
+    assert values["gain_least_advantaged"] is not None
+    assert values["gain_others"] is not None
+    assert values["gain_least_advantaged"] - values["gain_others"] == values["psi"]
+
+
+@given(st.floats(-1.0, 1.0))
+def test_fisher_z_is_finite_and_rises(r: float) -> None:
+    assert math.isfinite(fisher_z(r))
+    assert fisher_z(-r) == -fisher_z(r)
+    assert math.tanh(fisher_z(r)) == pytest.approx(max(-0.999, min(0.999, r)))
 
 
 @given(clients(percent, uncertainty))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
+from conftest import load_script
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
@@ -29,16 +28,6 @@ def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def load_script(name: str) -> Any:
-    """Import a script, which is in no package."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.name)
 def test_each_dependency_has_bounds_and_a_pinned_version_within(requirement: Requirement) -> None:
     assert sorted(bound.operator for bound in requirement.specifier) == ["<", ">="]
@@ -46,7 +35,7 @@ def test_each_dependency_has_bounds_and_a_pinned_version_within(requirement: Req
 
 
 def test_the_minimum_versions_are_the_lower_bounds() -> None:
-    script = load_script("minimum_versions")
+    script = load_script(ROOT / "scripts" / "minimum_versions.py")
     assert script.lower_bound("scipy>=1.15,<2") == ("scipy", "1.15")
     assert set(script.minimum_versions("test")) >= {"torch", "numpy", "pytest"}
     assert set(script.minimum_versions("flower")) == {"flwr"}

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 import udjfl
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
+from udjfl.report.saved_runs import read_run
 from udjfl.simulation.compare import folder_name
 
 TINY: dict[str, Any] = {
@@ -392,6 +393,24 @@ def test_other_given_uncertainties_are_refused(
     assert read_files(tmp_path) == before
 
 
+def test_a_folder_with_the_older_name_of_a_measure_is_resumed_and_reported(
+    tmp_path: Path, federation: udjfl.Federation
+) -> None:
+    """`paper` was called `entropy` before there was another default, and crossfit's folds."""
+    how = {**TINY, "uncertainty": "paper"}
+    whole = udjfl.simulate(federation, "rawls", out=tmp_path, **how)
+    path = tmp_path / "settings.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["training"]["uncertainty"] = "entropy"
+    del settings["training"]["uncertainty_folds"]
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    again = udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **how)
+    assert again.uncertainty == whole.uncertainty
+    assert read_run(tmp_path).uncertainty == whole.uncertainty
+    with pytest.raises(StorageError, match="started with another uncertainty;"):
+        udjfl.simulate(federation, "rawls", out=tmp_path, resume=True, **TINY)
+
+
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped"])
 def test_a_run_without_its_damaged_checkpoint_ends_in_the_same_bytes(
     tmp_path: Path, federation: udjfl.Federation, damage: str
@@ -531,7 +550,7 @@ def test_reasons_for_undefined_metrics_have_one_order(
     """The order of a set would differ between processes, and with it comparison.json."""
     comparison = compare(COMPARE, federation=make_federation(n_clients=1))
     reasons = comparison.as_dict()["methods"][1]["undefined"]
-    assert list(reasons) == ["pearson_r", "psi"]
+    assert list(reasons) == ["gain_others", "gap", "pearson_r", "psi", "slope"]
 
 
 # --- the command line

@@ -99,11 +99,12 @@ def test_a_number_must_be_a_finite_number(value: Any) -> None:
         ("participation", [0.001, 1], [0, 1.001]),
         ("drop_out", [0, 0.999], [-0.1, 1]),
         ("uncertainty_models", [2], [1]),
-        ("uncertainty_epochs", [1], [0]),
+        ("uncertainty_epochs", [0, 1], [-1]),
+        ("uncertainty_folds", [2], [1]),
         ("eval_every", [1], [0]),
         ("checkpoint_every", [1], [0]),
         ("on_bad_report", ["fail", "exclude"], ["ignore"]),
-        ("uncertainty", ["entropy", "confidence", "ensemble"], ["variance"]),
+        ("uncertainty", ["crossfit", "paper", "confidence", "ensemble"], ["entropies"]),
         ("weight_norm", [True, False], ["perhaps"]),
     ],
 )
@@ -113,6 +114,12 @@ def test_values_outside_a_range_are_refused(field: str, good: list[Any], bad: li
     for value in bad:
         (line,) = find_mistakes(TrainingSettings, **{field: value})
         assert line.startswith(f"{field}: "), line
+
+
+def test_the_older_name_of_a_measure_is_its_present_one() -> None:
+    assert validate_settings(TrainingSettings, {"uncertainty": "entropy"}).uncertainty == "paper"
+    (line,) = find_mistakes(TrainingSettings, uncertainty=["entropy"])
+    assert line.startswith("uncertainty: ")
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from importlib.metadata import EntryPoint
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udjfl import _spec
 from udjfl._spec import Registry, Spec, import_object, parse_spec
 from udjfl.errors import SettingsError
 
@@ -167,7 +167,7 @@ def entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(group: str, name: str | None = None) -> list[EntryPoint]:
         return [p for p in points if p.group == group and name in (None, p.name)]
 
-    monkeypatch.setattr(_spec.importlib.metadata, "entry_points", find)
+    monkeypatch.setattr(importlib.metadata, "entry_points", find)
 
 
 @pytest.mark.usefixtures("entry_points")

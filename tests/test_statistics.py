@@ -16,15 +16,19 @@ from scipy import stats
 
 import udjfl
 from udjfl import statistics
+from udjfl._measures import fisher_z
 from udjfl.errors import DataError
 from udjfl.methods import THEORIES, FedAvg, method
 from udjfl.report.comparison_table import comparison_view
 from udjfl.statistics import (
     THEORY_METRIC,
     Summary,
+    correct_tests,
+    holm,
     metric_of,
     paired_test,
     rank_methods,
+    seeds_needed,
     summarise,
 )
 
@@ -36,7 +40,7 @@ percent = st.integers(0, 10_000).map(lambda hundredths: hundredths / 100)
 def test_docstring_examples() -> None:
     result = doctest.testmod(statistics)
     assert result.failed == 0
-    assert result.attempted >= 4
+    assert result.attempted >= 10
 
 
 def test_summary_by_hand() -> None:
@@ -91,7 +95,9 @@ def test_paired_test_without_a_spread() -> None:
     # 90.1 - 90 and 10.1 - 10 differ in the last bits only: a constant difference, no enormous t.
     assert 90.1 - 90.0 != 10.1 - 10.0
     constant = paired_test([90.1, 10.1, 40.1], [90.0, 10.0, 40.0])
-    assert (constant.difference, constant.p) == (pytest.approx(0.1), 0.0)
+    assert (constant.difference, constant.p) == (pytest.approx(0.1), None)
+    assert constant.always_same
+    assert not same.always_same
     # And 0.1 + 0.2 is 0.3 up to rounding, so there is no difference.
     assert paired_test([0.1 + 0.2, 0.5], [0.3, 0.5]).p is None
     assert paired_test([0.0, 0.0], [0.0, 0.0]).p is None
@@ -130,6 +136,92 @@ def test_paired_test_never_warns_nor_leaves_the_range(pairs: list[tuple[float, f
     assert result.p is None or 0.0 <= result.p <= 1.0
 
 
+def test_r_is_tested_on_fishers_z() -> None:
+    """The p is that of the transformed values; the difference and its interval are of r itself."""
+    ours, theirs = [-0.99, -0.95, -0.97, -1.0, -0.98], [-0.9, -0.93, -0.91, -0.85, -0.95]
+    result = paired_test(ours, theirs, fisher_z)
+    # artanh: -2.6467, -1.8318, -2.0923, -3.8002 (as of -0.999), -2.2976.
+    z = [-2.6467, -1.8318, -2.0923, -3.8002, -2.2976]
+    assert result.p == pytest.approx(stats.ttest_rel(z, np.arctanh(theirs)).pvalue, abs=1e-4)
+    assert result.difference == pytest.approx(-0.07)
+    assert result.ci95 == paired_test(ours, theirs).ci95
+    # r is -1 on every seed in both: no difference, and no infinite z.
+    assert paired_test([-1.0] * 5, [-1.0] * 5, fisher_z).p is None
+
+
+@given(st.lists(st.tuples(percent, percent), min_size=0, max_size=8))
+def test_p_is_never_zero(pairs: list[tuple[float, float]]) -> None:
+    result = paired_test([value for value, _ in pairs], [reference for _, reference in pairs])
+    assert result.p is None or 0.0 < result.p <= 1.0
+    assert not (result.always_same and result.p is not None)
+
+
+def test_under_five_seeds_nothing_is_significant() -> None:
+    # Differences 1, 1.1, ...: t is enormous.
+    values = [91.0, 91.1, 91.0, 91.1, 91.0]
+    few, enough = paired_test(values[:4], [90.0] * 4), paired_test(values, [90.0] * 5)
+    assert few.p is not None
+    assert few.p < 0.001
+    assert not few.is_significant()
+    assert enough.is_significant()
+    assert enough.shows_rise()
+    assert not enough.shows_fall()
+    assert not enough.is_significant(0.06)  # by a p that is corrected for other tests
+    assert paired_test([91.0] * 5, [90.0] * 5).is_significant()  # always the same
+    assert not paired_test([91.0] * 4, [90.0] * 4).is_significant()
+    assert not paired_test([90.0] * 5, [90.0] * 5).is_significant()
+
+
+def test_holm_by_hand() -> None:
+    # 0.01 * 4 = 0.04, 0.02 * 3 = 0.06, 0.03 * 2 = 0.06, 0.9 * 1; a missing p counts as one more.
+    assert holm([0.9, 0.01, 0.03, 0.02]) == pytest.approx([0.9, 0.04, 0.06, 0.06])
+    assert holm([0.01, None]) == [0.02, None]
+    assert holm([0.7, 0.8]) == [1.0, 1.0]
+
+
+def test_tests_that_were_not_made_do_not_count_in_a_table() -> None:
+    tests = [
+        paired_test([91.0, 92.0, 93.0], [90.0, 90.0, 90.0]),  # p = 0.0742
+        paired_test([90.0, 90.0], [90.0, 90.0]),  # no difference
+        paired_test([90.0], [80.0]),  # one seed
+        paired_test([90.0, 90.0], [80.0, 80.0]),  # always the same
+    ]
+    corrected = correct_tests(tests)
+    assert corrected == [pytest.approx(0.0742, abs=1e-4), None, None, 0.0]
+    # Two tests with a p of their own: the smaller is doubled.
+    assert correct_tests([tests[0], tests[0]]) == [pytest.approx(2 * 0.0742, abs=2e-4)] * 2
+
+
+@pytest.mark.parametrize(
+    ("effect", "n"), [(0.5, 34), (0.8, 15), (1.0, 10), (1.2, 8), (0.2, 199), (30.0, 5)]
+)
+def test_the_seeds_needed_are_the_textbooks(effect: float, n: int) -> None:
+    """Two-sided 5%, power 80%, paired t-test: the values of Cohen's tables and of G*Power."""
+    # Differences effect - 1, effect, effect + 1 have mean `effect` and s = 1.
+    assert seeds_needed([effect - 1, effect, effect + 1]) == n
+    assert seeds_needed([-(effect - 1), -effect, -(effect + 1)]) == n
+
+
+def test_a_stricter_level_needs_more_seeds_and_no_effect_has_no_number() -> None:
+    differences = [0.0, 1.0, 2.0]
+    assert seeds_needed(differences, 0.0125) > seeds_needed(differences)  # type: ignore[operator]
+    assert seeds_needed([1.0, -1.0]) is None
+    assert seeds_needed([0.0, 0.0]) is None
+    assert seeds_needed([0.05 - 1, 0.05, 0.05 + 1]) is None  # it would take 3142
+    assert seeds_needed([1.0, 1.0, 1.0]) == 5
+
+
+@given(st.lists(percent, min_size=5, max_size=8), st.floats(0.001, 0.05))
+def test_more_seeds_than_these_are_needed_where_these_do_not_decide(
+    values: list[float], level: float
+) -> None:
+    """The sentence "5 seeds do not decide this, about 4 would" cannot be written."""
+    test = paired_test(values, [50.0] * len(values))
+    assume(test.p is not None and test.p >= level)
+    needed = seeds_needed([value - 50.0 for value in values], level)
+    assert needed is None or needed > len(values)
+
+
 # --- rankings ---
 
 
@@ -166,6 +258,16 @@ def test_a_method_without_a_value_has_no_rank() -> None:
     assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, None), (2, None)]
 
 
+def test_a_method_that_is_left_out_has_no_rank_and_takes_none() -> None:
+    order = rank_methods("egalitarian", entries("std", 9.0, 1.0, 8.0, None), {1: "untrained"})
+    assert [(ranked.index, ranked.rank, ranked.reason) for ranked in order] == [
+        (2, 1, None),
+        (0, 2, None),
+        (3, None, None),
+        (1, None, "untrained"),
+    ]
+
+
 @pytest.fixture(scope="module")
 def comparison() -> udjfl.Comparison:
     methods = [FedAvg(), method("rawls"), method("desert"), method("focus")]
@@ -188,7 +290,7 @@ def test_rankings_in_json(comparison: udjfl.Comparison) -> None:
             "udj",
             "udj",
         ]
-        means = [row["mean"] for row in ranking["order"] if row["mean"] is not None]
+        means = [row["mean"] for row in ranking["order"] if row["rank"] is not None]
         assert means == sorted(means, reverse=ranking["better"] == "higher")
         serving = {row["label"] for row in ranking["order"] if row["serves"]}
         assert (

@@ -12,10 +12,13 @@ import pytest
 from udjfl._threads import available_cores, run_in_threads, thread_limit
 
 
+def sleep_and_identify() -> int:
+    time.sleep(0.01)
+    return threading.get_ident()
+
+
 def thread_ids() -> set[int]:
-    return set(
-        run_in_threads([lambda: time.sleep(0.01) or threading.get_ident() for _ in range(8)])
-    )
+    return set(run_in_threads([sleep_and_identify] * 8))
 
 
 def test_results_keep_their_order_and_errors_are_raised() -> None:

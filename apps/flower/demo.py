@@ -27,8 +27,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import udjfl
-from udjfl.metrics import METRICS
-from udjfl.report.comparison_table import ARROW
+from udjfl.metrics import table_metrics
+from udjfl.report.cells import ARROW
 
 METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert")
 
@@ -69,10 +69,10 @@ def last_round(folder: Path) -> int:
 def result_tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
     """Return two tables: methods by metric, and methods by client."""
     by_metric = _table("What each choice does (percent; STD and Psi in points)")
-    for metric in METRICS.values():
+    for metric in table_metrics():
         by_metric.add_column(f"{metric.heading} {ARROW[metric.better]}", justify="right")
     for name, result in results.items():
-        by_metric.add_row(name, *(_format(result.get(metric.key)) for metric in METRICS.values()))
+        by_metric.add_row(name, *(_format(result.get(metric.key)) for metric in table_metrics()))
     by_client = _table("Accuracy of each client on its own test data (u: uncertainty)")
     *_, last = results.values()
     for client in last["client_accuracy"]:

@@ -49,7 +49,7 @@ def _evaluate_on_one_core() -> None:
     def run_all(calls: Any) -> list[Any]:
         return [call() for call in calls]
 
-    stacked.run_in_threads = run_all
+    stacked.run_in_threads = run_all  # type: ignore[attr-defined]
 
 
 def _multiply_settings_one_by_one() -> None:

@@ -1,7 +1,5 @@
 """Atomic writes, and operating system errors explained."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Iterator

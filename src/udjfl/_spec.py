@@ -11,8 +11,6 @@ and on Flower. Another package adds names with a `register_...` function, or wit
 the registry's group.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import re
@@ -41,8 +39,7 @@ def parse_spec(
     `kind` names what is specified (`method`, `data`, `model`, ...) in error messages. Each
     character of `separators` ends the name or an option.
     """
-    pieces = re.split(f"[{re.escape(separators)}]", str(text))
-    name, *parts = (piece.strip() for piece in pieces)
+    name, *parts = (piece.strip() for piece in re.split(f"[{re.escape(separators)}]", str(text)))
     if parts and "=" not in parts[0] and usual_option is None:
         name = f"{name}:{parts.pop(0)}"
     options: dict[str, str] = {}

@@ -2,8 +2,7 @@
 
 Accuracies are percentages (0 to 100), as in the paper (Carey & Wu, FAccT 2025). A metric without a
 value for the given clients is None, never NaN and never a stand-in number, and has a sentence that
-says why. Means and sums are correctly rounded (`statistics`, `math.fsum`), so the order of the
-clients cannot change a bit and equal values have exactly that value as mean.
+says why. The functions behind them are in `udjfl._measures`.
 
 To add a metric, write a function of an `Outcome` and register it:
 
@@ -21,29 +20,43 @@ same with an entry point of the group `udjfl.metrics`, named like the key of its
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from udjfl._measures import (
+    accuracy_of_least_uncertain,
+    accuracy_of_most_uncertain,
+    corrected_std,
+    fisher_z,
+    floats,
+    gains_of,
+    gap,
+    least_advantaged,
+    mean,
+    pearson_r,
+    pearson_r_undefined,
+    psi,
+    slope,
+    slope_undefined,
+    std,
+    worst,
+)
 from udjfl._spec import Registry
-from udjfl.errors import DataError, SettingsError
+from udjfl.errors import SettingsError
 
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    Numbers = Sequence[float] | np.ndarray | torch.Tensor
-
-# Differences smaller than this, relative to the numbers compared, are rounding and not a finding.
-ROUNDING = 1e-12
 NO_GLOBAL_MODEL = "This method has no single model to test, so it has no global accuracy."
 NO_UNCERTAINTY = "No client has an uncertainty."
+NO_TEST_SIZES = "The sizes of the clients' test parts are not known."
 ONE_CLIENT = "Psi compares the most uncertain client with the others, and there is only one client."
+TWO_CLIENTS = "A gap needs at least two clients."
 # Names that stand beside the metrics in the JSON of a run or of a comparison.
 RESERVED = (
     *("method", "theory", "label", "params", "grade", "seed", "seeds", "undefined", "notes"),
     *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
+    *("test_sizes", "n_classes", "expected_accuracy", "verdicts", "left_out"),
+    *("service", "common_accuracy"),
+    "accuracy_alone",
 )
 
 
@@ -57,39 +70,47 @@ class Outcome:
     uncertainties         NaN for a client whose uncertainty is unknown
     reference_accuracies  the same clients' under the reference method (FedAvg) with the same seed
     global_accuracy       percent, on the held-out test set; None if there is no single model
+    test_sizes            the number of test examples of each client; None if unknown
     """
 
     accuracies: Sequence[float]
     uncertainties: Sequence[float]
     reference_accuracies: Sequence[float] | None = None
     global_accuracy: float | None = None
+    test_sizes: Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("accuracies", "uncertainties", "reference_accuracies"):
+        for name in ("accuracies", "uncertainties", "reference_accuracies", "test_sizes"):
             if (column := getattr(self, name)) is not None:
-                object.__setattr__(self, name, tuple(_floats(name, column)))
+                object.__setattr__(self, name, tuple(floats(name, column)))
 
     def with_known_uncertainties(self) -> Outcome:
         """Leave out the clients whose uncertainty is unknown."""
         known = [i for i, value in enumerate(self.uncertainties) if math.isfinite(value)]
-        reference = self.reference_accuracies
+        reference, sizes = self.reference_accuracies, self.test_sizes
         return Outcome(
             [self.accuracies[i] for i in known],
             [self.uncertainties[i] for i in known],
             None if reference is None else [reference[i] for i in known],
             self.global_accuracy,
+            None if sizes is None else [sizes[i] for i in known],
         )
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One column of a results table, with the function that computes it.
+    """A number of a finished run, with the function that computes it.
 
     better               1: higher is better; -1: lower is better; 0: neither
     short                heading of a narrow column; the title if empty
     needs_uncertainties  compute it over the clients whose uncertainty is known
     needs_reference      leave it out of runs that have no reference accuracies
+    needs_test_sizes     leave it out of runs whose test parts have unknown sizes
     undefined_reason     function that returns why there is no value, or None if there is one
+    in_table             show it as a column of tables; otherwise it is in the view of one run, in
+                         JSON and where a verdict needs it
+    bounds               the ends of its scale, None where there is none
+    test_scale           transformation of the values before a test of their differences
     """
 
     key: str
@@ -101,12 +122,23 @@ class Metric:
     short: str = ""
     needs_uncertainties: bool = False
     needs_reference: bool = False
+    needs_test_sizes: bool = False
     undefined_reason: Callable[[Outcome], str | None] | None = None
+    in_table: bool = True
+    bounds: tuple[float | None, float | None] = (None, None)
+    test_scale: Callable[[float], float] | None = None
 
     @property
     def heading(self) -> str:
         """The heading of a narrow column."""
         return self.short or self.title
+
+    def clip(self, interval: tuple[float, float]) -> tuple[float, float]:
+        """Return the part of an interval that lies on the metric's scale."""
+        low, high = self.bounds
+        ends = [end if low is None else max(low, end) for end in interval]
+        ends = [end if high is None else min(high, end) for end in ends]
+        return ends[0], ends[1]
 
     def evaluate(self, outcome: Outcome) -> tuple[float | None, str | None]:
         """Return the value and None, or None and the reason why there is no value."""
@@ -114,6 +146,8 @@ class Metric:
             outcome = outcome.with_known_uncertainties()
             if not outcome.accuracies:
                 return None, NO_UNCERTAINTY
+        if self.needs_test_sizes and outcome.test_sizes is None:
+            return None, NO_TEST_SIZES
         if self.undefined_reason and (reason := self.undefined_reason(outcome)) is not None:
             return None, reason
         value = self.compute(outcome)
@@ -123,11 +157,16 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric", "udjfl.metrics")
-"""Every metric by its key, in the order of the columns of a table."""
+"""Every metric by its key; those that are columns of a table in their order."""
+
+
+def table_metrics() -> list[Metric]:
+    """Return the metrics that are columns of a table."""
+    return [metric for metric in METRICS.values() if metric.in_table]
 
 
 def register_metric(metric: Metric) -> Metric:
-    """Add a metric as the last column of every table."""
+    """Add a metric, as the last column of every table unless it is not `in_table`."""
     if metric.key in RESERVED:
         raise SettingsError(
             f"metric: {metric.key!r} has another meaning in results; choose another key"
@@ -138,12 +177,15 @@ def register_metric(metric: Metric) -> Metric:
 def compute_metrics(outcome: Outcome) -> tuple[dict[str, float | None], dict[str, str]]:
     """Compute every metric by its key, None where undefined, and the reasons of those.
 
-    Metrics that compare with a reference are left out where there is none.
+    Metrics that compare with a reference, or that need the sizes of test parts, are left out where
+    there are none.
     """
     values: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     for key, metric in METRICS.items():
         if metric.needs_reference and outcome.reference_accuracies is None:
+            continue
+        if metric.needs_test_sizes and outcome.test_sizes is None:
             continue
         values[key], reason = metric.evaluate(outcome)
         if reason is not None:
@@ -151,169 +193,9 @@ def compute_metrics(outcome: Outcome) -> tuple[dict[str, float | None], dict[str
     return values, reasons
 
 
-def accuracy_of_most_uncertain(accuracies: Numbers, uncertainties: Numbers) -> float:
-    """Return A_k, k = argmax u: the accuracy of the most uncertain client, in percent.
-
-    Higher is better; 0 means that this client gets nothing right. Ties: the first in client order.
-
-    >>> accuracy_of_most_uncertain([96.0, 90.0, 87.0], [0.03, 0.12, 0.23])
-    87.0
-    """
-    accuracies, uncertainties = _aligned(accuracies=accuracies, uncertainties=uncertainties)
-    return accuracies[uncertainties.index(max(uncertainties))]
-
-
-def accuracy_of_least_uncertain(accuracies: Numbers, uncertainties: Numbers) -> float:
-    """Return A_k, k = argmin u: the accuracy of the least uncertain client, in percent.
-
-    Higher is better; 0 means that this client gets nothing right. Ties: the first in client order.
-
-    >>> accuracy_of_least_uncertain([96.0, 90.0, 87.0], [0.03, 0.12, 0.23])
-    96.0
-    """
-    accuracies, uncertainties = _aligned(accuracies=accuracies, uncertainties=uncertainties)
-    return accuracies[uncertainties.index(min(uncertainties))]
-
-
-def worst(accuracies: Numbers) -> float:
-    """Return min_i A_i: the lowest accuracy of any client, in percent.
-
-    Higher is better; 0 means some client gets nothing right.
-
-    >>> worst([96.0, 84.5, 87.0])
-    84.5
-    """
-    return min(_aligned(accuracies=accuracies)[0])
-
-
-def mean(accuracies: Numbers) -> float:
-    """Return (1/N) sum_i A_i: the mean accuracy in percent, all clients with equal weight.
-
-    Higher is better; 0 means no client gets anything right.
-
-    >>> mean([96.0, 90.0, 87.0])
-    91.0
-    """
-    return statistics.mean(_aligned(accuracies=accuracies)[0])
-
-
-def std(accuracies: Numbers) -> float:
-    """Return sqrt( (1/N) sum_i (A_i - mean)^2 ): the spread of accuracies, in percentage points.
-
-    ddof = 0: the clients are the whole population, not a sample. Lower is better (egalitarian); 0
-    means that every client has the same accuracy, which a model that serves all clients equally
-    badly also reaches. One client gives 0.
-
-    >>> std([94.0, 90.0, 86.0, 90.0])  # deviations 4, 0, -4, 0: sqrt(32 / 4)
-    2.8284271247461903
-    """
-    return statistics.pstdev(_aligned(accuracies=accuracies)[0])
-
-
-def psi(accuracies: Numbers, reference_accuracies: Numbers, uncertainties: Numbers) -> float | None:
-    """Return g_k - (1/(N-1)) sum_{i != k} g_i, with gains g_i = A_i - reference A_i, k = argmax u.
-
-    The paper's measure of Rawls' difference principle, in percentage points; its reference is
-    FedAvg. Higher is better. Positive: the most uncertain client gained more than the others did
-    on average. 0: it gained the same, as when nothing changed. It can be positive while every
-    client loses. Ties for k: the first in client order. None with a single client.
-
-    >>> # gains -2, 1, 4: 4 - (-2 + 1) / 2
-    >>> psi([93.0, 91.0, 90.0], [95.0, 90.0, 86.0], [0.03, 0.12, 0.23])
-    4.5
-    >>> psi([93.0], [95.0], [0.03]) is None
-    True
-    """
-    accuracies, reference_accuracies, uncertainties = _aligned(
-        accuracies=accuracies,
-        reference_accuracies=reference_accuracies,
-        uncertainties=uncertainties,
-    )
-    if len(accuracies) < 2:
-        return None
-    gains = [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
-    gain_of_most_uncertain = gains.pop(uncertainties.index(max(uncertainties)))
-    return gain_of_most_uncertain - statistics.mean(gains)
-
-
-def pearson_r(uncertainties: Numbers, accuracies: Numbers) -> float | None:
-    """Return sum (u_i - mean u)(A_i - mean A) / sqrt( sum (u_i - mean u)^2 sum (A_i - mean A)^2 ).
-
-    The paper's measure of desert: lower is better. -1: accuracy falls exactly in line with
-    uncertainty. 0: no linear relation. 1: the more uncertain, the better served. It does not
-    depend on how large the differences are. None with fewer than two clients, or when all
-    uncertainties or all accuracies are equal (up to rounding).
-
-    >>> # deviations -1, 0, 1 and 1, -1, 0: -1 / sqrt(2 * 2)
-    >>> pearson_r([1.0, 2.0, 3.0], [90.0, 88.0, 89.0])
-    -0.5
-    >>> pearson_r([1.0, 2.0, 3.0], [90.0, 90.0, 90.0]) is None
-    True
-    """
-    uncertainties, accuracies = _aligned(uncertainties=uncertainties, accuracies=accuracies)
-    if _pearson_r_undefined(uncertainties, accuracies) is not None:
-        return None
-    du, da = _scaled_deviations(uncertainties), _scaled_deviations(accuracies)
-    covariance = math.fsum(u * a for u, a in zip(du, da, strict=True))
-    r = covariance / math.sqrt(math.fsum(u * u for u in du) * math.fsum(a * a for a in da))
-    return max(-1.0, min(1.0, r))  # rounding can leave the range by one bit
-
-
-def finite_numbers(name: str, values: Numbers) -> list[float]:
-    """Return the values as plain floats; an error names the field and the first bad entry."""
-    numbers = _floats(name, values)
-    for index, number in enumerate(numbers):
-        if not math.isfinite(number):
-            raise DataError(f"{name}[{index}] is {number}; every value must be a finite number.")
-    return numbers
-
-
-def _floats(name: str, values: Numbers) -> list[float]:
-    try:
-        return [
-            float(value) for value in (values if isinstance(values, Sequence) else values.tolist())
-        ]
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{name} must be a row of plain numbers, one for each client or seed."
-        ) from error
-
-
-def _aligned(**columns: Numbers) -> list[list[float]]:
-    """Return each column as plain floats; all have the same number of clients, at least one."""
-    numbers = {name: finite_numbers(name, values) for name, values in columns.items()}
-    lengths = {len(values) for values in numbers.values()}
-    if len(lengths) > 1 or 0 in lengths:
-        counts = ", ".join(f"{name} has {len(values)}" for name, values in numbers.items())
-        raise DataError(
-            f"Every client needs one number in each, and there must be a client: {counts}."
-        )
-    return list(numbers.values())
-
-
-def _is_constant(values: Sequence[float]) -> bool:
-    return max(values) - min(values) <= ROUNDING * max(abs(value) for value in values)
-
-
-def _scaled_deviations(values: list[float]) -> list[float]:
-    """Return the deviations from the mean, divided by the largest of them.
-
-    r does not depend on the scale, but the squares of small deviations can underflow.
-    """
-    centre = statistics.mean(values)
-    deviations = [value - centre for value in values]
-    largest = max(abs(deviation) for deviation in deviations)
-    return [deviation / largest for deviation in deviations]
-
-
-def _pearson_r_undefined(uncertainties: Sequence[float], accuracies: Sequence[float]) -> str | None:
-    if len(accuracies) < 2:
-        return "A correlation needs at least two clients."
-    if _is_constant(uncertainties):
-        return "All clients have the same uncertainty, so nothing can correlate with it."
-    if _is_constant(accuracies):
-        return "All clients have the same accuracy, so nothing can correlate with it."
-    return None
+def _gains(outcome: Outcome) -> tuple[float, float | None]:
+    members = least_advantaged(outcome.uncertainties)
+    return gains_of(members, outcome.accuracies, outcome.reference_accuracies or ())
 
 
 for _metric in (
@@ -326,6 +208,7 @@ for _metric in (
         "On the held-out test set.",
         short="Global",
         undefined_reason=lambda o: NO_GLOBAL_MODEL if o.global_accuracy is None else None,
+        bounds=(0.0, 100.0),
     ),
     Metric(
         "accuracy_most_uncertain",
@@ -336,6 +219,7 @@ for _metric in (
         "Accuracy of the client with highest uncertainty.",
         short="Most\nuncert.",
         needs_uncertainties=True,
+        bounds=(0.0, 100.0),
     ),
     Metric(
         "accuracy_least_uncertain",
@@ -346,6 +230,7 @@ for _metric in (
         "Accuracy of the client with lowest uncertainty.",
         short="Least\nuncert.",
         needs_uncertainties=True,
+        bounds=(0.0, 100.0),
     ),
     Metric(
         "worst_accuracy",
@@ -355,6 +240,7 @@ for _metric in (
         "%",
         "The lowest accuracy of any client.",
         short="Worst",
+        bounds=(0.0, 100.0),
     ),
     Metric(
         "mean_accuracy",
@@ -364,6 +250,7 @@ for _metric in (
         "%",
         "The plain mean of the clients' accuracies.",
         short="Mean",
+        bounds=(0.0, 100.0),
     ),
     Metric(
         "std",
@@ -372,6 +259,7 @@ for _metric in (
         -1,
         "points",
         "Standard deviation of the clients' accuracies; 0 means equal. Egalitarian.",
+        bounds=(0.0, None),
     ),
     Metric(
         "psi",
@@ -393,7 +281,65 @@ for _metric in (
         "Correlation of uncertainty and accuracy; -1 is best. Desert.",
         short="r",
         needs_uncertainties=True,
-        undefined_reason=lambda o: _pearson_r_undefined(o.uncertainties, o.accuracies),
+        undefined_reason=lambda o: pearson_r_undefined(o.uncertainties, o.accuracies),
+        bounds=(-1.0, 1.0),
+        test_scale=fisher_z,
+    ),
+    Metric(
+        "gain_least_advantaged",
+        "Gain, least advantaged",
+        lambda o: _gains(o)[0],
+        1,
+        "points",
+        "Gain over the reference of the most uncertain client (over 20 clients: tenth). Rawls.",
+        needs_uncertainties=True,
+        needs_reference=True,
+        in_table=False,
+    ),
+    Metric(
+        "gain_others",
+        "Gain, others",
+        lambda o: _gains(o)[1],
+        1,
+        "points",
+        "Mean gain over the reference of the other clients. Rawls.",
+        needs_uncertainties=True,
+        needs_reference=True,
+        undefined_reason=lambda o: ONE_CLIENT if len(o.accuracies) < 2 else None,
+        in_table=False,
+    ),
+    Metric(
+        "corrected_std",
+        "STD, corrected",
+        lambda o: corrected_std(o.accuracies, o.test_sizes or ()),
+        -1,
+        "points",
+        "STD without the part that the noise of finite test parts explains. Egalitarian.",
+        needs_test_sizes=True,
+        in_table=False,
+        bounds=(0.0, None),
+    ),
+    Metric(
+        "slope",
+        "Slope",
+        lambda o: slope(o.uncertainties, o.accuracies),
+        -1,
+        "points per unit",
+        "Points of accuracy per unit of uncertainty, by least squares. Desert.",
+        needs_uncertainties=True,
+        undefined_reason=lambda o: slope_undefined(o.uncertainties),
+        in_table=False,
+    ),
+    Metric(
+        "gap",
+        "Gap",
+        lambda o: gap(o.uncertainties, o.accuracies),
+        0,
+        "points",
+        "Accuracy of the least uncertain third of the clients minus that of the most uncertain.",
+        needs_uncertainties=True,
+        undefined_reason=lambda o: TWO_CLIENTS if len(o.accuracies) < 2 else None,
+        in_table=False,
     ),
 ):
     register_metric(_metric)

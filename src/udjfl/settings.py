@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from udjfl.errors import SettingsError, did_you_mean
 
 MOST_SEEDS = 10_000
+OLDER_NAMES = {"entropy": "paper"}  # of measures of uncertainty, in older run folders
 
 
 class Settings(BaseModel):
@@ -146,17 +147,35 @@ class TrainingSettings(Settings):
     drop_out: Annotated[
         float, Field(ge=0, lt=1, description="probability that an asked client does not answer")
     ] = 0.0
+    holdout: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=0.5,
+            description="share of each client's train part that is kept to score models on while "
+            "they train, for methods with a budget; 0: scores are those of the train part",
+        ),
+    ] = 0.0
     on_bad_report: Annotated[
         Literal["fail", "exclude"],
         Field(description="stop at an unusable report, or continue without that client"),
     ] = "fail"
     uncertainty: Annotated[
-        Literal["entropy", "confidence", "ensemble"],
-        Field(description="measure of a client's uncertainty"),
-    ] = "entropy"
+        Literal["crossfit", "paper", "confidence", "ensemble"],
+        Field(
+            description="measure of a client's uncertainty: crossfit, from examples that a model "
+            "did and did not see; paper (older name: entropy), confidence and ensemble, from a "
+            "fixed number of epochs"
+        ),
+    ] = "crossfit"
     uncertainty_epochs: Annotated[
-        int, Field(ge=1, description="epochs each client trains alone for that measure")
-    ] = 30
+        int,
+        Field(
+            ge=0,
+            description="epochs each client trains alone for that measure (0: 30, for crossfit "
+            "100); crossfit stops at the best number up to this",
+        ),
+    ] = 0
     uncertainty_lr: Annotated[
         float, Field(gt=0, le=1e38, description="learning rate of that training")
     ] = 0.1
@@ -164,9 +183,20 @@ class TrainingSettings(Settings):
         Literal["sgd", "adam"],
         Field(description="optimiser of that training; the authors' code uses adam"),
     ] = "sgd"
+    uncertainty_folds: Annotated[
+        int, Field(ge=2, description="folds of crossfit: models trained for each client")
+    ] = 5
     uncertainty_models: Annotated[
         int, Field(ge=2, description="number of models in an ensemble")
     ] = 5
+    service: Annotated[
+        str,
+        Field(
+            description="what clients are served of the common model: none, prior-rawls, "
+            "prior-egalitarian or prior-all[:strength=1], moved to their own class frequencies; "
+            "checkpoints[:rho=0.7], earlier models for uncertain clients"
+        ),
+    ] = "none"
     eval_every: Annotated[
         int,
         Field(ge=1, description="rounds between evaluations; the last round is always evaluated"),
@@ -182,6 +212,11 @@ class TrainingSettings(Settings):
     ] = "auto"
     device: Device = "cpu"
     workers: Workers = 0
+
+    @field_validator("uncertainty", mode="before")
+    @classmethod
+    def _current_name(cls, value: Any) -> Any:
+        return OLDER_NAMES.get(value, value) if isinstance(value, str) else value
 
 
 class RunSettings(Settings):

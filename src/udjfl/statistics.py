@@ -1,19 +1,27 @@
 """Statistics of metrics over seeds: summaries, paired tests against the reference, and rankings.
 
 A metric without a value on some seed is None there, as in `udjfl.metrics`; that seed is left out of
-means and tests, never replaced by a number. Rankings order methods by the metric of a theory.
+means and tests, never replaced by a number. Fewer than five seeds decide nothing, and tests of one
+table are corrected together (Holm). Rankings order methods by the metric of a theory.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from udjfl._measures import ROUNDING, finite_numbers
 from udjfl.errors import DataError
-from udjfl.metrics import METRICS, ROUNDING, Metric, finite_numbers
+from udjfl.metrics import METRICS, Metric
 
+SIGNIFICANT = 0.05
+FEWEST_SEEDS = 5  # fewer decide nothing
+POWER = 0.8
+SURE = 10.0  # a difference of so many times its spread is seen with the fewest seeds
+MOST_SEEDS = 1000  # an effect that needs more is not visible
 THEORY_METRIC = {
     "rawls": "psi",
     "egalitarian": "std",
@@ -66,27 +74,49 @@ class PairedTest:
 
     difference  mean of (value - reference value); None if no seed has both
     ci95        95% Student-t interval for that mean; None with fewer than two seeds
-    p           two-sided p. None with n < 2: too few seeds to test. None with n >= 2: every
-                difference is zero, so there is nothing to test. 0.0: every seed has the same
-                nonzero difference, so the t statistic is infinite; with few seeds read that as
-                "always the same", not as certainty. Differences within rounding count as the same
+    p           two-sided p, above 0. None with n < 2: too few seeds to test. None with n >= 2: the
+                differences do not vary, so there is no t; they are all zero, or `always_same`
     n           the number of seeds that have both values
+    always_same every seed has the same nonzero difference, up to rounding
     """
 
     difference: float | None
     ci95: tuple[float, float] | None
     p: float | None
     n: int
+    always_same: bool = False
+
+    @property
+    def sort_p(self) -> float | None:
+        """The p to correct and to compare: 0 where the difference is always the same."""
+        return 0.0 if self.always_same else self.p
+
+    def is_significant(self, corrected_p: float | None = None) -> bool:
+        """Tell if at least five seeds show a difference, at 5% by this p or by the test's own."""
+        p = self.sort_p if corrected_p is None else corrected_p
+        return self.n >= FEWEST_SEEDS and p is not None and p < SIGNIFICANT
+
+    def shows_rise(self, corrected_p: float | None = None) -> bool:
+        """Tell if the value is significantly higher than the reference value."""
+        return (self.difference or 0.0) > 0 and self.is_significant(corrected_p)
+
+    def shows_fall(self, corrected_p: float | None = None) -> bool:
+        """Tell if the value is significantly lower than the reference value."""
+        return (self.difference or 0.0) < 0 and self.is_significant(corrected_p)
 
 
 def paired_test(
-    values: Sequence[float | None], reference_values: Sequence[float | None]
+    values: Sequence[float | None],
+    reference_values: Sequence[float | None],
+    scale: Callable[[float], float] | None = None,
 ) -> PairedTest:
     """Test over seeds: t = mean(d) / (s / sqrt(n)), d = value - reference value, s at ddof = 1.
 
     Both sequences are in the same order of seeds; a seed where either is None is dropped. A
     positive difference means that the value is higher than the reference value; the metric's
-    `better` tells whether that is good. 0 means no difference on average.
+    `better` tells whether that is good. 0 means no difference on average. With a `scale`, p is that
+    of the transformed values, as Fisher's z of correlations; difference and interval stay as they
+    are.
 
     >>> # d = 1, 2, 3: t = 2 / (1 / sqrt(3)) = 3.46
     >>> result = paired_test([90.0, 92.0, 94.0], [89.0, 90.0, 91.0])
@@ -106,26 +136,89 @@ def paired_test(
     ours = finite_numbers("values", [value for value, _ in both])
     theirs = finite_numbers("reference_values", [reference for _, reference in both])
     differences = [value - reference for value, reference in zip(ours, theirs, strict=True)]
-    return PairedTest(
-        difference=statistics.mean(differences) if differences else None,
-        ci95=_t_interval(differences),
-        p=_paired_p(ours, theirs, differences),
-        n=len(both),
-    )
+    difference = statistics.mean(differences) if differences else None
+    ci95 = _t_interval(differences)
+    if scale is not None:
+        ours, theirs = [scale(value) for value in ours], [scale(value) for value in theirs]
+    p, always_same = _paired_p(ours, theirs)
+    return PairedTest(difference, ci95, p, len(both), always_same)
 
 
-def _paired_p(ours: list[float], theirs: list[float], differences: list[float]) -> float | None:
+def _paired_p(ours: list[float], theirs: list[float]) -> tuple[float | None, bool]:
+    """Return p, and whether the difference is always the same and not zero."""
+    differences = [value - reference for value, reference in zip(ours, theirs, strict=True)]
     if len(differences) < 2:
-        return None
+        return None, False
     scale = max(abs(number) for number in ours + theirs)
     if max(abs(difference) for difference in differences) <= ROUNDING * scale:
-        return None
+        return None, False
     if max(differences) - min(differences) <= ROUNDING * scale:
-        return 0.0
+        return None, True
     from scipy import stats  # not at the top: it takes long to import
 
     # p does not depend on the scale, but scipy's squares would under- or overflow at extreme ones.
-    return float(stats.ttest_rel([v / scale for v in ours], [w / scale for w in theirs]).pvalue)
+    p = stats.ttest_rel([v / scale for v in ours], [w / scale for w in theirs]).pvalue
+    return max(float(p), sys.float_info.min), False
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Apply Holm's step-down correction.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; never falling, at most 1. A
+    missing p counts in m, as a test that could have been made, and stays missing.
+
+    >>> holm([0.01, 0.04, 0.02])  # 0.01 * 3, 0.02 * 2, and 0.04 * 1, none below the one before
+    [0.03, 0.04, 0.04]
+    """
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
+    for rank, (p, index) in enumerate(known):
+        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
+        adjusted[index] = largest
+    return adjusted
+
+
+def correct_tests(tests: Sequence[PairedTest]) -> list[float | None]:
+    """Correct the p of the tests of one table (Holm); tests that could not be made do not count.
+
+    >>> same = PairedTest(1.0, (1.0, 1.0), None, 5, always_same=True)
+    >>> none = PairedTest(0.0, (0.0, 0.0), None, 5)
+    >>> correct_tests([PairedTest(2.0, (0.1, 3.9), 0.04, 5), none, same])  # 0 * 2, 0.04 * 1
+    [0.04, None, 0.0]
+    """
+    made = [index for index, test in enumerate(tests) if test.sort_p is not None]
+    adjusted = holm([tests[index].sort_p for index in made])
+    by_index = dict(zip(made, adjusted, strict=True))
+    return [by_index.get(index) for index in range(len(tests))]
+
+
+def seeds_needed(differences: Sequence[float], level: float = SIGNIFICANT) -> int | None:
+    """Return how many seeds would show a difference like this one with a power of 80%.
+
+    It assumes that the mean and the spread of these differences (s at ddof = 1) are the true ones,
+    and a two-sided paired t-test at this level. At least five; None if it takes more than 1000.
+
+    >>> seeds_needed([0.0, 1.0, 2.0])  # mean 1, s = 1: the textbooks' 10 pairs
+    10
+    >>> seeds_needed([-1.0, 1.0, 0.001]) is None
+    True
+    """
+    from scipy import stats
+
+    effect, spread = abs(statistics.mean(differences)), statistics.stdev(differences)
+    if effect * math.sqrt(MOST_SEEDS) <= spread:  # far from any power, and not a division by zero
+        return None
+    if spread * SURE <= effect:
+        return FEWEST_SEEDS
+    size = effect / spread
+    # With a known spread z(1 - level/2) + z(power) = size sqrt(n); a t-test needs a few more.
+    z = float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(POWER))
+    for n in range(max(FEWEST_SEEDS, math.floor((z / size) ** 2)), MOST_SEEDS + 1):
+        critical = stats.t.ppf(1 - level / 2, n - 1)
+        if stats.nct.sf(critical, n - 1, size * math.sqrt(n)) >= POWER:
+            return n
+    return None
 
 
 def _t_interval(values: list[float]) -> tuple[float, float] | None:
@@ -144,13 +237,16 @@ class RankedMethod:
     """One method's rank by the metric of a theory.
 
     index  its position among the methods that were ranked
-    rank   counts from 1; equal values share the better rank; None for a method without a value
+    rank   counts from 1; equal values share the better rank; None for a method without a value or
+           left out
     value  the metric over seeds
+    reason why the method is left out of the ranking, None if it is not
     """
 
     index: int
     rank: int | None
     value: Summary
+    reason: str | None = None
 
 
 def metric_of(theory: str) -> Metric:
@@ -158,21 +254,28 @@ def metric_of(theory: str) -> Metric:
     return METRICS[THEORY_METRIC[theory]]
 
 
-def rank_methods(theory: str, methods: Sequence[Mapping[str, Summary]]) -> list[RankedMethod]:
+def rank_methods(
+    theory: str,
+    methods: Sequence[Mapping[str, Summary]],
+    left_out: Mapping[int, str] | None = None,
+) -> list[RankedMethod]:
     """Rank methods, given by their summaries, by the mean over seeds, best first.
 
-    Methods without a value come last. Equal means keep the order they came in.
+    `left_out` has the reason for each index that is not ranked, such as a model that was not
+    trained. Those come last, after the methods without a value. Equal means keep the order they
+    came in.
     """
-    metric = metric_of(theory)
+    metric, reasons = metric_of(theory), left_out or {}
     values = [summaries[metric.key] for summaries in methods]
     scores = {
         index: metric.better * value.mean
         for index, value in enumerate(values)
-        if value.mean is not None
+        if value.mean is not None and index not in reasons
     }
     ranks = {
         index: 1 + sum(other > score for other in scores.values())
         for index, score in scores.items()
     }
-    order = sorted(range(len(methods)), key=lambda index: ranks.get(index, len(methods) + 1))
-    return [RankedMethod(index, ranks.get(index), values[index]) for index in order]
+    last = len(methods) + 1
+    order = sorted(range(len(methods)), key=lambda i: (i in reasons, ranks.get(i, last)))
+    return [RankedMethod(i, ranks.get(i), values[i], reasons.get(i)) for i in order]

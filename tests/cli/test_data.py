@@ -167,6 +167,7 @@ def test_missing_files_are_reported(command: Command, tmp_path: Path) -> None:
     found = {name: entry["found"] for name, entry in entries.items()}
     assert found == {
         "dirty-digits": True,
+        "scanners": True,
         "dirty-mnist": False,
         "cure-tsr": False,
         "signs": False,

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import pytest
 
 from udjfl.cli import main as cli
-from udjfl.cli import paper as reproduce_commands
+from udjfl.cli import options
 from udjfl.engine import StackedEngine
 from udjfl.methods import method
 from udjfl.paper import run as running
@@ -274,8 +274,8 @@ def test_quick_sets_defaults(given: Callable[..., ReproduceSettings], name: str)
 
 
 def test_the_help_of_quick_has_its_values() -> None:
-    help_text = reproduce_commands.Quick.__metadata__[0].help
-    assert reproduce_commands.QUICK == {"rounds": 10, "epochs": 10, "seeds": 2}
+    help_text = get_args(options.Quick)[1].help
+    assert options.QUICK == {"rounds": 10, "epochs": 10, "seeds": 2}
     assert "10 rounds, 10 epochs, 2 seeds" in help_text
 
 

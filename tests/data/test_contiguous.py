@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from udjfl.data._contiguous import HUGE_PAGE_BYTES, concatenate
+from udjfl.data._contiguous import (
+    HUGE_PAGE_BYTES,
+    concatenate,
+    concatenate_known,
+    split_known,
+)
 
 
 def test_adjacent_rows_are_not_copied_and_others_are() -> None:
@@ -14,6 +19,19 @@ def test_adjacent_rows_are_not_copied_and_others_are() -> None:
     # The stride of a single row says nothing.
     assert concatenate([base[::2][:1], base[1:2]]).tolist() == base[:2].tolist()
     assert concatenate([base[2:], base[:2]]).tolist() == [*base[2:].tolist(), *base[:2].tolist()]
+
+
+def test_a_column_is_joined_only_if_every_part_has_it() -> None:
+    one, two = torch.tensor([1.0]), torch.tensor([2.0, 3.0])
+    joined = concatenate_known([one, two])
+    assert joined is not None
+    assert joined.tolist() == [1, 2, 3]
+    assert [part.tolist() for part in split_known(joined, [one, two]) if part is not None] == [
+        [1],
+        [2, 3],
+    ]
+    assert concatenate_known([one, None]) is None
+    assert split_known(None, [one, None]) == [one, None]
 
 
 def test_large_data_is_copied_into_aligned_memory() -> None:

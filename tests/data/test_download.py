@@ -9,16 +9,23 @@ import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from data_helpers import serve
 
-from udjfl.data.download import Remote, RetryPolicy, compute_md5, fetch, fetch_all
+from udjfl.data.download import Remote, RetryPolicy, compute_md5, fetch_all
 from udjfl.errors import DataError
 
 BODY = bytes(range(256)) * 1000  # 256,000 bytes, more than one chunk
 MD5 = hashlib.md5(BODY).hexdigest()
 HALF = len(BODY) // 2
+
+
+def fetch(url: str, target: Path, md5: str, *others: Any, **named: Any) -> Path:
+    """Download one file from one address."""
+    (path,) = fetch_all([Remote(target.name, (url,), md5)], target.parent, *others, **named)
+    return path
 
 
 class Server:
@@ -151,11 +158,12 @@ def test_killed_download_resumes(server: Server, tmp_path: Path) -> None:
     target = tmp_path / "file.bin"
     program = f"""
 import os, pathlib
-from udjfl.data.download import fetch
+from udjfl.data.download import Remote, fetch_all
 def kill(stage, done, total):
     if done >= {HALF}:
         os._exit(7)
-fetch({server.url!r}, pathlib.Path({str(target)!r}), {MD5!r}, kill)
+remote = Remote({target.name!r}, ({server.url!r},), {MD5!r})
+fetch_all([remote], pathlib.Path({str(target.parent)!r}), kill)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
     assert not target.exists()

@@ -46,6 +46,24 @@ def test_copies_of_an_image_stay_on_one_side_across_clients(partition) -> None:
         assert len(train | test) > 20
 
 
+def test_a_source_may_choose_the_share_of_the_test_parts() -> None:
+    # 200 examples in two clients: 100 each, of which 40 and not 20 are for testing.
+    pools = replace(small_pools(), test_share=0.4)
+    federation = federate("small", pools, 2, Partition("iid"), seed=0)
+    assert federation.sizes == (60, 60)
+    assert [len(client.test) for client in federation.clients] == [40, 40]
+
+
+def test_originals_replace_clean_examples_in_a_shared_test_set_made_of_test_parts() -> None:
+    pools = small_pools(ambiguous=False, test=False)
+    originals = Examples(pools.clean.x + 0.5, pools.clean.y)
+    pools = replace(pools, originals=originals)
+    federation = federate("small", pools, 2, Partition("iid"), seed=0)
+    tested = torch.cat([client.test.x for client in federation.clients])
+    assert torch.equal(federation.test.x, tested + 0.5)
+    assert federation.test.y.tolist() == [int(x - 0.5) % 4 for x in federation.test.x]
+
+
 def first_client(clients: int, seed: int) -> Client:
     return federate("small", small_pools(), clients, Partition("iid"), seed).clients[0]
 

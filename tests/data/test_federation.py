@@ -7,7 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from data_helpers import grouped_federation, make_client, make_examples, make_federation
+from data_helpers import (
+    grouped_federation,
+    list_rows,
+    make_client,
+    make_examples,
+    make_federation,
+    row_set,
+)
 
 from udjfl.data import Client, Examples, Federation
 from udjfl.errors import DataError
@@ -164,6 +171,89 @@ def test_groups_stay_with_their_examples() -> None:
     assert Examples.concatenate([examples, examples]).group.tolist() == [5, 6, 7, 8] * 2
     assert Examples.concatenate([examples, Examples(examples.x, examples.y)]).group is None
     assert examples.on(torch.device("cpu")) is examples
+
+
+# Held-out examples ------------------------------------------------------------------------------
+
+
+def test_held_out_examples_are_taken_from_the_train_part() -> None:
+    federation = make_federation(
+        make_client("a", 100, [0, 1] * 10), make_client("b", 200, [1, 0, 1, 1, 0])
+    )
+    split = federation.hold_out(0.2, seed=0)
+    assert [len(client.held_out or ()) for client in split.clients] == [4, 1]
+    assert split.sizes == (16, 4)
+    for before, after in zip(federation.clients, split.clients, strict=True):
+        assert after.held_out is not None
+        assert not row_set(after.train) & row_set(after.held_out)
+        assert row_set(after.train, after.held_out) == row_set(before.train)
+        labels = {
+            row: int(y) for row, y in zip(list_rows(before.train), before.train.y, strict=True)
+        }
+        for part in (after.train, after.held_out):  # in their order, with their labels
+            rows = list_rows(part)
+            assert rows == [row for row in list_rows(before.train) if row in rows]
+            assert [labels[row] for row in rows] == part.y.tolist()
+        assert row_set(after.test) == row_set(before.test)
+        assert after.scored is after.held_out
+        assert before.scored is before.train
+    assert split.name == federation.name
+
+
+@pytest.mark.parametrize(
+    ("share", "size", "count"),
+    # At least one, and one stays; a half of an odd number is rounded to the even one.
+    [(0.2, 10, 2), (0.01, 10, 1), (0.5, 2, 1), (0.5, 5, 2), (0.26, 10, 3), (0.5, 3, 2)],
+)
+def test_how_many_are_held_out(share: float, size: int, count: int) -> None:
+    (client,) = make_federation(make_client("a", 100, [0, 1] * size)).clients
+    one = make_federation(Client("a", client.train.take(np.arange(size)), client.test))
+    split = one.hold_out(share, seed=0).clients[0]
+    assert split.held_out is not None
+    assert (len(split.held_out), len(split.train)) == (count, size - count)
+
+
+def test_what_is_held_out_depends_on_the_seed_and_the_client_alone() -> None:
+    members = [make_client(name, start, [0, 1] * 20) for name, start in (("a", 100), ("b", 300))]
+    federation = make_federation(*members)
+
+    def held_out(federation: Federation, seed: int) -> list[set[bytes]]:
+        return [row_set(client.held_out) for client in federation.hold_out(0.25, seed).clients]
+
+    assert held_out(federation, 0) == held_out(federation, 0)
+    assert held_out(federation, 0) != held_out(federation, 1)
+    assert held_out(make_federation(members[1]), 0) == held_out(federation, 0)[1:]
+    # Clients draw on their own: the same indices for both would be a coincidence.
+    indices = [
+        [n for n, row in enumerate(list_rows(client.train)) if row in chosen]
+        for client, chosen in zip(federation.clients, held_out(federation, 0), strict=True)
+    ]
+    assert indices[0] != indices[1]
+
+
+def test_nothing_is_held_out_by_default() -> None:
+    federation = make_federation(make_client("a", 100))
+    assert federation.clients[0].held_out is None
+    assert federation.hold_out(0.0, seed=0) is federation
+
+
+def test_groups_and_the_fingerprint_follow_the_train_part() -> None:
+    federation = grouped_federation({"a": [3, 4], "b": [5, 6]})  # of labels 0 and 1
+    split = federation.hold_out(0.3, seed=0)
+    for client, groups in zip(split.clients, ([3, 4], [5, 6]), strict=True):
+        assert client.held_out is not None
+        for part in (client.train, client.held_out):
+            assert part.group is not None
+            assert part.group.tolist() == [groups[label] for label in part.y.tolist()]
+    assert split.fingerprint != federation.fingerprint
+    assert split.fingerprint == federation.hold_out(0.3, seed=0).fingerprint
+
+
+def test_one_train_example_cannot_be_held_out() -> None:
+    lonely = Client("only", make_examples(100, [0]), make_examples(200, [0]))
+    federation = make_federation(lonely, class_names=("thing",), test=make_examples(900, [0]))
+    with pytest.raises(DataError, match=r"'only' has one train example.*holdout=0"):
+        federation.hold_out(0.2, seed=0)
 
 
 def test_validation_data_are_checked_and_fingerprinted() -> None:

@@ -39,14 +39,16 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return received
 
 
-def test_source_receives_seed_root_cache_and_default_options(
+def test_source_receives_seed_root_cache_default_options_and_clients(
     requests: list[Request], tmp_path: Path, cache: Path
 ) -> None:
     federation = load("small", seed=3, root=tmp_path)
     assert federation.name == "small"
     assert federation.class_names == ("a", "b", "c", "d")
     assert federation.ids == ("client-1", "client-2")  # the source's default
-    assert requests == [Request(3, tmp_path, cache, SmallOptions())]
+    assert requests == [Request(3, tmp_path, cache, SmallOptions(), 2)]
+    load("small", clients=3)
+    assert requests[-1].clients == 3
 
 
 def test_options_in_the_name_reach_the_source(requests: list[Request]) -> None:
@@ -190,7 +192,14 @@ def test_registered_source_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch
 
 
 def test_built_in_sources_are_registered() -> None:
-    assert list(SOURCES) == ["dirty-digits", "dirty-mnist", "cure-tsr", "signs", "heart"]
+    assert list(SOURCES) == [
+        "dirty-digits",
+        "scanners",
+        "dirty-mnist",
+        "cure-tsr",
+        "signs",
+        "heart",
+    ]
     assert find_source("dirty-digits")[0] is dirty_digits.SOURCE
 
 

@@ -282,7 +282,7 @@ def test_the_setting_reaches_the_measurement(
         "uncertainty_lr": 0.02,
         "batch_size": 8,
     }
-    settings = TrainingSettings(**changes, uncertainty_optimiser="adam")
+    settings = TrainingSettings(**changes, uncertainty="paper", uncertainty_optimiser="adam")
     measured = measure(
         federation, kind(build("mlp", (4,), 3, 0, hidden=6), federation.clients), settings, 0
     ).values

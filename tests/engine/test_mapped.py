@@ -54,6 +54,8 @@ class Counting(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.centre: Tensor
+        self.seen: Tensor
         self.out = nn.Linear(16, 3)
         self.register_buffer("centre", torch.zeros(16))
         self.register_buffer("seen", torch.tensor(0))

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import udjfl
-from udjfl.engine import Engine, EvaluationSet, LocalTraining, TrainJob
+from udjfl.engine import Engine, EvaluationSet, LocalTraining, StackedEngine, TrainJob
 from udjfl.methods import METHODS
 from udjfl.methods.base import THEORIES
 from udjfl.models import WeightNormLinear, buffers_to_vector, cnn, to_vector
@@ -205,6 +205,7 @@ def test_an_objective_that_reads_from_the_device_is_counted() -> None:
 def test_a_tensor_left_on_the_cpu_is_noticed() -> None:
     """Without this these tests could not fail."""
     engine, job = make_on_device("stacked", perceptron())
+    assert isinstance(engine, StackedEngine)
     engine.y = engine.y.new_zeros(engine.y.shape, device="cpu")
     with CountReads(), pytest.raises(RuntimeError, match="different devices"):
         engine.train(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from engine_cases import NO_BUFFERS
 from torch import nn
 
 import udjfl
+from udjfl.data import Client, Examples
 from udjfl.engine import PROBES, SerialEngine, StackedEngine, base, probe
 from udjfl.methods.base import EXTRAS
 from udjfl.models import from_vector, logistic, mlp, to_vector
@@ -144,6 +147,79 @@ def test_dropout_is_off_while_probing() -> None:
     )
     assert torch.equal(first["losses"], second["losses"])
     assert torch.equal(first["gradients"], second["gradients"])
+
+
+# --- scores ---
+
+
+def held_out_clients() -> tuple[Client, ...]:
+    """The two clients with held-out examples: a has classes 0, 0, 1, b has class 1."""
+    parts = ([[1.5], [2.5], [-1.5]], [0, 0, 1]), ([[3.5]], [1])
+    return tuple(
+        replace(client, held_out=Examples(torch.tensor(x), torch.tensor(y)))
+        for client, (x, y) in zip(two_clients().clients, parts, strict=True)
+    )
+
+
+@pytest.mark.parametrize("engine_class", [SerialEngine, StackedEngine])
+def test_scores_are_of_the_train_part_if_nothing_is_held_out(engine_class: Any) -> None:
+    """A model of zeros predicts class 0: one of a's four examples is, and both of b's."""
+    engine = engine_class(logistic((1,), 2), two_clients().clients)
+    names = {"scores", "score_sizes", "accuracies"}
+    found = probe(engine, torch.zeros(4), NO_BUFFERS, [0, 1], names)
+    assert found["scores"].tolist() == [0.25, 1.0]
+    assert found["score_sizes"].tolist() == [4, 2]
+    assert torch.equal(found["scores"], found["accuracies"])
+
+
+@pytest.mark.parametrize("engine_class", [SerialEngine, StackedEngine])
+def test_scores_are_of_held_out_examples_where_there_are_some(engine_class: Any) -> None:
+    """Class 0 is right for two of a's three held-out examples and none of b's."""
+    engine = engine_class(logistic((1,), 2), held_out_clients())
+    names = {"scores", "score_sizes", "accuracies"}
+    found = probe(engine, torch.zeros(4), NO_BUFFERS, [0, 1], names)
+    assert found["scores"].tolist() == pytest.approx([2 / 3, 0.0])
+    assert found["score_sizes"].tolist() == [3, 1]
+    assert found["accuracies"].tolist() == [0.25, 1.0]  # of the train part, as ever
+    assert {found[name].dtype for name in names} == {torch.float64}
+
+
+def test_scores_of_some_clients_in_any_order() -> None:
+    engine = SerialEngine(logistic((1,), 2), held_out_clients())
+    for indices, scores, sizes in (([1], [0.0], [1]), ([1, 0], [0.0, 2 / 3], [1, 3])) * 2:
+        found = probe(engine, torch.zeros(4), NO_BUFFERS, indices, {"scores", "score_sizes"})
+        assert found["scores"].tolist() == pytest.approx(scores)
+        assert found["score_sizes"].tolist() == sizes
+
+
+def test_each_client_may_be_scored_with_its_own_model() -> None:
+    """Weights of 0 and biases (0, 1): class 1, right for one of a's three and for b's only one."""
+    engine = SerialEngine(logistic((1,), 2), held_out_clients())
+    own = torch.tensor([[0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    scores = probe(engine, own, NO_BUFFERS, [0, 1], {"scores", "score_sizes"})
+    assert scores["scores"].tolist() == pytest.approx([1 / 3, 0.0])
+    assert scores["score_sizes"].tolist() == [3, 1]
+    swapped = probe(engine, own.flip(0), NO_BUFFERS, [0, 1], {"scores"})
+    assert swapped["scores"].tolist() == pytest.approx([2 / 3, 1.0])
+
+
+@pytest.mark.parametrize("name", ["scores", "score_sizes"])
+def test_scores_and_their_sizes_can_be_requested_alone(name: str) -> None:
+    engine, zeros = zero_engine()
+    assert set(probe(engine, zeros, NO_BUFFERS, [0, 1], {name})) == {name}
+
+
+def test_held_out_examples_are_not_trained_on() -> None:
+    """Losses, gradients and sizes are of the train part alone."""
+    plain, split = (
+        SerialEngine(logistic((1,), 2), clients)
+        for clients in (two_clients().clients, held_out_clients())
+    )
+    assert split.sizes == plain.sizes
+    vector, names = torch.tensor([0.3, -0.7, 0.2, 0.1]), {"losses", "gradients"}
+    found, expected = (probe(e, vector, NO_BUFFERS, [0, 1], names) for e in (split, plain))
+    for name in names:
+        assert torch.equal(found[name], expected[name])
 
 
 def test_every_probe_but_losses_is_an_extra_a_method_can_declare() -> None:

@@ -5,9 +5,9 @@ message, and the SuperLink considers it gone 60 s (twice the heartbeat interval)
 heartbeat. The code is Flower's; only these two numbers differ.
 """
 
-import sys
 import time
 from types import SimpleNamespace
+from typing import Any
 
 from flwr.supercore import heartbeat
 from flwr.supernode import fleet_http_connection, start_client_internal
@@ -21,9 +21,10 @@ def sleep(seconds: float) -> None:
     time.sleep(min(seconds, LONGEST_SLEEP))
 
 
-for module in (heartbeat, fleet_http_connection):
+replaced: tuple[Any, ...] = (heartbeat, fleet_http_connection)
+for module in replaced:
     module.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
 start_client_internal.time = SimpleNamespace(sleep=sleep)
 
 if __name__ == "__main__":
-    sys.exit(flower_supernode())
+    flower_supernode()

@@ -132,6 +132,19 @@ def test_the_uncertainty_is_measured_once_in_a_run() -> None:
     assert uncertainty() != value
 
 
+def test_remarks_on_the_uncertainty_are_logged_and_not_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    x = torch.arange(40.0).view(20, 2) / 40
+    data = ClientData("a", (x, [1] * 20), (x + 1, [1] * 20), 3)
+    with caplog.at_level("WARNING", "udjfl"):
+        reply = ask_client("query.uncertainty", data)
+    assert set(reply["metrics"]) == {"uncertainty"}
+    one_class, tiny = (record.getMessage() for record in caplog.records)
+    assert one_class.startswith("The uncertainty of this client's data: One class only")
+    assert "So few examples" in tiny
+
+
 def test_a_client_refuses_to_send_an_uncertainty_that_is_not_needed() -> None:
     from udjfl import SettingsError
 

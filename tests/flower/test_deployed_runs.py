@@ -20,6 +20,7 @@ from shared_deployment import (
 )
 
 import udjfl
+from udjfl._measures import psi
 
 pytestmark = pytest.mark.processes
 
@@ -85,9 +86,7 @@ def test_psi_is_measured_from_the_reference_run(
         fedavg.result["client_accuracy"],
         rawls.result["uncertainty"],
     )
-    expected = udjfl.metrics.psi(
-        *([column[name] for name in deployed.federation.ids] for column in columns)
-    )
+    expected = psi(*([column[name] for name in deployed.federation.ids] for column in columns))
     assert rawls.result["psi"] == pytest.approx(expected)
     assert "psi" not in fedavg.result
     for table in result_tables({"fedavg": fedavg.result, "rawls": rawls.result}):

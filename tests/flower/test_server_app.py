@@ -72,7 +72,7 @@ def test_every_key_has_a_default() -> None:
     assert rule == method("rawls")
     wanted = """method seed rounds lr momentum batch-size local-epochs loss-at participation
         on-bad-report uncertainty uncertainty-epochs uncertainty-lr uncertainty-optimiser
-        eval-every checkpoint-every hidden weight-norm model clients quorum round-timeout
+        service eval-every checkpoint-every hidden weight-norm model clients quorum round-timeout
         wait-timeout out resume report-uncertainties max-update-norm reference"""
     known = {name.replace("_", "-") for name in FlowerSettings.flat_fields()} - {
         "drop-out",
@@ -81,7 +81,7 @@ def test_every_key_has_a_default() -> None:
         "workers",
     }
     assert set(wanted.split()) <= known
-    assert known - set(wanted.split()) == {"uncertainty-models"}
+    assert known - set(wanted.split()) == {"uncertainty-folds", "uncertainty-models"}
 
 
 def test_all_mistakes_are_reported_at_once_with_their_keys() -> None:

@@ -29,7 +29,8 @@ def make_reports(deltas: Any, dtype: torch.dtype = torch.float64, **fields: Any)
 def two_clients(**changes: Any) -> Reports:
     """Return reports of a and b whose numbers stay small fractions.
 
-    1/lr = 2. The mean number of steps is 4, so the calibrated L is (1 - 1/2) / (1/2 * 4) = 1/4.
+    1/lr = 2. The mean number of steps is 2, which with momentum 1/2 count as
+    2 - 1/2 (1 - 1/4) / (1/2) = 5/4, so the calibrated L is (1 - 1/2) / (1/2 * 5/4) = 4/5.
     """
     fields: dict[str, Any] = {
         "ids": ["a", "b"],
@@ -39,7 +40,7 @@ def two_clients(**changes: Any) -> Reports:
         "uncertainties": [1.0, 3.0],
         "lr": 0.5,
         "momentum": 0.5,
-        "steps": [2, 6],
+        "steps": [1, 3],
     }
     return make_reports(**{**fields, **changes})
 

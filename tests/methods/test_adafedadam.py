@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, close, first_round
 
-from udjfl.errors import SettingsError
 from udjfl.methods.adafedadam import AdaFedAdam
 from udjfl.methods.base import Reports, Setup
 
@@ -256,20 +255,3 @@ def test_rounds_stay_finite_and_the_unit_of_the_updates_cancels(data, weights):
             )
             assert float(diagnostics["weight"].sum()) == pytest.approx(1)
         torch.testing.assert_close(steps[1], steps[0], rtol=1e-6, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"alpha": -1},
-        {"weights": "papers"},
-        {"server_lr": 0},
-        {"beta1": 1},
-        {"beta2": -0.1},
-        {"warm_up": -1},
-        {"alpha": math.nan},
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params):
-    with pytest.raises(SettingsError, match=f"adafedadam: {next(iter(params))}"):
-        AdaFedAdam(**params)

@@ -15,7 +15,7 @@ from method_helpers import EXAMPLES, close
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.afl import AFL
 
@@ -155,20 +155,6 @@ def test_sizes_are_needed_only_to_start_by_size():
         AFL().aggregate(
             {"lambda": torch.tensor([0.5, 0.5], dtype=torch.float64)}, two_clients(sizes=None)
         )
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"lr_lambda": -0.1}, "lr_lambda.*greater than or equal to 0"),
-        ({"lr_lambda": float("inf")}, "lr_lambda.*finite"),
-        ({"order": "after"}, "order.*step_first"),
-        ({"start": "sizes"}, "start.*'size'"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params, message):
-    with pytest.raises(SettingsError, match=message):
-        AFL(**params)
 
 
 @EXAMPLES

@@ -447,24 +447,6 @@ def test_a_note_tells_what_reputations_are_measured_on_without_validation_data()
 # --- what is refused, and files ---
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("alpha", 0.0),
-        ("clip", 0.0),
-        ("theta", 0.0),
-        ("theta", 1.1),
-        ("coef", 1.5),
-        ("memory", 1.0),
-        ("aggregation", "max"),
-        ("download", "all"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(name, value):
-    with pytest.raises(SettingsError, match=name):
-        CFFL(**{name: value})
-
-
 def test_single_precision_models_stay_so():
     rule = CFFL(clip=1.5)
     state = rule.init(Setup(["c0", "c1"], torch.tensor([1, 1]), torch.tensor(START)))

@@ -25,6 +25,7 @@ from udjfl.methods.base import EXTRAS
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 # What a client sends. Indices, lr and momentum are the server's own knowledge, so no method has
 # to declare them.
 SENT = ("losses", "sizes", "uncertainties", "steps")
@@ -66,6 +67,21 @@ CASES = [
     Case("udj", {"beta": 2.0, "gamma": -0.5}),
     Case("udj", {"theory": "rawls", "beta": 1000.0, "gamma": 2.5, "step": "paper"}),
     Case("udj", {"beta": 0.5, "gamma": 0.0, "r": -3.0, "step": "safe"}),
+    Case("udj", {"theory": "rawls", "beta": 1000.0, "cap": 0.7}),
+    Case("udj", {"theory": "desert", "cap": 1.0}),
+    *(Case("udj", {"theory": theory, "budget": 2.0}) for theory in THEORIES),
+    Case("udj", {"theory": "egalitarian", "budget": 0.0, "limit": 99.0, "cap": 1.0}),
+    Case(
+        "udj",
+        {
+            "theory": "rawls",
+            "budget": 1.0,
+            "client_budget": 0.5,
+            "floor": "alone",
+            "advantage": "alone",
+            "caution": 0.0,
+        },
+    ),
     Case("qffl"),
     Case("qffl", {"q": 0.0}),
     Case("qffl", {"q": 5.0, "lipschitz": "paper"}),
@@ -195,10 +211,21 @@ def client_values(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+def setup_of(rule: Method, reports: Reports) -> Setup:
+    """Return the setup of a federation of these clients, with the scores that the method reads."""
+    n, setup = len(reports), Setup.of(reports)
+    if rule.needs_reference:
+        table = torch.linspace(0.3, 0.9, 2 * n, dtype=torch.float64).reshape(2, n)
+        setup = replace(setup, reference=table)
+    if rule.needs_alone:
+        setup = replace(setup, alone=torch.linspace(0.8, 0.4, n, dtype=torch.float64))
+    return setup
+
+
 def run(case: Case, reports: Reports) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Step and diagnostics of a first round."""
     rule = case.build()
-    _, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
+    _, step, diagnostics = rule.aggregate(rule.init(setup_of(rule, reports)), reports)
     return step, diagnostics
 
 
@@ -214,7 +241,19 @@ def refuses(case: Case, reports: Reports) -> bool:
 
 
 def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    """True if the names and all bits are the same; NaN, in a state, is a number not known yet."""
+    return a.keys() == b.keys() and all(
+        a[name].dtype == b[name].dtype
+        and a[name].shape == b[name].shape
+        and torch.equal(a[name].isnan(), b[name].isnan())
+        and torch.equal(a[name].nan_to_num(), b[name].nan_to_num())
+        for name in a
+    )
+
+
+def still_usable(state: Mapping[str, torch.Tensor], start: Mapping[str, torch.Tensor]) -> bool:
+    """True if all numbers are finite, but for those that were not known at the start."""
+    return all(bool((state[name].isfinite() | start[name].isnan()).all()) for name in start)
 
 
 def test_the_table_has_every_method():
@@ -331,7 +370,7 @@ def test_declared_fields_cannot_be_left_out(case):
 @every_case
 def test_state_comes_back_from_a_file_as_it_was(case):
     rule = case.build()
-    start = rule.init(Setup.of(build_reports(rule, random_values(3, 4))))
+    start = rule.init(setup_of(rule, build_reports(rule, random_values(3, 4))))
     assert all(
         isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in start.items()
     )
@@ -351,7 +390,7 @@ def test_state_comes_back_from_a_file_as_it_was(case):
 def test_nothing_given_is_modified(case):
     rule = case.build()
     reports = build_reports(rule, random_values(3, 4), dtype=torch.float32)
-    state = rule.init(Setup.of(reports))
+    state = rule.init(setup_of(rule, reports))
     state_before = {name: value.clone() for name, value in state.items()}
     columns = ("deltas", *SENT, "client_indices")
     before = {name: getattr(reports, name).clone() for name in columns} | {
@@ -367,7 +406,7 @@ def test_the_step_and_the_state_share_no_memory(case):
     # Whoever subtracts the step in place, or scales it, must not change what the method remembers.
     rule = case.build()
     reports = build_reports(rule, random_values(3, 4))
-    before = rule.init(Setup.of(reports))
+    before = rule.init(setup_of(rule, reports))
     after, step, _ = rule.aggregate(before, reports)
     assert step.data_ptr() not in {
         value.data_ptr() for value in (*before.values(), *after.values(), reports.deltas)
@@ -389,7 +428,7 @@ ATTENDANCE = (
 def test_clients_may_be_absent(case):
     rule = case.build()
     everyone = build_reports(rule, random_values(6, 4), round=1)
-    state = start = rule.init(Setup.of(everyone))
+    state = start = rule.init(setup_of(rule, everyone))
     for t, rows in enumerate(ATTENDANCE, start=1):
         if case.name == "effl":  # which is defined for all clients only
             rows = list(range(6))
@@ -404,7 +443,7 @@ def test_clients_may_be_absent(case):
         assert state.keys() == start.keys()
         for name, value in state.items():
             assert (value.shape, value.dtype) == (start[name].shape, start[name].dtype), name
-            assert torch.isfinite(value).all(), name
+        assert still_usable(state, start)
         assert torch.isfinite(step).all()
         for name, value in diagnostics.items():
             assert value.shape in ((), (len(rows),)), name
@@ -419,14 +458,14 @@ def test_updates_too_long_to_be_squared_are_refused_in_words(case):
     values["deltas"] = [[1e160 * number for number in row] for row in values["deltas"]]
     reports = build_reports(rule, values)
     try:
-        state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
+        start = rule.init(setup_of(rule, reports))
+        state, step, diagnostics = rule.aggregate(start, reports)
     except DivergedError:
         with pytest.raises(DivergedError, match="too long to be squared"):
             run(case, reports)
         return
-    assert all(
-        torch.isfinite(value).all() for value in (step, *state.values(), *diagnostics.values())
-    )
+    assert still_usable(state, start)
+    assert all(torch.isfinite(value).all() for value in (step, *diagnostics.values()))
 
 
 NUMBERS = [
@@ -444,12 +483,12 @@ def test_an_absurd_parameter_is_refused_or_does_no_harm(name, parameter):
         try:
             rule = method(name, **{parameter: value})
             reports = build_reports(rule, random_values(4, 5))
-            state, step, diagnostics = rule.aggregate(rule.init(Setup.of(reports)), reports)
+            start = rule.init(setup_of(rule, reports))
+            state, step, diagnostics = rule.aggregate(start, reports)
         except SettingsError:
             continue
-        assert all(
-            torch.isfinite(found).all() for found in (step, *state.values(), *diagnostics.values())
-        ), value
+        assert still_usable(state, start), value
+        assert all(torch.isfinite(found).all() for found in (step, *diagnostics.values())), value
 
 
 @every_case

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, close, step_of
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports
 from udjfl.methods.corefed import CoreFed
 
@@ -101,22 +101,6 @@ def test_sizes_are_needed_only_for_weights_by_size():
     close(step_of(CoreFed(), two_clients(sizes=None)), (1 / 3, 4 / 3))
     with pytest.raises(ReportError, match="sizes was left out"):
         CoreFed(weights="size").aggregate({}, two_clients(sizes=None))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"M": 0}, "M: .*greater than 0"),
-        ({"M": float("inf")}, "M: .*finite"),
-        ({"epsilon": 0}, "epsilon: .*greater than or equal to"),
-        ({"epsilon": 4}, "epsilon is 4; it must be below M, which is 3"),
-        ({"step": "published"}, "step: .*paper"),
-        ({"weights": "sizes"}, "weights: .*'size'"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params, message):
-    with pytest.raises(SettingsError, match=message):
-        CoreFed(**params)
 
 
 @EXAMPLES

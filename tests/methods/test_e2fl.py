@@ -303,15 +303,6 @@ def test_keep_reaches_the_network():
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
-    [("keep", 0.0), ("keep", 1.0), ("groups", 0), ("groups", "many"), ("groups", ())],
-)
-def test_bad_parameters_are_refused_by_name(name, value):
-    with pytest.raises(SettingsError, match=name):
-        E2FL(**{name: value})
-
-
-@pytest.mark.parametrize(
     ("given", "means"),
     [("3", 3), ("a,b,a", ("a", "b", "a")), ("a; b", ("a", "b")), ([0, 1], ("0", "1")), (2, 2)],
 )

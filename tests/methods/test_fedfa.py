@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, first_round, make_reports
 
-from udjfl.errors import SettingsError
 from udjfl.methods.base import Reports, Setup
 from udjfl.methods.fedfa import FedFa
 
@@ -141,12 +140,3 @@ def test_weights_are_shares_and_fall_with_accuracy(accuracies, beta, counts):
     assert A[lowest] >= A[highest]
     B, most = diagnostics["participation_information"], max(range(n), key=lambda i: counts[i])
     assert B[most] == B.max()
-
-
-@pytest.mark.parametrize(
-    "params",
-    [{"beta": -0.1}, {"beta": 1.1}, {"gamma": 1}, {"gamma": -0.1}, {"server_momentum": "adam"}],
-)
-def test_bad_parameters_are_refused_by_name(params):
-    with pytest.raises(SettingsError, match=f"fedfa: {next(iter(params))}"):
-        FedFa(**params)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -204,21 +203,4 @@ def test_lists_have_a_number_for_each_client(name):
 @pytest.mark.parametrize("params", [{"resources": (1.0, 2.0)}, {"preferred_time": 1.0}])
 def test_parameters_that_need_round_times_are_refused_without(params):
     with pytest.raises(SettingsError, match=rf"{next(iter(params))}.*give round_times"):
-        FedFair3(**params)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"cap": 0},
-        {"cap": 1.5},
-        {"penalty": -1},
-        {"penalty": math.inf},
-        {"round_times": (1.0, 0.0)},
-        {"resources": "1,x"},
-        {"preferred_time": 0},
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params):
-    with pytest.raises(SettingsError, match=f"fedfair3: {next(iter(params))}"):
         FedFair3(**params)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, first_round, make_reports, step_of
 
-from udjfl.errors import SettingsError
 from udjfl.methods.base import Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfv import FedFV
@@ -279,11 +278,3 @@ def test_memory_has_the_dtype_of_the_model_and_the_old_state_is_left_alone():
     assert after["last_updates"].dtype == torch.float32
     assert not start["last_updates"].any()
     assert start["last_rounds"].tolist() == [0, 0]
-
-
-@pytest.mark.parametrize(
-    "params", [{"alpha": -0.1}, {"alpha": 1.1}, {"tau": -1}, {"tau": 0.5}, {"alpha": float("nan")}]
-)
-def test_bad_parameters_are_refused_by_name(params):
-    with pytest.raises(SettingsError, match=f"fedfv: .*{next(iter(params))}"):
-        FedFV(**params)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, close, diagnostics_of, make_reports, step_of
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import ReportError
 from udjfl.methods.base import Reports
 from udjfl.methods.fedmgda import FedMGDA
 
@@ -192,19 +192,3 @@ def test_sizes_are_needed_only_for_size():
 def test_only_the_clients_that_report_count():
     some = reports_of(SKEW, client_indices=[3, 8], round=4)
     assert torch.equal(step_of(FedMGDA(), some), step_of(FedMGDA(), reports_of(SKEW)))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("epsilon", -0.1),
-        ("epsilon", 1.1),
-        ("server_lr", 0.0),
-        ("decay", -1.0),
-        ("l0", "sizes"),
-        ("epsilon", math.nan),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(name, value):
-    with pytest.raises(SettingsError, match=rf"fedmgda: .*{name}"):
-        FedMGDA(**{name: value})

@@ -201,21 +201,6 @@ def test_clients_are_served_their_mixtures():
 # --- what is refused ---
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("models", 0),
-        ("models", 1.5),
-        ("temperature", 0.0),
-        ("temperature", 1e-7),
-        ("temperature", math.inf),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(name, value):
-    with pytest.raises(SettingsError, match=name):
-        Focus(**{name: value})
-
-
 def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(SettingsError, match="models is 3"):
         Focus(models=3).init(Setup.of(two_clients()))

@@ -158,7 +158,7 @@ def test_in_the_limit_the_worst_client_alone_counts(rule, rounds, seed):
 
 
 @SEEDS
-@cases("rule", [QFFL(q=1e5), UDJ(beta=1e5, gamma=0.0, theory="rawls")])
+@cases("rule", [QFFL(q=1e5), UDJ(beta=1e5, gamma=0.0, theory="rawls", cap=1.0)])
 def test_a_power_of_the_loss_follows_the_worst_client_in_direction_but_not_in_length(rule, seed):
     reports = reports_of(seed)
     worst = reports.deltas[reports.losses.argmax()]

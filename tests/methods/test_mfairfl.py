@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, make_reports
 
-from udjfl.errors import SettingsError
 from udjfl.methods.base import Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfv import FedFV
@@ -323,15 +322,3 @@ def test_any_two_rounds_are_finite_and_scale_with_the_updates(data, m, d, rate):
         assert diagnostics["weight"].min() >= 0
         steps.append(step)
     torch.testing.assert_close(steps[1], 8 * steps[0], rtol=1e-9, atol=1e-12)
-
-
-# --- parameters, what is needed ---
-
-
-@pytest.mark.parametrize(
-    "params",
-    [{"lam_start": -1}, {"lam_rate": -0.1}, {"similarity_rate": -0.1}, {"similarity_rate": 1.5}],
-)
-def test_bad_parameters_are_refused_by_name(params):
-    with pytest.raises(SettingsError, match=f"mfairfl: .*{next(iter(params))}"):
-        MFairFL(**params)

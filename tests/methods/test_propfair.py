@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, close
 
-from udjfl.errors import SettingsError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.propfair import PropFair
 
@@ -127,23 +126,6 @@ def test_a_note_warns_about_its_learning_rate():
 )
 def test_huber_may_come_as_text(text, value):
     assert PropFair(huber=text).huber is value
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"M": 0}, "M: .*greater than 0"),
-        ({"M": float("inf")}, "M: .*finite"),
-        ({"epsilon": 0}, "epsilon: .*greater than 0"),
-        ({"epsilon": 3}, "epsilon is 3; it must be below M, which is 3"),
-        ({"M": 0.1}, "epsilon is 0.2; it must be below M, which is 0.1"),
-        ({"huber": "maybe"}, "huber: "),
-        ({"base": 2}, "base: no such parameter"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params, message):
-    with pytest.raises(SettingsError, match=message):
-        PropFair(**params)
 
 
 @EXAMPLES

@@ -15,7 +15,7 @@ from method_helpers import EXAMPLES, close, step_of
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
-from udjfl.errors import ReportError, SettingsError
+from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.term import TERM
 
@@ -126,20 +126,6 @@ def test_sizes_are_needed_only_for_weights_by_size():
     close(step_of(TERM(t=LOG3, weights="uniform"), two_clients(sizes=None)), (1 / 4, 6 / 4))
     with pytest.raises(ReportError, match="sizes was left out"):
         TERM().aggregate({}, two_clients(sizes=None))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"t": float("nan")}, "t: .*finite"),
-        ({"t": "hot"}, "t: "),
-        ({"step": "offical"}, "step.*official"),
-        ({"weights": "sizes"}, "weights.*'size'"),
-    ],
-)
-def test_bad_parameters_are_refused_by_name(params, message):
-    with pytest.raises(SettingsError, match=message):
-        TERM(**params)
 
 
 @EXAMPLES

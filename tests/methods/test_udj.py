@@ -12,10 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from method_helpers import close, diagnostics_of, random_reports, step_of, two_clients
+from udj_theory import curvature_as_printed, curvature_bound
 
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Reports, Setup, method
-from udjfl.methods._udj_math import curvature_as_printed, curvature_bound
+from udjfl.methods._udj_math import lipschitz
 from udjfl.methods.udj import StepRule
 
 STEP_RULES = get_args(StepRule)
@@ -36,8 +37,8 @@ EXAMPLES = settings(max_examples=40, deadline=None, derandomize=True)
 #   Delta_i = e w H^(e-1) D_i      h_i = e w (L H^(e-1) + (e-1) H^(e-2) |D_i|^2)      D_i = L
 # delta_i   step = sum Delta_i / sum h_i
 #
-# With L = 2: D = (2, 0) and (0, 4), |D|^2 = 4 and 16. With L = 1/4: D = (1/4, 0) and (0, 1/2),
-# |D|^2 = 1/16 and 1/4.
+# With L = 2: D = (2, 0) and (0, 4), |D|^2 = 4 and 16. With L = 4/5, calibrated: D = (4/5, 0) and
+# (0, 8/5), |D|^2 = 16/25 and 64/25. Of two clients none is capped.
 
 RAWLS = [
     # beta 1: e = 2, H = 1, 2.  Delta = 2/4*1*2 = 1 and 6/4*2*4 = 12;  h = 1/2 (2 + 4) = 3 and 3/2
@@ -45,17 +46,17 @@ RAWLS = [
     ("paper", 1.0, (1 / 33, 12 / 33)),
     ("safe", 1.0, (1 / 33, 12 / 33)),
     ("authors", 1.0, (1 / 33, 12 / 33)),
-    # Delta = 1/2*1*1/4 = 1/8 and 3/2*2*1/2 = 3/2;  h = 1/2 (1/4 + 1/16) = 5/32 and 3/2 (1/2 + 1/4)
-    #                                               = 36/32; sum 41/32.
-    ("calibrated", 1.0, (4 / 41, 48 / 41)),
+    # Delta = 1/2*1*4/5 = 10/25 and 3/2*2*8/5 = 120/25;  h = 1/2 (20/25 + 16/25) = 18/25 and
+    #                                                    3/2 (40/25 + 64/25) = 156/25; sum 174/25.
+    ("calibrated", 1.0, (10 / 174, 120 / 174)),
     # weights 1/2*1 : 3/2*2 = 1 : 6.
     ("normalised", 1.0, (1 / 7, 12 / 7)),
     # beta 5, the paper's: e = 6, H^5 = 1, 32, H^4 = 1, 16.  Delta = 3/2*2 = 3 and 9/2*32*4 = 576;
     # h = 3/2 (2 + 5*4) = 33 and 9/2 (64 + 5*16*16) = 6048; sum 6081.
     ("paper", None, (3 / 6081, 576 / 6081)),
-    # Delta = 3/2*1/4 = 3/8 and 9/2*32*1/2 = 72;  h = 3/2 (1/4 + 5/16) = 27/32 and 9/2 (8 + 5*16/4)
-    #                                             = 126; sum 4059/32.
-    ("calibrated", None, (12 / 4059, 2304 / 4059)),
+    # Delta = 3/2*4/5 = 6/5 and 9/2*32*8/5 = 1152/5;  h = 3/2 (4/5 + 5*16/25) = 30/5 and
+    #                                   9/2 (32*4/5 + 5*16*64/25) = 9/2 * 1152/5 = 5184/5; 5214/5.
+    ("calibrated", None, (6 / 5214, 1152 / 5214)),
     # weights 1/4*1 : 3/4*32 = 1 : 96.
     ("normalised", None, (1 / 97, 192 / 97)),
 ]
@@ -100,10 +101,10 @@ DESERT = [
     ("paper", (-768 / 1917, -16 / 1917)),
     # As printed, and the denominator times sign(e-1) = -1.
     ("authors", (768 / 1917, 16 / 1917)),
-    # Delta = 3/4*1/4 = 3/16 and 1/4*1/32*1/2 = 1/256;
-    # h = 3/4 (1/4 + 7/4*1/16) = 69/256 and 1/4 (1/128 + 5/4*1/4*1/512) = 69/32768; sum 69*129/32768
-    # = 8901/32768.
-    ("calibrated", (6144 / 8901, 128 / 8901)),
+    # Delta = 3/4*4/5 = 3/5 and 1/4*1/32*8/5 = 1/80;
+    # h = 3/4 (4/5 + 7/4*16/25) = 36/25 and 1/4 (4/5*1/32 + 5/4*64/25*1/512) = 1/4 (1/40 + 1/160)
+    # = 1/128; sum (4608 + 25)/3200.
+    ("calibrated", (1920 / 4633, 40 / 4633)),
     # weights 3/4 : 1/128 = 96 : 1.
     ("normalised", (96 / 97, 2 / 97)),
 ]
@@ -150,18 +151,32 @@ def test_authors_rule_refuses_exponent_one(theory):
 
 
 def test_calibrated_takes_the_mean_number_of_steps():
-    # Doubling every client's steps halves L, as doubling lr does; which client took them does not
-    # matter.
+    # Without momentum doubling every client's steps halves L, as doubling lr does; which client
+    # took them does not matter.
     rule = UDJ(theory="rawls", beta=2.0)
-    expected = step_of(rule, two_clients(steps=[4, 12]))
-    close(step_of(rule, two_clients(lr=1.0)), expected)
-    close(step_of(rule, two_clients(steps=[15, 1])), expected)
-    close(step_of(rule, two_clients(momentum=0.75)), expected)
-    # One plain step is what the paper's L = 1/lr is right for.
-    plain = two_clients(steps=[1, 1], momentum=0.0)
-    assert torch.equal(
-        step_of(rule, plain), step_of(UDJ(theory="rawls", beta=2.0, step="safe"), plain)
-    )
+    expected = step_of(rule, two_clients(momentum=0.0, steps=[2, 6]))
+    close(step_of(rule, two_clients(momentum=0.0, lr=1.0)), expected)
+    close(step_of(rule, two_clients(momentum=0.0, steps=[7, 1])), expected)
+    # With momentum 1/2 two steps count as 5/4, twice as long each: L = 1 / (lr * 5/2), which is
+    # that of two plain steps with lr * 5/4.
+    close(step_of(rule, two_clients(momentum=0.0, lr=0.625)), step_of(rule, two_clients()))
+    # One step is what the paper's L = 1/lr is right for, whatever the momentum: it starts at zero.
+    for momentum in (0.0, 0.9):
+        one = two_clients(steps=[1, 1], momentum=momentum)
+        close(step_of(rule, one), step_of(UDJ(theory="rawls", beta=2.0, step="safe"), one))
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 15, 38])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_calibrated_makes_the_update_of_a_constant_gradient_that_gradient(steps, momentum):
+    # The loss 3x has the gradient 3 everywhere; torch's SGD takes the steps.
+    x = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([x], lr=0.1, momentum=momentum)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        (3 * x).sum().backward()
+        optimiser.step()
+    close(-lipschitz("calibrated", 0.1, momentum, steps) * x.detach(), [3.0])
 
 
 def test_only_calibrated_reads_steps_and_momentum():
@@ -221,11 +236,12 @@ def slow_step(
 def test_step_rules_are_the_slow_formulas(step, params, exponents):
     reports = random_reports(momentum=0.9, steps=[2, 3, 7, 8], lr=0.2)
     gamma = params.get("gamma", {"rawls": 1.0, "desert": 0.0}.get(params.get("theory")))
-    lipschitz = (1 - 0.9) / (0.2 * 5) if step == "calibrated" else 1 / 0.2  # mean steps 20/4 = 5
+    # Mean steps 20/4 = 5, which count as 5 - 0.9 (1 - 0.9^5) / 0.1 = 5 - 3.68559.
+    L = (1 - 0.9) / (0.2 * 1.31441) if step == "calibrated" else 1 / 0.2
     p = torch.tensor(exponents, dtype=torch.float64)
-    rule = UDJ(**params, step=step)
+    rule = UDJ(**params, step=step, cap=1.0)
     close(rule.exponents(reports), p)
-    close(step_of(rule, reports), slow_step(reports, p, gamma, lipschitz, step), rtol=1e-10)
+    close(step_of(rule, reports), slow_step(reports, p, gamma, L, step), rtol=1e-10)
 
 
 @pytest.mark.parametrize("theory", THEORIES)
@@ -258,7 +274,7 @@ def test_gamma_zero_is_q_fedavg(q, lr):
     expected = q_fedavg(reports.deltas.tolist(), reports.losses.tolist(), q, lr)
     close(step_of(UDJ(theory="rawls", beta=q, gamma=0.0, step="paper"), reports), expected)
     close(step_of(UDJ(beta=1 + q, gamma=0.0, step="paper"), reports), expected)
-    close(step_of(UDJ(beta=1 + q, gamma=0.0, step="safe"), reports), expected)
+    close(step_of(UDJ(beta=1 + q, gamma=0.0, step="safe", cap=1.0), reports), expected)
 
 
 @EXAMPLES
@@ -320,8 +336,9 @@ def test_exponent_one_is_the_average_with_weights_u_to_the_gamma(gamma, step):
     reports = random_reports()
     weights = reports.uncertainties**gamma
     expected = (weights / weights.sum()) @ reports.deltas
-    close(step_of(UDJ(beta=1.0, gamma=gamma, step=step), reports), expected)
-    close(step_of(UDJ(theory="rawls", beta=0.0, gamma=gamma, step=step), reports), expected)
+    close(step_of(UDJ(beta=1.0, gamma=gamma, step=step, cap=1.0), reports), expected)
+    rawls = UDJ(theory="rawls", beta=0.0, gamma=gamma, step=step, cap=1.0)
+    close(step_of(rawls, reports), expected)
 
 
 def test_exponent_one_and_gamma_zero_is_uniform_fedavg():
@@ -401,7 +418,7 @@ def test_exponents_of_the_paper(theory, expected):
 )
 def test_beta_per_client(beta):
     # Rawls: exponents 1 + beta = 2 and 3.
-    rule = method("rawls", beta=beta)
+    rule = UDJ.rawls(beta=beta)
     close(rule.exponents(two_clients()), (2.0, 3.0))
     # By name or by index, not by the order in which the clients happen to report.
     swapped = Reports(
@@ -417,13 +434,13 @@ def test_beta_as_text_is_one_number():
 def test_beta_per_client_with_partial_participation():
     # Clients 0 and 2 of three report: the first and the third beta are theirs.
     reports = two_clients(client_indices=[0, 2])
-    close(method("rawls", beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
-    close(method("rawls", beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
+    close(UDJ.rawls(beta=(1, 50, 3)).exponents(reports), (2.0, 4.0))
+    close(UDJ.rawls(beta={"a": 1, "b": 3, "c": 50}).exponents(reports), (2.0, 4.0))
 
 
 def test_desert_exponents_are_over_the_clients_that_report():
     # Whichever other clients there are: 1/u = 1, 1/3 over these two.
-    close(method("desert").exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
+    close(UDJ.desert().exponents(two_clients(client_indices=[3, 8])), (-0.75, -0.25))
 
 
 @pytest.mark.parametrize("beta", [(1.0,), (1.0, 2.0)])
@@ -479,7 +496,7 @@ def test_exponent_zero_for_one_client_leaves_it_out():
     [
         lambda: UDJ(theory="rawl"),
         lambda: UDJ.rawls(beta=-1.0),
-        lambda: UDJ(theory="rawls", bta=1.0),
+        lambda: UDJ(**{"theory": "rawls", "bta": 1.0}),
     ],
 )
 def test_the_class_itself_refuses_wrong_parameters(wrong):
@@ -569,8 +586,8 @@ def test_diagnostics_by_hand():
     close(diagnostics["step_share"], (1 / 145, 144 / 145))  # 1^2 : 12^2
     close(diagnostics["curvature"], (2.0, 4.0))  # (e-1) |D|^2 / (L H) = 4/2 and 16/4
     close(diagnostics["step_scale"], 7 / 33)
-    # Calibrated, L = 1/4: (1/16) / (1/4) and (1/4) / (1/2).
-    close(diagnostics_of(UDJ(theory="rawls", beta=1.0), two_clients())["curvature"], (0.25, 0.5))
+    # Calibrated, L = 4/5: (16/25) / (4/5) and (64/25) / (8/5).
+    close(diagnostics_of(UDJ(theory="rawls", beta=1.0), two_clients())["curvature"], (0.8, 1.6))
 
 
 def test_curvature_is_the_term_the_rule_divides_by():
@@ -580,10 +597,10 @@ def test_curvature_is_the_term_the_rule_divides_by():
     for step in ("paper", "authors"):
         close(diagnostics_of(UDJ(theory="desert", step=step), reports)["curvature"], (-3.5, -0.625))
     close(diagnostics_of(UDJ(theory="desert", step="safe"), reports)["curvature"], (3.5, 0.625))
-    # L = 1/4: (1/16) / (1/4) = 1/4 and (1/4) / 4 = 1/16.
+    # L = 4/5: 7/4 (16/25) / (4/5) = 7/4 * 4/5 and 5/4 (64/25) / (64/5) = 5/4 * 1/5.
     close(
         diagnostics_of(UDJ(theory="desert", step="calibrated"), reports)["curvature"],
-        (7 / 16, 5 / 64),
+        (7 / 5, 1 / 4),
     )
 
 

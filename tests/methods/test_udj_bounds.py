@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from udj_theory import generalisation_bound, holder_bound
 
 from udjfl.errors import SettingsError
-from udjfl.methods._udj_bounds import generalisation_bound, holder_bound
 from udjfl.seeds import numpy_stream
 
 positive = st.floats(0.01, 100.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from udjfl.methods import METHODS, UDJ, FedAvg, Reports
 from udjfl.methods.base import Additive
 
+THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 POINTS = [
     *(UDJ.rawls(step=step) for step in ("paper", "authors", "safe", "calibrated", "normalised")),
     *(UDJ.egalitarian(step=step) for step in ("paper", "safe", "calibrated", "normalised")),
@@ -19,6 +21,8 @@ POINTS = [
     UDJ(theory="rawls", beta=1000.0, gamma=2.5, step="paper"),
     UDJ(beta=(1.0, 2.0, 0.5, 3.0), gamma=0.3),
     UDJ(beta={"a": 1.0, "b": 2.0, "c": 0.5, "d": 3.0}, gamma=1.0, step="safe"),
+    *(UDJ(theory=theory, cap=cap) for theory in THEORIES for cap in (0.7, 1.0)),
+    UDJ(theory="rawls", beta=1000.0),  # without the cap, one client would have all weight
 ]
 
 
@@ -64,10 +68,39 @@ def test_by_hand() -> None:
         Reports(["x"], [[value]], losses=[1.0], uncertainties=[u])
         for value, u in ((1.0, 0.2), (3.0, 0.6))
     ]
-    common = {"largest_uncertainty": 0.6, "inverse_uncertainties": 1.0, "log_scale": 0.0}
+    common = {
+        "largest_uncertainty": 0.6,
+        "inverse_uncertainties": 1.0,
+        "log_scale": 0.0,
+        "log_cap": math.inf,
+    }
     terms = [rule.additive.client_terms(report, common) for report in each]
     sums = {name: terms[0][name] + terms[1][name] for name in terms[0]}
     assert float(rule.additive.step_from_sums(sums, 0.1, 0.0)[0]) == pytest.approx(2.5)
+
+
+def test_the_cap_by_hand() -> None:
+    # Weights 8, 1, 1, 2 (egalitarian: u), so the first is lowered to the 4 of the others: log 4 is
+    # the common cap. The mean of 1, 0, 0, 0 is then 4 / (4 + 4).
+    rule = UDJ.egalitarian()
+    shared: dict[str, Any] = {"losses": [1.0], "steps": [1]}
+    each = [
+        Reports([name], [[value]], uncertainties=[u], **shared)
+        for name, value, u in (("a", 1.0, 8), ("b", 0.0, 1), ("c", 0.0, 1), ("d", 0.0, 2))
+    ]
+    everyone = Reports(
+        "abcd", [[1.0], [0], [0], [0]], [1.0] * 4, uncertainties=[8.0, 1, 1, 2], steps=[1] * 4
+    )
+    common = rule.additive.common(everyone)
+    assert common["log_cap"] == pytest.approx(math.log(4))
+    terms = [rule.additive.client_terms(report, common) for report in each]
+    sums = {name: sum(own[name] for own in terms) for name in terms[0]}
+    assert float(rule.additive.step_from_sums(sums, 0.1, 0.0)[0]) == pytest.approx(0.5)
+    assert UDJ(theory="egalitarian", cap=1.0).additive.common(everyone)["log_cap"] == math.inf
+
+
+def test_a_budget_has_no_additive_form_yet() -> None:
+    assert UDJ(theory="rawls", budget=2.0).additive is None
 
 
 def test_other_methods_have_no_additive_form() -> None:

@@ -93,7 +93,8 @@ def test_an_adapted_mlp_trains_scores_only():
     model = mlp((2, 3), 4, hidden=5)
     before = to_vector(model)
     masked = adapt(model, 0.5, generator())
-    assert [type(layer) for layer in masked] == [nn.Flatten, MaskedLinear, nn.ReLU, MaskedLinear]
+    layers = [type(layer) for layer in masked.children()]
+    assert layers == [nn.Flatten, MaskedLinear, nn.ReLU, MaskedLinear]
     assert [p.shape for p in trainable(masked)] == [(5, 6), (4, 5)]
     assert masked(torch.zeros(7, 2, 3)).shape == (7, 4)
     assert torch.equal(to_vector(model), before)  # the given one is left alone

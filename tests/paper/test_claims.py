@@ -20,7 +20,7 @@ from udjfl.paper.tables import (
     SoloTable,
     Table,
 )
-from udjfl.paper.verdicts import Claim, Order, Point, Verdict, holm, judge_claims
+from udjfl.paper.verdicts import Claim, Order, Point, Verdict, judge_claims
 from udjfl.statistics import summarise
 
 COMMON: dict[str, Any] = {"data": "mine", "profile": "paper", "rounds": 500}
@@ -144,13 +144,6 @@ def test_a_reversal_is_corrected_for_the_number_of_comparisons() -> None:
         judge_claims([alone], solo(*[list(values) for values in clients]))[0].outcome
         == "does not hold"
     )
-
-
-def test_holm_by_hand() -> None:
-    # 0.01 * 4 = 0.04, 0.02 * 3 = 0.06, 0.03 * 2 = 0.06, 0.9 * 1; a missing p counts as one more.
-    assert holm([0.9, 0.01, 0.03, 0.02]) == pytest.approx([0.9, 0.04, 0.06, 0.06])
-    assert holm([0.01, None]) == [0.02, None]
-    assert holm([0.7, 0.8]) == [1.0, 1.0]
 
 
 def dirty(*clients: Values) -> Verdict:

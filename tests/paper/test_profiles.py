@@ -46,7 +46,7 @@ def test_settings_that_both_profiles_take_from_the_paper(profile):
     assert (training.rounds, training.uncertainty_epochs, training.uncertainty) == (
         70,
         30,
-        "entropy",
+        "paper",
     )
     assert training.participation == 1.0
     assert training.drop_out == 0.0

@@ -196,7 +196,7 @@ def test_verdicts_are_listed_with_numbers() -> None:
         in text
     )
     assert (
-        "Global accuracy: even > dirty: +4.19 [+4.19, +4.19], p < 0.001, n = 3" in text
+        "Global accuracy: even > dirty: +4.19 [+4.19, +4.19], always the same, n = 3" in text
     )  # 87.74 - 83.55
     assert "even: client 2 > global accuracy: +3.76" in text
     assert "not tested" in shown(view_of(results()))

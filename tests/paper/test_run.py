@@ -20,6 +20,7 @@ from udjfl.engine import StackedEngine
 from udjfl.errors import SettingsError, StorageError
 from udjfl.metrics import METRICS
 from udjfl.paper import run as running
+from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import ProfileName, training_settings
 from udjfl.paper.run import (
     DISTRIBUTIONS,
@@ -31,7 +32,7 @@ from udjfl.paper.run import (
 from udjfl.paper.tables import DistributionsTable, ResultsTable
 from udjfl.settings import ReproduceSettings
 from udjfl.simulation import simulate as oneseed
-from udjfl.simulation.compare import Comparison
+from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import Summary
 
 SAME = [
@@ -216,9 +217,6 @@ def test_a_folder_of_other_settings_is_refused(paper, changes):
         reproduce_results(small_settings(**changes), paper[2])
 
 
-PAPER_ROWS = running.paper_rows
-
-
 @pytest.mark.parametrize(("data", "uncertainties"), [("dirty-mnist", 0.033), ("cure-tsr", 0.357)])
 def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, uncertainties):
     """The data are the package's digits under the other name; only the name matters here."""
@@ -232,7 +230,7 @@ def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, unce
         return udjfl.load("dirty-digits", clients, "shards:size=20", seed, root)
 
     monkeypatch.setattr(oneseed, "load", load)
-    monkeypatch.setattr(running, "paper_rows", lambda profile: PAPER_ROWS(profile)[-1:])
+    monkeypatch.setattr(running, "paper_rows", lambda profile: paper_rows(profile)[-1:])
     _, comparison = reproduce_results(small_settings("authors", data=data, rounds=1, seeds="0,"))
     assert comparison.rows[0].uncertainty["client-1"].values == (uncertainties,)
     assert set(named) == {"dirty-mnist:split=pairs" if data == "dirty-mnist" else data}

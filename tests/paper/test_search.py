@@ -17,6 +17,7 @@ from udjfl.data import Federation
 from udjfl.engine import StackedEngine
 from udjfl.methods import Method, method
 from udjfl.metrics import METRICS
+from udjfl.paper import run as running
 from udjfl.paper import search as searching
 from udjfl.paper.profiles import PROFILES
 from udjfl.paper.search import (
@@ -264,7 +265,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Search, list[Any], Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "search_ranges", lambda profile: list(TWO))
         patch.setattr(searching, "load", load)
-        patch.setattr(searching, "run_comparison", comparing)
+        patch.setattr(running, "run_comparison", comparing)
         found = search_parameters(
             small_settings(), out, lambda event: messages.append(astuple(event))
         )

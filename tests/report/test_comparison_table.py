@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from conftest import make_federation
+from paired_comparison import compare_gains
 from rich.console import Console
 
 import udjfl
 from udjfl.methods import THEORIES
-from udjfl.report.comparison_table import GRADES, comparison_view, result_view
+from udjfl.metrics import table_metrics
+from udjfl.report.comparison_table import EXPECTED, GRADES, comparison_view, result_view
+from udjfl.statistics import summarise
 
 TINY: dict[str, Any] = {"model": "logistic", "rounds": 1, "uncertainty_epochs": 1}
 
@@ -41,7 +45,8 @@ def test_a_comparison_table_loses_no_number(width: int, clients: int) -> None:
     } <= set(words)
     numbers = {word.strip("*+") for word in words}
     for row in comparison.rows:
-        summaries = [*row.client_accuracy.values(), *row.metrics.values()]
+        shown_metrics = [row.metrics[metric.key] for metric in table_metrics()]
+        summaries = [*row.client_accuracy.values(), *shown_metrics]
         assert {f"{round(s.mean, 2) + 0.0:.2f}" for s in summaries if s.mean is not None} <= numbers
 
 
@@ -82,7 +87,7 @@ def test_every_block_names_the_methods(comparison: udjfl.Comparison, width: int)
     """At 60 columns the metrics stand in two blocks; both have the column of methods."""
     shown = printed(comparison_view(comparison), width)
     assert all(len(line) <= width for line in shown.splitlines())
-    metrics = shown[: shown.index("* differs")]
+    metrics = shown[: shown.index("Fewer than 5 seeds")]
     blocks = 2 if width == 60 else 1
     for name in ("Method", "FedAvg", "Rawls", "FOCUS", "CFFL"):
         assert metrics.count(name) == blocks, name
@@ -94,3 +99,50 @@ def test_the_grades_are_explained_where_one_is_doubtful(comparison: udjfl.Compar
     assert GRADES in shown  # FOCUS is recalled
     plain = udjfl.compare(make_federation(), "rawls", seeds=1, **TINY)
     assert GRADES not in printed(comparison_view(plain), 120)
+
+
+RAWLS = udjfl.method("rawls")
+
+
+def test_a_star_needs_five_seeds_and_the_correction() -> None:
+    gains = {RAWLS: (-3, 0, 0, 0, 3)}
+    shown = printed(comparison_view(compare_gains(gains)), 120)
+    assert "71.00*" in shown  # client-5: 68 + 3, with an interval of 0.2 to both sides
+    # One method, eight columns.
+    assert "Holm's correction for the 8 tests of this table" in " ".join(shown.split())
+    few = printed(comparison_view(compare_gains(gains, seeds=4)), 120)
+    assert "*" not in few
+    assert "Fewer than 5 seeds: no difference is marked." in few
+
+
+@pytest.mark.parametrize(
+    ("sizes", "note"),
+    [
+        ((80,) * 5, "each client: 80 test examples, one example is 1.25 points."),
+        ((500, 500, 80, 500, 500), "client-3: 80 test examples, one example is 1.25 points."),
+        (
+            (500, 160, 80, 500, 500),
+            "client-3: 80 test examples, one example is 1.25 points; "
+            "2 of 5 clients have fewer than 200.",
+        ),
+        ((200,) * 5, None),
+        (None, None),
+    ],
+)
+def test_small_test_parts_are_named_once(sizes: Any, note: str | None) -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)}, test_sizes=sizes)
+    shown = printed(comparison_view(comparison), 120)
+    assert shown.count("test examples") == (0 if note is None else 1)
+    assert note is None or note in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_expected_accuracies_stand_below_those_of_the_drawn_labels(width: int) -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)})
+    expected = {client: summarise([81.5]) for client in comparison.rows[0].client_accuracy}
+    expected["client-1"] = summarise([None])  # its labels' distribution is not known
+    row = replace(comparison.rows[1], expected_accuracy=expected)
+    shown = printed(comparison_view(replace(comparison, rows=(comparison.rows[0], row))), width)
+    assert shown.count("(81.50)") == 4
+    assert EXPECTED in " ".join(shown.split())
+    assert EXPECTED not in " ".join(printed(comparison_view(comparison), width).split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,13 @@ import torch
 from PIL import Image
 
 from udjfl.data import Client, Examples, Pools
-from udjfl.report.contact_sheet import PER_CLASS, SIDE, describe_share, draw_contact_sheet
+from udjfl.report.contact_sheet import (
+    PER_CLASS,
+    PER_CLASS_OF_OWNER,
+    SIDE,
+    describe_share,
+    draw_contact_sheet,
+)
 
 RED, GREEN, BLUE, PINK = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (1.0, 0.0, 1.0)
 Colour = tuple[float, float, float]
@@ -160,6 +167,21 @@ def test_long_class_names_are_cut() -> None:
     )
     assert 0 < long.shape[1] - short.shape[1] < 200
     assert len(find_pixels(long, RED)) == SIDE * SIDE
+
+
+def test_each_owner_has_a_block_in_the_order_of_clients() -> None:
+    # Four owners with five pictures each; three of a class are shown. Client 10 comes last.
+    owners = ["client-10", "client-2", "client-1", "client-3"] * 5
+    pools = replace(
+        make_pools(make_pictures([RED, GREEN, BLUE, PINK] * 5, [0] * 20)), owners=owners
+    )
+    sheet = draw_sheet(pools)
+    lefts = []
+    for colour in (BLUE, GREEN, PINK, RED):
+        pixels = find_pixels(sheet, colour)
+        assert len(pixels) == PER_CLASS_OF_OWNER * SIDE * SIDE
+        lefts.append(int(pixels[:, 1].min()))
+    assert lefts == sorted(lefts)
 
 
 def make_client(name: str, share: float | None) -> Client:

@@ -46,6 +46,7 @@ def test_a_saved_run_equals_its_result(root: Path) -> None:
     again = udjfl.simulate(federation, "rawls", rounds=2, uncertainty_epochs=1, seed=1)
     assert saved.metrics == again.metrics
     assert saved.client_accuracy == again.client_accuracy
+    assert saved.expected_accuracy == again.expected_accuracy is not None
     assert saved.uncertainty == again.uncertainty
     assert saved.method == again.method
     assert saved.seed == 1
@@ -93,6 +94,38 @@ def test_metrics_that_the_folder_does_not_have_are_computed(root: Path, tmp_path
     std = result.pop("std")
     (tmp_path / "old" / "result.json").write_text(json.dumps(result))
     assert read_run(tmp_path / "old").metrics["std"] == std
+
+
+NEW_KEYS = ("test_sizes", "n_classes", "corrected_std", "slope", "gap", "expected_accuracy")
+
+
+def test_runs_of_version_0_1_0_are_reported(root: Path, tmp_path: Path) -> None:
+    """Their results have neither the new metrics nor the sizes that these need."""
+    shutil.copytree(root, tmp_path / "old")
+    for path in (tmp_path / "old").rglob("result.json"):
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps({k: v for k, v in result.items() if k not in NEW_KEYS}))
+    old, new = compare_runs(find_runs([tmp_path / "old"])), compare_runs(find_runs([root]))
+    # The settings of a run of the simulator have the sizes and the classes.
+    for before, after in zip(old.rows, new.rows, strict=True):
+        assert before.metrics == after.metrics
+        assert before.test_sizes == after.test_sizes == {f"client-{n}": 80 for n in range(1, 6)}
+        assert before.n_classes == after.n_classes == 10
+    assert old.verdicts == new.verdicts
+    assert old.left_out == new.left_out
+    # Those of a run on Flower do not: there is no corrected spread, and the report is whole.
+    for path in (tmp_path / "old").rglob("settings.json"):
+        settings = json.loads(path.read_text())
+        for client in settings["federation"]["clients"]:
+            del client["test"], client["class_counts"]
+        path.write_text(json.dumps(settings))
+    less = compare_runs(find_runs([tmp_path / "old"]))
+    assert less.rows[1].metrics["corrected_std"].mean is None
+    assert less.rows[1].n_classes is None
+    assert less.rows[1].metrics["slope"] == new.rows[1].metrics["slope"]
+    code, text = run("report", str(tmp_path / "old"))
+    assert code == 0
+    assert "Was the theory delivered?" in text
 
 
 def test_a_table_of_one_run_and_of_several(root: Path) -> None:
@@ -153,3 +186,80 @@ def test_a_damaged_result_is_refused(root: Path, tmp_path: Path, content: str) -
     (tmp_path / "bad" / "result.json").write_text(content)
     with pytest.raises(StorageError, match="bad"):
         read_run(tmp_path / "bad")
+
+
+@pytest.fixture(scope="module")
+def with_services(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedAvg and Rawls on two seeds, without and with a service."""
+    folder = tmp_path_factory.mktemp("services")
+    for service in ("prior-rawls", "none"):
+        udjfl.compare(
+            "dirty-digits",
+            METHODS,
+            seeds=2,
+            clients=3,
+            rounds=5,
+            hidden=8,
+            uncertainty_epochs=2,
+            service=service,
+            out=folder / service,
+        )
+    return folder
+
+
+def test_runs_with_and_without_a_service_are_rows_of_one_comparison(with_services: Path) -> None:
+    comparison = compare_runs(find_runs([with_services]))
+    assert [row.label for row in comparison.rows] == [
+        "FedAvg",
+        "UDJ-FL rawls",
+        "FedAvg, served prior-rawls",
+        "UDJ-FL rawls, served prior-rawls",
+    ]
+    plain, _, served, rawls = comparison.rows
+    assert plain.theories == ("utilitarian",)
+    assert served.theories == ("utilitarian", "rawls")
+    assert rawls.theories == ("rawls",)
+    assert served.common_accuracy is not None
+    assert plain.common_accuracy is None
+    before = {c: s.values for c, s in plain.client_accuracy.items()}
+    assert {c: s.values for c, s in served.common_accuracy.items()} == before
+    assert served.metrics["global_accuracy"].values == plain.metrics["global_accuracy"].values
+
+
+def test_psi_is_measured_from_the_reference_of_the_comparison(with_services: Path) -> None:
+    """Its folder has that from FedAvg with the same service."""
+    alone = compare_runs(find_runs([with_services / "prior-rawls"]))
+    together = compare_runs(find_runs([with_services]))
+    assert [row.label for row in alone.rows] == [
+        "FedAvg, served prior-rawls",
+        "UDJ-FL rawls, served prior-rawls",
+    ]
+    stored = [run for run in find_runs([with_services / "prior-rawls"]) if "psi" in run.metrics]
+    assert [run.metrics["psi"] for run in stored] == list(alone.rows[1].metrics["psi"].values)
+    for seed in (0, 1):
+        served = together.rows[2]
+        gains = {
+            c: served.client_accuracy[c].values[seed] - s.values[seed]  # type: ignore[operator]
+            for c, s in together.rows[0].client_accuracy.items()
+        }
+        worst = max(gains, key=lambda c: together.rows[0].uncertainty[c].values[seed] or 0)
+        others = [gain for client, gain in gains.items() if client != worst]
+        expected = gains[worst] - sum(others) / len(others)
+        assert served.metrics["psi"].values[seed] == pytest.approx(expected)
+
+
+def test_tables_and_json_name_the_service(with_services: Path) -> None:
+    code, text = run("report", str(with_services))
+    assert code == 0
+    assert "served prior-rawls" in text
+    assert text.count("The common model itself is unchanged.") == 1  # once, not for each method
+    code, text = run("report", str(with_services), "--json")
+    document = json.loads(text)
+    assert document["reference"] == "FedAvg"
+    assert [m.get("service") for m in document["methods"]] == [None, None, *["prior-rawls"] * 2]
+    code, text = run(
+        "report", str(with_services / "prior-rawls" / "seed-0" / "fedavg-weights=size")
+    )
+    assert code == 0
+    assert "FedAvg, served prior-rawls, seed 0" in text
+    assert "Common model" in text

@@ -22,7 +22,7 @@ from conftest import (
 from torch import nn
 
 import udjfl
-from udjfl import metrics
+from udjfl import _measures
 from udjfl.engine.batches import batch_order
 from udjfl.errors import SettingsError, StorageError, UdjflError
 from udjfl.models import build, to_vector
@@ -37,7 +37,13 @@ ALL_METRICS = [
     "std",
     "psi",
     "pearson_r",
+    "gain_least_advantaged",
+    "gain_others",
+    "corrected_std",
+    "slope",
+    "gap",
 ]
+NEED_A_REFERENCE = {"psi", "gain_least_advantaged", "gain_others"}
 
 
 # --- reproducibility
@@ -103,7 +109,7 @@ def test_fedavg_on_one_client_is_plain_sgd() -> None:
 
 def test_metrics_are_plain_floats_under_the_promised_names(federation: udjfl.Federation) -> None:
     result = train_briefly(federation, "rawls")
-    assert list(result.metrics) == [name for name in ALL_METRICS if name != "psi"]
+    assert list(result.metrics) == [name for name in ALL_METRICS if name not in NEED_A_REFERENCE]
     for values in (result.metrics, result.client_accuracy, result.uncertainty):
         assert all(type(value) is float for value in values.values())
     accuracies, uncertainties = (
@@ -112,8 +118,8 @@ def test_metrics_are_plain_floats_under_the_promised_names(federation: udjfl.Fed
     )
     assert list(result.client_accuracy) == list(result.uncertainty) == list(federation.ids)
     assert result.metrics["global_accuracy"] == result.global_accuracy
-    assert result.metrics["std"] == metrics.std(accuracies)
-    assert result.metrics["pearson_r"] == metrics.pearson_r(uncertainties, accuracies)
+    assert result.metrics["std"] == _measures.std(accuracies)
+    assert result.metrics["pearson_r"] == _measures.pearson_r(uncertainties, accuracies)
     assert result.undefined == {}
 
 
@@ -165,7 +171,8 @@ def test_progress_is_reported(federation: udjfl.Federation) -> None:
     seen: list[tuple[str, int, int]] = []
     train_briefly(federation, on_progress=lambda e: seen.append((e.stage, e.done, e.total)))
     assert seen == [
-        ("uncertainty", 1, 1),
+        ("uncertainty", 1, 2),  # of two epochs, evaluated after each
+        ("uncertainty", 2, 2),
         ("training", 1, 3),
         ("training", 2, 3),
         ("training", 3, 3),
@@ -261,7 +268,7 @@ def test_metrics_that_compare_clients_are_undefined_for_one_client() -> None:
     assert result.metrics["std"] == 0.0
     assert result.metrics["psi"] is None
     assert result.metrics["pearson_r"] is None
-    assert set(result.undefined) == {"psi", "pearson_r"}
+    assert set(result.undefined) == {"psi", "pearson_r", "gain_others", "slope", "gap"}
     assert all("client" in reason for reason in result.undefined.values())
 
 

@@ -54,6 +54,18 @@ def test_without_any_evaluated_client_the_global_values_remain() -> None:
     ]
 
 
+def test_expected_accuracies_become_percent_and_come_last() -> None:
+    evaluation = Evaluation.from_fractions(["a", "b"], [0.5, 2.0], [0.25, 1.0], (0.75, 0.5))
+    assert evaluation.expected_accuracies is None
+    assert evaluation.with_expected({}) == evaluation
+    known = evaluation.with_expected({"b": 0.875})
+    assert known.expected_accuracies == {"b": 87.5}
+    assert known.records(4) == [
+        *evaluation.records(4),
+        Record(4, "b", "expected_accuracy", 87.5),
+    ]
+
+
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_not_finite_is_recorded_as_none(loss: float) -> None:
     evaluation = Evaluation.from_fractions(["a"], [loss], [0.0], (loss, 0.0))

@@ -11,12 +11,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Command, mistakes_of
-from conftest import Stopped, make_federation, read_files, stop_after
+from conftest import Stopped, create_folder, make_federation, read_files, stop_after
 
 import udjfl
 from udjfl.errors import StorageError
@@ -40,8 +42,14 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
     return Command(monkeypatch, capsys)
 
 
-def create_folder(path: Path) -> RunFolder:
-    return RunFolder.create(path, {"a": 1}, {"python": "3"})
+@contextmanager
+def hold(folder: RunFolder) -> Iterator[None]:
+    """Hold the lock for a block of code."""
+    folder.lock()
+    try:
+        yield
+    finally:
+        folder.unlock()
 
 
 def interrupt_run(out: Path, round: int = 5) -> None:
@@ -81,18 +89,18 @@ def test_a_second_writer_is_refused_until_the_first_unlocks(
     with pytest.raises(StorageError, match=BUSY):
         create_folder(tmp_path)
     first.unlock()
-    with second.locked():
+    with hold(second):
         assert second.read_json(OWNER)["pid"] == os.getpid()
 
 
 def test_the_lock_is_released_after_an_error(tmp_path: Path) -> None:
     create_folder(tmp_path).unlock()
     folder = RunFolder.open(tmp_path)
-    with pytest.raises(ZeroDivisionError), folder.locked():
+    with pytest.raises(ZeroDivisionError), hold(folder):
         raise ZeroDivisionError
     with pytest.raises(StorageError, match="already holds a run"):
         create_folder(tmp_path)
-    with RunFolder.open(tmp_path).locked():
+    with hold(RunFolder.open(tmp_path)):
         pass
 
 
@@ -138,7 +146,7 @@ def test_resume_is_refused_while_another_process_writes(tmp_path: Path) -> None:
     """The command runs in a process of its own; this process holds the lock."""
     out = tmp_path / "run"
     interrupt_run(out)
-    with RunFolder.open(out).locked():
+    with hold(RunFolder.open(out)):
         before = read_files(tmp_path)
         done = subprocess.run(
             [sys.executable, "-m", "udjfl", "resume", str(out)], capture_output=True, text=True
@@ -172,7 +180,7 @@ def test_resuming_a_comparison_is_refused_while_another_process_writes(
     run = next(out.rglob("result.json")).parent
     (run / "result.json").unlink()
     folder = RunFolder.open(out if locked == "the comparison" else run)
-    with folder.locked():
+    with hold(folder):
         before = read_files(tmp_path)
         (line,) = mistakes_of(command("resume", out))
         assert line == f"{folder.path} {BUSY}, or stop it"

@@ -161,11 +161,11 @@ def test_a_second_reply_of_one_client_is_refused():
 
 def test_extras_are_stacked_in_client_order():
     reports, _ = gather(
-        make_reply("b", extras={"accuracy": torch.tensor(0.2), "scores": torch.tensor([3.0, 4.0])}),
-        make_reply("a", extras={"accuracy": torch.tensor(0.1), "scores": torch.tensor([1.0, 2.0])}),
+        make_reply("b", extras={"accuracy": torch.tensor(0.2), "pair": torch.tensor([3.0, 4.0])}),
+        make_reply("a", extras={"accuracy": torch.tensor(0.1), "pair": torch.tensor([1.0, 2.0])}),
     )
     assert reports.extras["accuracy"].tolist() == pytest.approx([0.1, 0.2])
-    assert reports.extras["scores"].tolist() == [[1, 2], [3, 4]]
+    assert reports.extras["pair"].tolist() == [[1, 2], [3, 4]]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from conftest import make_federation, train_briefly
 
 from udjfl.metrics import compute_metrics
-from udjfl.training.result import metric_value, outcome_of
+from udjfl.training.result import metric_value, outcome_of, summary
 
 
 def test_a_result_is_shown_in_one_short_line() -> None:
@@ -16,6 +18,13 @@ def test_a_result_is_shown_in_one_short_line() -> None:
     assert "\n" not in shown
     assert shown.startswith("Result(method='UDJ-FL rawls', seed=0, clients=3, metrics={")
     assert f"'std': {round(result.metrics['std'] or 0.0, 2)}" in shown
+
+
+def test_the_summary_has_expected_accuracies_where_they_are_known() -> None:
+    result = train_briefly(make_federation())
+    assert "expected_accuracy" not in summary(result)
+    known = replace(result, expected_accuracy={"a": 12.5})
+    assert summary(known) == {**summary(result), "expected_accuracy": {"a": 12.5}}
 
 
 def test_metrics_can_be_computed_from_a_result() -> None:

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from conftest import Stopped, make_federation, stop_after, train_briefly
+from conftest import (
+    Stopped,
+    make_federation,
+    rising_uncertainties,
+    stop_after,
+    train_briefly,
+)
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -144,7 +150,13 @@ def test_init_receives_the_federation(federation: udjfl.Federation) -> None:
         return {}
 
     method = make_method(Plain, init=init, notes=lambda self, setup: [f"{len(setup)} clients"])
-    result = train_briefly(federation, method, participation=0.5, drop_out=0.1)
+    result = train_briefly(
+        federation,
+        method,
+        participation=0.5,
+        drop_out=0.1,
+        uncertainty=rising_uncertainties(federation),  # of which there is nothing to note
+    )
     (setup,) = setups
     assert (setup.ids, setup.sizes.tolist()) == (federation.ids, [24, 29, 34])
     assert (setup.participation, setup.drop_out, setup.everyone_answers) == (0.5, 0.1, False)
@@ -168,6 +180,7 @@ def test_notes_are_in_the_result_file_and_in_the_table(
         federation,
         make_method(Plain, notes=lambda self, setup: ["Mind the step."]),
         out=tmp_path / "run",
+        uncertainty=rising_uncertainties(federation),
     )
     assert RunFolder(tmp_path / "run").read_json("result.json")["notes"] == ["Mind the step."]
     console = Console(width=100, record=True, file=io.StringIO())

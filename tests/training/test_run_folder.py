@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import read_files
+from conftest import create_folder, read_files
 
 import udjfl
 from udjfl._files import write_atomic
@@ -33,10 +33,6 @@ RECORDS = [
     Record(1, None, "step_norm", None),
     Record(2, "client-1", "train_loss", 5e-324),
 ]
-
-
-def create_folder(path: Path) -> RunFolder:
-    return RunFolder.create(path, {"a": 1}, {"python": "3"})
 
 
 def make_failing(code: int) -> Callable[..., None]:

@@ -156,7 +156,8 @@ def _register(link: Any, keys: Mapping[str, ec.EllipticCurvePublicKey]) -> None:
 def run_swarm(connection: str, files: dict[str, str], threads: int, pause: float) -> None:
     """Register and activate the nodes; serve messages until SIGTERM."""
     torch.set_num_threads(1)
-    for module in (heartbeat, fleet_http_connection):  # a node announces its interval
+    replaced: tuple[Any, ...] = (heartbeat, fleet_http_connection)
+    for module in replaced:  # a node announces its interval
         module.HEARTBEAT_DEFAULT_INTERVAL = HEARTBEAT
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

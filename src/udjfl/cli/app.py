@@ -1,7 +1,5 @@
 """The front page: the list of commands, the version and shell completion."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +10,7 @@ from udjfl.cli.progress import show_status
 
 # Each command in one line, in the order of the front page.
 COMMANDS = {
+    "demo": "See what four theories of justice do to five clients: under a minute.",
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
     "resume": "Continue a run or a comparison that was stopped.",

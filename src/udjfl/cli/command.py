@@ -1,7 +1,5 @@
 """The classes of all commands: help pages with sections, and torch imported under a status line."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable
@@ -15,14 +13,14 @@ from udjfl.cli.progress import show_status
 
 # The sections of a help page and their flags, in order. Flags that are not named here come last.
 SECTIONS = {
-    "Experiment": "method methods param seed seeds profile quick",
+    "Experiment": "method methods params seed seeds profile quick",
     "Data": "data data_root clients partition",
     "Model": "model hidden weight_norm",
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "
     "on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
-    "uncertainty_models",
-    "Evaluation and storage": "eval_every checkpoint_every",
+    "uncertainty_folds uncertainty_models",
+    "Evaluation and storage": "service eval_every checkpoint_every",
     "Machine": "engine device jobs workers",
     "Input and output": "config out json",
 }
@@ -56,8 +54,9 @@ class Command(TyperCommand):
             if records:
                 with formatter.section(click.style(section, bold=True)):
                     # Padded, so that all sections are aligned.
-                    padded = [(flag.ljust(width), text) for flag, text in records]
-                    formatter.write_dl(padded, col_max=WIDEST_FLAG)
+                    formatter.write_dl(
+                        [(flag.ljust(width), text) for flag, text in records], col_max=WIDEST_FLAG
+                    )
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. From here on Ctrl-C raises `KeyboardInterrupt`: work ends cleanly."""

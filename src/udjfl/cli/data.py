@@ -103,8 +103,7 @@ def describe_command(
         "partition": partition,
         "data_root": data_root,
     }
-    values = {key: value for key, value in given.items() if value is not None}
-    settings = _check_settings(values, contact_sheet)
+    settings = _check_settings({k: v for k, v in given.items() if v is not None}, contact_sheet)
     federation = load(
         settings.data, settings.clients, settings.partition, settings.seed, settings.data_root
     )
@@ -137,9 +136,10 @@ def prepare_command(
     if source.prepare is None:
         print(f"{source.name}: nothing to prepare. {source.how_to_get}")
         return
-    request = source.request(0, data_root, options)
     with _show_progress() as on_progress:
-        lines = source.prepare(Preparation(request, regenerate, on_progress))
+        lines = source.prepare(
+            Preparation(source.request(0, data_root, options), regenerate, on_progress)
+        )
     print("\n".join(lines))
 
 
@@ -156,32 +156,29 @@ def _check_settings(values: dict[str, Any], contact_sheet: Path | None) -> Descr
     """Return the settings, or raise one error with every mistake."""
     from udjfl.data import find_data_mistakes
 
-    mistakes: list[str] = []
-    settings = None
-    try:
-        settings = validate_settings(DescribeSettings, values)
-    except SettingsError as error:
-        mistakes += error.mistakes
     # Names are checked separately: the settings do not know the sources. Numbers were checked.
-    mistakes += find_data_mistakes(
+    mistakes = find_data_mistakes(
         values["data"], None, values.get("partition"), root=values.get("data_root")
     )
     if contact_sheet is not None:
         mistakes += _find_sheet_mistakes(contact_sheet, _find_source(values["data"]))
-    if mistakes or settings is None:
+    try:
+        settings = validate_settings(DescribeSettings, values)
+    except SettingsError as error:
+        mistakes = [*error.mistakes, *mistakes]
+    if mistakes:
         raise SettingsError(mistakes)
     return settings
 
 
 def _find_sheet_mistakes(path: Path, source: Source | None) -> list[str]:
-    mistake = None
     if source is not None and source.to_pixels is None:
-        mistake = f"the examples of {source.name} are not images; leave it out"
-    elif not path.is_dir() and path.suffix.lower() != ".png":
-        mistake = f"{path} is no .png file; give it a name that ends so"
-    elif not path.parent.is_dir():
-        mistake = f"there is no folder {path.parent}; make it, or choose another"
-    return [] if mistake is None else [f"contact_sheet: {mistake}"]
+        return [f"contact_sheet: the examples of {source.name} are not images; leave it out"]
+    if not path.is_dir() and path.suffix.lower() != ".png":
+        return [f"contact_sheet: {path} is no .png file; give it a name that ends so"]
+    if not path.parent.is_dir():
+        return [f"contact_sheet: there is no folder {path.parent}; make it, or choose another"]
+    return []
 
 
 def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> Path:
@@ -192,7 +189,9 @@ def _draw(settings: DescribeSettings, federation: Federation, target: Path) -> P
 
     source, options = find_source(settings.data)
     assert source.to_pixels is not None, "checked with the settings"
-    pools = source.load_pools(source.request(settings.seed, settings.data_root, options))
+    clients = len(federation.clients)
+    request = source.request(settings.seed, settings.data_root, options, clients)
+    pools = source.load_pools(request)
     sheet = draw_contact_sheet(
         federation.name, pools, source.to_pixels, settings.seed, federation.clients
     )

@@ -3,15 +3,12 @@
 Nothing slow is imported before `main` is called, so that Ctrl-C is handled from the start.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
 
 INTERRUPTED = 130  # the exit code after Ctrl-C, also that of typer
 CLEAR_LINE = "\r" + " " * 40 + "\r"
-SAME_COMMAND = "run the same command again to continue"
 
 
 def main() -> None:
@@ -34,24 +31,20 @@ def main() -> None:
 def exit_at_once(*_: object) -> None:
     """Leave on Ctrl-C while there is no work to clean up: during start-up and shutdown."""
     # No print: Python may be writing to the same stream when the signal arrives.
-    line = (CLEAR_LINE if os.isatty(2) else "") + "udjfl: stopped\n"
-    os.write(2, line.encode())
+    os.write(2, ((CLEAR_LINE if os.isatty(2) else "") + "udjfl: stopped\n").encode())
     os._exit(INTERRUPTED)
 
 
 def advise_after_stop(arguments: list[str]) -> str:
     """Return what to print after Ctrl-C: how to continue the work of this command."""
-    command, has_folder = arguments[:1], "--out" in arguments
-    if command == ["resume"] or arguments[:2] == ["data", "prepare"]:
-        return f"stopped; {SAME_COMMAND}"
-    if command in (["run"], ["compare"], ["reproduce"]) and not has_folder:
+    command = arguments[0] if arguments else ""
+    if command in ("run", "compare", "reproduce") and "--out" not in arguments:
         return "stopped; nothing was kept (give --out FOLDER to be able to continue)"
-    if command == ["reproduce"]:
-        return f"stopped; {SAME_COMMAND}"
-    if command in (["run"], ["compare"]):
+    if command in ("run", "compare"):
         folder = (arguments[arguments.index("--out") + 1 :] or ["FOLDER"])[0]
         return f"stopped; continue with `udjfl resume {folder}`"
-    return "stopped"
+    continues = command in ("resume", "reproduce") or arguments[:2] == ["data", "prepare"]
+    return "stopped; run the same command again to continue" if continues else "stopped"
 
 
 def _run_app() -> None:

@@ -1,7 +1,5 @@
 """Options that commands share: a flag for every setting, and settings from flags and a file."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from udjfl.cli.command import CommandGroup
 from udjfl.errors import SettingsError
 from udjfl.settings import (
     AnySettings,
@@ -22,7 +21,7 @@ from udjfl.settings import (
 )
 
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
-DATA_NAMES = ("dirty-digits", "dirty-mnist", "cure-tsr", "signs", "heart")
+DATA_NAMES = ("dirty-digits", "scanners", "dirty-mnist", "cure-tsr", "signs", "heart")
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = ("method", "methods", "params", "data", "data_root", "partition", "model", "device")
 METAVARS: dict[Any, str] = {int: "INTEGER", int | None: "INTEGER", float: "NUMBER"}
@@ -52,22 +51,28 @@ Out = Annotated[
         help="Folder to store the run in; `udjfl resume FOLDER` continues it.",
     ),
 ]
+QUICK = {"rounds": 10, "epochs": 10, "seeds": 2}
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick", help="Finish in minutes: 10 rounds, 10 epochs, 2 seeds, unless given otherwise."
+    ),
+]
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of tables."),
 ]
 
 
-def complete_data(incomplete: str) -> list[str]:
-    """Complete the name of a data source."""
-    return [name for name in DATA_NAMES if name.startswith(incomplete)]
+def _complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
+    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 
 
 def complete_method(incomplete: str) -> list[str]:
     """Complete the name of a built-in method."""
     from udjfl.report.methods import method_names
 
-    return [name for name in method_names() if name.startswith(incomplete)]
+    return _complete_from(method_names())(incomplete)
 
 
 def complete_methods(incomplete: str) -> list[str]:
@@ -77,57 +82,73 @@ def complete_methods(incomplete: str) -> list[str]:
     return [f"{before}{comma}{name}" for name in [*complete_method(last), *everything]]
 
 
+complete_data = _complete_from(DATA_NAMES)
 COMPLETIONS = {"data": complete_data, "method": complete_method, "methods": complete_methods}
 
 
-def with_settings(cls: type[Settings]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command one flag for every setting, so that flags and settings cannot drift apart.
+def settings_command(
+    app: CommandGroup,
+    name: str,
+    cls: type[Settings],
+    short_help: str | None = None,
+    has_quick: bool = False,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function of settings, with one flag for every setting.
 
-    Flags arrive as text, or None if not given; the settings' own checks convert them, so that all
-    mistakes are found at once.
+    Flags and settings cannot drift apart: flags arrive as text, or None if not given, and the
+    settings' own checks convert them, so that all mistakes are found at once. Parameters of the
+    function with `Annotated` types are options, too.
     """
-    fields = {name: field for name, field in cls.flat_fields().items() if name != "params"}
+    fields = cls.flat_fields()
+    shared: dict[str, Any] = {"config": Config} | ({"quick": Quick} if has_quick else {})
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def wrapper(**given: Any) -> None:
-            flags = {name: given.pop(name) for name in fields}
-            command(
-                flags={name: value for name, value in flags.items() if value is not None}, **given
-            )
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        def command(**given: Any) -> None:
+            flags = {name: given.pop(name) for name in (*fields, *shared)}
+            config, is_quick = flags.pop("config"), flags.pop("quick", False)
+            chosen = {name: value for name, value in flags.items() if value is not None}
+            function(read_settings(cls, config, chosen, QUICK if is_quick else None), **given)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        own = inspect.signature(function, eval_str=True).parameters.values()
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
-                *(parameter for parameter in own if parameter.name != "flags"),
-                *(_make_flag(name, field) for name, field in fields.items()),
+                *(p for p in own if get_origin(p.annotation) is Annotated),
+                *(_make_option(name, option) for name, option in shared.items()),
+                *(_make_option(name, _make_flag(name, field)) for name, field in fields.items()),
             ]
         )
-        wrapper.__doc__ = command.__doc__
-        wrapper.__name__ = command.__name__
-        return wrapper
+        command.__doc__ = function.__doc__
+        app.command(name, short_help=short_help)(command)
+        return function
 
     return decorate
 
 
-def _make_flag(name: str, field: FieldInfo) -> inspect.Parameter:
-    """Make the keyword parameter that typer turns into the flag of a setting."""
+def _make_option(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
+def _make_flag(name: str, field: FieldInfo) -> Any:
+    """Return the type that makes typer add the flag of a setting."""
+    if name == "params":
+        return Params
     flag = name.replace("_", "-")
     is_switch = field.annotation is bool
-    choices = [str(c) for c in get_args(field.annotation)] * (
-        get_origin(field.annotation) is Literal
+    choices = (
+        [str(choice) for choice in get_args(field.annotation)]
+        if get_origin(field.annotation) is Literal
+        else []
     )
-    metavar = "|".join(choices) or METAVARS.get(field.annotation, "TEXT")
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
-        metavar=None if is_switch else metavar,
+        metavar=None if is_switch else "|".join(choices) or METAVARS.get(field.annotation, "TEXT"),
         help=_describe(field),
         show_default=False,
         autocompletion=COMPLETIONS.get(name) or (_complete_from(choices) if choices else None),
     )
-    value = bool | None if is_switch else str | None
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[value, option]
-    )
+    return Annotated[bool | None if is_switch else str | None, option]
 
 
 def _describe(field: FieldInfo) -> str:
@@ -142,27 +163,29 @@ def _describe(field: FieldInfo) -> str:
     return f"{text}." if default is None else f"{text} (default: {default})."
 
 
-def _complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
-    return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
-
-
 def read_settings(
     cls: type[AnySettings],
     config: Path | None,
     flags: Mapping[str, Any],
-    param: list[str] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> AnySettings:
-    """Read settings from flags, then the file, then `defaults`. One error has every mistake."""
-    mistakes: list[str] = []
-    values: dict[str, Any] = dict(flags)
+    """Read settings from flags, then the file, then `defaults`. One error has every mistake.
+
+    The flag `params` has pairs KEY=VALUE.
+    """
+    pairs = [pair.partition("=") for pair in flags.get("params", [])]
+    params = {key.strip(): value.strip() for key, equals, value in pairs if key and equals}
+    mistakes = [
+        f"-p {''.join(pair)}: expected KEY=VALUE, as in -p beta=5"
+        for pair in pairs
+        if not all(pair[:2])
+    ]
+    values = {name: value for name, value in flags.items() if name != "params"}
     try:
-        values = {**(defaults or {}), **(read_toml(config) if config else {}), **flags}
+        values = {**(defaults or {}), **(read_toml(config) if config else {}), **values}
     except SettingsError as error:
         mistakes += error.mistakes
-    params, wrong_params = _parse_params(param or [])
-    mistakes += wrong_params
-    if "params" in cls.flat_fields() and isinstance(values.get("params", {}), dict):
+    if params and isinstance(values.get("params", {}), dict):
         values["params"] = {**values.get("params", {}), **params}
     try:
         settings = validate_settings(cls, values)
@@ -178,19 +201,6 @@ def read_settings(
     return settings
 
 
-def _parse_params(pairs: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Split `KEY=VALUE` pairs; return the parameters, and a sentence for each wrong pair."""
-    params: dict[str, str] = {}
-    mistakes = []
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if equals and key:
-            params[key.strip()] = value.strip()
-        else:
-            mistakes.append(f"-p {pair}: expected KEY=VALUE, as in -p beta=5")
-    return params, mistakes
-
-
 def _find_wrong_names(settings: Settings) -> list[str]:
     """Return a sentence for each method, data source, partition, model or device not found."""
     from udjfl.data import find_data_mistakes
@@ -199,18 +209,19 @@ def _find_wrong_names(settings: Settings) -> list[str]:
     from udjfl.models import check_model
     from udjfl.simulation.compare import choose_methods
 
-    checks: list[Callable[[], object]] = []
+    flat = settings.to_flat()
+    checks: list[Callable[[], object]] = [
+        lambda: check_model(flat["model"]),
+        lambda: check_device(flat["device"]),
+    ]
     if isinstance(settings, RunSettings):
         checks.append(lambda: build_method(settings.method, **settings.params))
     elif isinstance(settings, CompareSettings):
         checks.append(lambda: choose_methods(settings))
-    flat = settings.to_flat()
-    checks += [lambda: check_model(flat["model"]), lambda: check_device(flat["device"])]
-    mistakes: list[str] = []
+    mistakes = find_data_mistakes(flat["data"], None, flat.get("partition"), root=flat["data_root"])
     for check in checks:
         try:
             check()
         except SettingsError as error:
             mistakes += error.mistakes
-    partition = flat.get("partition")
-    return mistakes + find_data_mistakes(flat["data"], None, partition, root=flat["data_root"])
+    return mistakes

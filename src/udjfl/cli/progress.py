@@ -45,6 +45,20 @@ def show_progress(runs: int, rounds: int, unit: str = "rounds") -> Iterator[OnPr
         yield on_progress
 
 
+class _OnlyOnce(logging.Filter):
+    """Lets a warning through once: several seeds of one method may log the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        is_new = message not in self.shown
+        self.shown.add(message)
+        return is_new
+
+
 @contextlib.contextmanager
 def _show_warnings(console: Console) -> Iterator[None]:
     """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
@@ -52,6 +66,7 @@ def _show_warnings(console: Console) -> Iterator[None]:
 
     logger = logging.getLogger("udjfl")
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
+    handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
         yield

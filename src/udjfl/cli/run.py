@@ -3,60 +3,64 @@
 The line of each command on the front page is in `udjfl.cli.app`.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
-from udjfl.cli.options import (
-    AsJson,
-    Config,
-    Out,
-    Params,
-    complete_method,
-    read_settings,
-    with_settings,
-)
+from udjfl.cli.options import AsJson, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
-from udjfl.settings import AnySettings, CompareSettings, RunSettings, validate_settings
+from udjfl.settings import CompareSettings, RunSettings, validate_settings
 
 app = CommandGroup()
-# A function of settings, the folder to keep runs in, whether to resume there, and --json.
-Train = Callable[[AnySettings, Path | None, bool, bool], None]
 
 
-def _training_command(name: str, cls: type[AnySettings]) -> Callable[[Train[AnySettings]], Any]:
-    """Make a command with a flag for every setting of a function that trains."""
+@app.command("demo")
+def demo(
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Number of seeds; fewer are quicker and decide less.")
+    ] = 30,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of federated training.")] = 50,
+    jobs: Annotated[
+        int, typer.Option(min=0, help="Processes that share the seeds (0: one per core).")
+    ] = 0,
+    out: Out = None,
+    json: AsJson = False,
+) -> None:
+    """See what four theories of justice do to five clients, each within a budget of 2 points.
 
-    def decorate(train: Train[AnySettings]) -> Train[AnySettings]:
-        def command(
-            *,
-            config: Config = None,
-            param: Params = None,
-            out: Out = None,
-            json: AsJson = False,
-            flags: dict[str, Any],
-        ) -> None:
-            train(read_settings(cls, config, flags, param), out, False, json)
+    Five scanners of falling quality read handwritten digits and train one model together. Shows
+    what each client has under FedAvg and alone, who gains and who pays under each theory, and what
+    the settings as published do.
+    """
+    from udjfl.report.demo_intro import INTRODUCTION
 
-        command.__doc__ = train.__doc__
-        app.command(name)(with_settings(cls)(command))
-        return train
+    if not json:
+        print(INTRODUCTION, flush=True)  # before anything that takes time to load
+    from udjfl.engine import tune_allocator
+    from udjfl.report.demo import demo_view
+    from udjfl.simulation.compare import choose_methods, run_comparison
+    from udjfl.simulation.demo import demo_settings
 
-    return decorate
+    tune_allocator()
+    settings = demo_settings(seeds, rounds, jobs)
+    methods = choose_methods(settings)
+    with show_progress(len(methods) * seeds, rounds) as on_progress:
+        comparison = run_comparison(
+            settings, methods, out=out, on_progress=on_progress, by_name=True
+        )
+    show(demo_view(comparison), comparison.as_dict(), json)
+    _print_folder(out)
 
 
-@_training_command("run", RunSettings)
-def run(settings: RunSettings, out: Path | None, resume: bool, as_json: bool) -> None:
+@settings_command(app, "run", RunSettings)
+def run(settings: RunSettings, out: Out = None, resume: bool = False, json: AsJson = False) -> None:
     """Train one method on one federation and show what it does to each client."""
     from udjfl.engine import tune_allocator
     from udjfl.methods import method as build_method
@@ -72,12 +76,14 @@ def run(settings: RunSettings, out: Path | None, resume: bool, as_json: bool) ->
         federation = load_federation(data.data, data, settings.seed)
     with show_progress(1, training.rounds) as on_progress:
         result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
-    show(result_view(result), {**summary(result), "folder": str(out) if out else None}, as_json)
+    show(result_view(result), {**summary(result), "folder": str(out) if out else None}, json)
     _print_folder(out)
 
 
-@_training_command("compare", CompareSettings)
-def compare(settings: CompareSettings, out: Path | None, resume: bool, as_json: bool) -> None:
+@settings_command(app, "compare", CompareSettings)
+def compare(
+    settings: CompareSettings, out: Out = None, resume: bool = False, json: AsJson = False
+) -> None:
     """Train several methods on the same federations, seed by seed, and compare them.
 
     FedAvg is always among them, as the reference. To use all cores, raise --jobs if there are
@@ -89,12 +95,11 @@ def compare(settings: CompareSettings, out: Path | None, resume: bool, as_json: 
 
     tune_allocator()
     methods = choose_methods(settings)
-    runs = len(methods) * len(settings.seeds)
-    with show_progress(runs, settings.training.rounds) as on_progress:
+    with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
         comparison = run_comparison(
             settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
         )
-    show(comparison_view(comparison), comparison.as_dict(), as_json)
+    show(comparison_view(comparison), comparison.as_dict(), json)
     _print_folder(out)
 
 
@@ -124,8 +129,7 @@ def resume_command(
                 f"{folder / 'settings.json'} is damaged; restore it, "
                 "or start the comparison again in another folder"
             )
-        comparison = validate_settings(CompareSettings, stored["comparison"])
-        compare(comparison, folder, True, json)
+        compare(validate_settings(CompareSettings, stored["comparison"]), folder, True, json)
         return
     stored = run_folder.read_settings("training", "origin", "method", "params")
     if stored["origin"] is None:

@@ -23,6 +23,21 @@ def concatenate(parts: Sequence[Tensor]) -> Tensor:
     return first.as_strided(shape, strides, first.storage_offset())
 
 
+def concatenate_known(columns: Sequence[Tensor | None]) -> Tensor | None:
+    """Join a column of all parts; None unless every part has it."""
+    known = [column for column in columns if column is not None]
+    return concatenate(known) if len(known) == len(columns) else None
+
+
+def split_known(joined: Tensor | None, columns: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Cut a joined column into parts of the same sizes; `columns` as they are without it."""
+    if joined is None:
+        return columns
+    import torch
+
+    return torch.split(joined, [len(column) for column in columns if column is not None])
+
+
 def _copy(parts: Sequence[Tensor]) -> Tensor:
     """Join tensors in new memory, which consists of huge pages if it is large.
 

@@ -4,8 +4,6 @@ A file is written as `<name>.part` beside its target and renamed only when its c
 file under its final name is complete. A stopped download resumes with the bytes already received.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -47,33 +45,12 @@ class RetryPolicy:
 DEFAULT_RETRIES = RetryPolicy()
 
 
+@dataclass
 class _TransferError(Exception):
     """A transfer that failed; `retry` is True if another attempt may succeed."""
 
-    def __init__(self, reason: str, retry: bool) -> None:
-        self.retry = retry
-        super().__init__(reason)
-
-
-def fetch(
-    url: str,
-    target: Path,
-    md5: str,
-    on_progress: OnProgress = ignore_progress,
-    retries: RetryPolicy = DEFAULT_RETRIES,
-) -> Path:
-    """Download `url` to `target`, unless it is there already; return `target`.
-
-    Bytes that an earlier call left in `<target>.part` are not requested again. `on_progress` is
-    called with the file's name, the bytes received, and the total (0 if the server does not give
-    it).
-
-    An existing target with another checksum is damaged or another version. It is kept until its
-    replacement is complete and verified, then replaced in one step; if that fails, the DataError
-    states that it is still there. A download with a wrong checksum is removed, since resuming it
-    could never succeed.
-    """
-    return _fetch_from_any((url,), target, md5, on_progress, retries)
+    reason: str
+    retry: bool
 
 
 def fetch_all(
@@ -82,14 +59,19 @@ def fetch_all(
     on_progress: OnProgress = ignore_progress,
     retries: RetryPolicy = DEFAULT_RETRIES,
 ) -> list[Path]:
-    """Download files into a folder, as `fetch` does, trying the addresses of each in order.
+    """Download files into a folder, unless they are there already; return their paths.
 
-    Raises a DataError at the first file that no address gives; files before it are kept.
+    The addresses of each file are tried in order. A DataError is raised at the first file that no
+    address gives; files before it are kept. Bytes that an earlier call left in `<name>.part` are
+    not requested again. `on_progress` is called with the file's name, the bytes received, and the
+    total (0 if the server does not give it).
+
+    An existing file with another checksum is damaged or another version. It is kept until its
+    replacement is complete and verified, then replaced in one step; if that fails, the DataError
+    states that it is still there. A download with a wrong checksum is removed, since resuming it
+    could never succeed.
     """
-    return [
-        _fetch_from_any(remote.urls, folder / remote.name, remote.md5, on_progress, retries)
-        for remote in remotes
-    ]
+    return [_fetch(remote, folder / remote.name, on_progress, retries) for remote in remotes]
 
 
 def compute_md5(path: Path) -> str:
@@ -98,79 +80,59 @@ def compute_md5(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _fetch_from_any(
-    urls: Sequence[str], target: Path, md5: str, on_progress: OnProgress, retries: RetryPolicy
-) -> Path:
+def _fetch(remote: Remote, target: Path, on_progress: OnProgress, retries: RetryPolicy) -> Path:
     part = target.with_name(f"{target.name}.part")
+    reasons: list[str] = []
     try:
         existing = compute_md5(target) if target.exists() else None
-        if existing == md5.lower():
+        if existing == remote.md5.lower():
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
-        reasons = _try_urls(urls, part, target.name, md5.lower(), on_progress, retries)
-        if reasons is None:
-            part.replace(target)
-            return target
+        for url in remote.urls:
+            try:
+                _download(url, part, remote, on_progress, retries)
+                return part.replace(target)
+            except _TransferError as error:
+                reasons.append(f"{url}: {error.reason}")
     except OSError as error:
         raise DataError(
             f"{target}: cannot be written or read: {error.strerror or error}. "
             "Free some space or give access, or choose another folder, and run again"
         ) from None
-    raise DataError(_explain_failure(reasons, target, md5, existing))
-
-
-def _try_urls(
-    urls: Sequence[str],
-    part: Path,
-    name: str,
-    md5: str,
-    on_progress: OnProgress,
-    retries: RetryPolicy,
-) -> list[str] | None:
-    """Download to `part` from the first address that works; return None, or why each failed."""
-    if part.exists() and compute_md5(part) == md5:  # complete, but killed before the rename
-        return None
-    reasons = []
-    for url in urls:
-        try:
-            _transfer_with_retries(url, part, name, on_progress, retries)
-        except _TransferError as error:
-            reasons.append(f"{url}: {error}")
-            continue
-        received = compute_md5(part)
-        if received == md5:
-            return None
-        part.unlink()
-        reasons.append(
-            f"{url}: expected the checksum (MD5) {md5}, got {received}; the download was removed"
+    kept = f"{target} has the checksum {existing}, so it is another file; it was left as it is."
+    raise DataError(
+        "\n".join(
+            [
+                f"{target.name} could not be downloaded:",
+                *(f"  {reason}" for reason in reasons),
+                *([kept] if existing else []),
+                f"Check the connection and run again: the download resumes. Or put {target.name} "
+                f"(MD5 {remote.md5}) by hand into {target.parent}.",
+            ]
         )
-    return reasons
-
-
-def _explain_failure(reasons: Sequence[str], target: Path, md5: str, existing: str | None) -> str:
-    lines = [f"{target.name} could not be downloaded:", *(f"  {reason}" for reason in reasons)]
-    if existing is not None:
-        lines.append(
-            f"{target} has the checksum {existing}, so it is another file; it was left as it is."
-        )
-    lines.append(
-        f"Check the connection and run again: the download resumes. Or put {target.name} "
-        f"(MD5 {md5}) by hand into {target.parent}."
     )
-    return "\n".join(lines)
 
 
-def _transfer_with_retries(
-    url: str, part: Path, name: str, on_progress: OnProgress, retries: RetryPolicy
+def _download(
+    url: str, part: Path, remote: Remote, on_progress: OnProgress, retries: RetryPolicy
 ) -> None:
+    """Complete `part` from this address and verify it."""
+    md5 = remote.md5.lower()
+    if part.exists() and compute_md5(part) == md5:  # complete, but killed before the rename
+        return
     for attempt in range(retries.attempts):
         try:
-            _transfer(url, part, name, on_progress, retries.timeout)
-            return
+            _transfer(url, part, remote.name, on_progress, retries.timeout)
+            break
         except _TransferError as error:
             if not error.retry or attempt + 1 == retries.attempts:
                 raise
         retries.sleep(2.0**attempt)
+    received = compute_md5(part)
+    if received != md5:
+        part.unlink()
+        reason = f"expected the checksum (MD5) {md5}, got {received}; the download was removed"
+        raise _TransferError(reason, retry=False)
 
 
 def _transfer(url: str, part: Path, name: str, on_progress: OnProgress, timeout: float) -> None:

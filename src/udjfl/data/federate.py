@@ -47,7 +47,7 @@ def load(
     if not isinstance(partition, Partition):
         partition = Partition.parse(partition or source.partition)
     count = source.clients if clients is None else int(clients)
-    pools = source.load_pools(source.request(int(seed), root, options))
+    pools = source.load_pools(source.request(int(seed), root, options, count))
     origin = {"data": name, "clients": count, "partition": str(partition), "seed": int(seed)}
     if root is not None:
         origin["data_root"] = os.fspath(root)
@@ -114,7 +114,8 @@ def federate(
         stream = numpy_stream(seed, "partition")
         kept_together = groups if pools.whole_groups else None
         holdings = cut(partition, examples.y.numpy(), ambiguous, clients, stream, kept_together)
-    splits = split_train_test(holdings, groups, numpy_stream(seed, "train/test"))
+    stream = numpy_stream(seed, "train/test")
+    splits = split_train_test(holdings, groups, stream, pools.test_share)
     if tuning:
         holdings = [train for train, _ in splits]
         splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
@@ -125,7 +126,11 @@ def federate(
             train, test = pools.preprocess(train, test)
         share = None if pools.ambiguous is None else float(ambiguous[train_indices].mean())
         members.append(Client(client_id, train, test, share))
-        clean_tests.append(test.take(np.flatnonzero(~ambiguous[test_indices])))
+        clean = np.flatnonzero(~ambiguous[test_indices])
+        originals = pools.originals
+        clean_tests.append(
+            test.take(clean) if originals is None else originals.take(test_indices[clean])
+        )
     return Federation(
         name,
         tuple(members),

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 
 from udjfl._ids import id_sort_key
-from udjfl.data._contiguous import concatenate
+from udjfl.data._contiguous import concatenate, concatenate_known, split_known
+from udjfl.data._label_probabilities import one_hot
 from udjfl.data.partition import IndexArray
 from udjfl.data.validation import (
     Numbers,
     Part,
     convert_groups,
+    convert_label_probabilities,
     convert_parts,
     default_class_names,
     find_class_name_mistakes,
@@ -29,19 +31,23 @@ from udjfl.data.validation import (
     find_part_mistakes,
 )
 from udjfl.errors import DataError
+from udjfl.seeds import numpy_stream
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Features `x` [n, ...] in float32, labels `y` [n] in int64, optionally a sensitive attribute.
+    """Features `x` [n, ...] in float32 and labels `y` [n] in int64.
 
-    `group` [n] in int64 is the sensitive attribute: the number of the group each example belongs
-    to. Methods that use groups read it in the train parts.
+    group                 [n] int64, a sensitive attribute: the number of the group each example
+                          belongs to. Methods that use groups read it in the train parts.
+    label_probabilities   [n, C] float32, the distribution that each label was drawn from, where it
+                          is known. No method reads it: it is for measuring.
     """
 
     x: torch.Tensor
     y: torch.Tensor
     group: torch.Tensor | None = None
+    label_probabilities: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -52,11 +58,12 @@ class Examples:
     def __reduce__(self) -> tuple[object, ...]:
         # A part of a federation is a view: without the copy, all clients' memory would be pickled.
         copy = self._map(torch.Tensor.clone)
-        return Examples, (copy.x, copy.y, copy.group)
+        return Examples, (copy.x, copy.y, copy.group, copy.label_probabilities)
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Examples:
-        group = None if self.group is None else function(self.group)
-        return Examples(function(self.x), function(self.y), group)
+        optional = (self.group, self.label_probabilities)
+        mapped = [None if column is None else function(column) for column in optional]
+        return Examples(function(self.x), function(self.y), *mapped)
 
     def take(self, indices: IndexArray) -> Examples:
         """Return the examples at these indices, in this order."""
@@ -70,11 +77,11 @@ class Examples:
     @staticmethod
     def concatenate(parts: Sequence[Examples]) -> Examples:
         """Return all parts in one, without a copy if they are adjacent in memory."""
-        groups = [part.group for part in parts if part.group is not None]
         return Examples(
             concatenate([part.x for part in parts]),
             concatenate([part.y for part in parts]),
-            concatenate(groups) if len(groups) == len(parts) else None,
+            concatenate_known([part.group for part in parts]),
+            concatenate_known([part.label_probabilities for part in parts]),
         )
 
     @staticmethod
@@ -82,21 +89,38 @@ class Examples:
         """Return the same parts, adjacent in memory, so that `concatenate` needs no copy."""
         everything = Examples.concatenate(parts)
         sizes = [len(part) for part in parts]
-        groups: Sequence[torch.Tensor | None] = [part.group for part in parts]
-        if everything.group is not None:
-            groups = torch.split(everything.group, sizes)
-        columns = (torch.split(everything.x, sizes), torch.split(everything.y, sizes), groups)
-        return [Examples(x, y, group) for x, y, group in zip(*columns, strict=True)]
+        columns = (
+            torch.split(everything.x, sizes),
+            torch.split(everything.y, sizes),
+            split_known(everything.group, [part.group for part in parts]),
+            split_known(
+                everything.label_probabilities, [part.label_probabilities for part in parts]
+            ),
+        )
+        return [Examples(*row) for row in zip(*columns, strict=True)]
+
+    def with_certain_labels(self, n_classes: int) -> Examples:
+        """Return the examples with label probabilities that are 1 for the label, else 0."""
+        return replace(self, label_probabilities=one_hot(self.y, n_classes))
 
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client's data. `ambiguous_share` is that of the train part, None if unknown."""
+    """One client's data. `ambiguous_share` is that of the train part, None if unknown.
+
+    `held_out` examples were taken from the train part, to score models on while they train.
+    """
 
     id: str
     train: Examples
     test: Examples
     ambiguous_share: float | None = None
+    held_out: Examples | None = None
+
+    @property
+    def scored(self) -> Examples:
+        """The examples that models are scored on while they train."""
+        return self.train if self.held_out is None else self.held_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,15 +178,19 @@ class Federation:
         allow_duplicates: bool = False,
         sensitive: Mapping[Any, Numbers] | None = None,
         validation: Sequence[Numbers] | None = None,
+        label_probabilities: Mapping[Any, Numbers] | None = None,
     ) -> Federation:
         """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
         Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts
         or whole numbers.
 
-        class_names   default: "0", "1", ... up to the highest label
-        sensitive     a sensitive attribute: `{id: groups}`, one group number per train example
-        validation    `(x, y)`: the server's own data, for methods that score clients' models
+        class_names          default: "0", "1", ... up to the highest label
+        sensitive            a sensitive attribute: `{id: groups}`, one group number per train
+                             example
+        validation           `(x, y)`: the server's own data, for methods that score clients' models
+        label_probabilities  `{id: [examples, classes]}`, the distributions that the labels of
+                             clients' test parts were drawn from, where they are known
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
@@ -180,6 +208,7 @@ class Federation:
         if validation is not None:
             shared.append(convert_parts(None, ("validation",), validation, mistakes))
         groups = convert_groups(ids, sensitive, mistakes)
+        probabilities = convert_label_probabilities(ids, label_probabilities, mistakes)
         parts = [part for converted in [*pairs, *shared] for part in converted]
         if class_names is None:
             class_names = default_class_names(parts, mistakes)
@@ -188,7 +217,11 @@ class Federation:
             mistakes += find_part_mistakes(parts, len(names), allow_duplicates)
             raise DataError("\n".join(mistakes))
         members = tuple(
-            Client(client_id, Examples(a.x, a.y, groups.get(client_id)), Examples(b.x, b.y))
+            Client(
+                client_id,
+                Examples(a.x, a.y, groups.get(client_id)),
+                Examples(b.x, b.y, label_probabilities=probabilities.get(client_id)),
+            )
             for client_id, (a, b) in zip(ids, pairs, strict=True)
         )
         global_test, *server = (Examples(part.x, part.y) for (part,) in shared)
@@ -226,6 +259,25 @@ class Federation:
         """True if all train examples have a sensitive attribute."""
         return all(client.train.group is not None for client in self.clients)
 
+    def hold_out(self, share: float, seed: int) -> Federation:
+        """Move a share of each train part to `held_out`, at random; one example stays at least."""
+        if share == 0:
+            return self
+        clients = []
+        for client in self.clients:
+            size = len(client.train)
+            count = min(max(1, round(share * size)), size - 1)
+            if count == 0:
+                raise DataError(
+                    f"client {client.id!r} has one train example, and none can be held out: set "
+                    "holdout=0"
+                )
+            order = numpy_stream(seed, "held out", client.id).permutation(size)
+            held_out = client.train.take(np.sort(order[:count]))
+            train = client.train.take(np.sort(order[count:]))
+            clients.append(replace(client, train=train, held_out=held_out))
+        return replace(self, clients=tuple(clients))
+
     def describe(self) -> list[dict[str, Any]]:
         """Return one dict per client; `class_counts` counts its train part by class."""
         return [
@@ -241,7 +293,11 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, class names, shapes and values: equal exactly if the data are equal."""
+        """SHA-256 over ids, class names, shapes and values: equal exactly if the data are equal.
+
+        Label probabilities are not part of it: they change no training, and runs that were started
+        before they were known must still be found equal.
+        """
         digest = hashlib.sha256(repr(self.class_names).encode())
         for part in self._parts():
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
@@ -260,7 +316,10 @@ class Federation:
         parts.append((None, "test", self.test))
         if self.validation is not None:
             parts.append((None, "validation", self.validation))
-        return [Part(client_id, side, part.x, part.y) for client_id, side, part in parts]
+        return [
+            Part(client_id, side, part.x, part.y, part.label_probabilities)
+            for client_id, side, part in parts
+        ]
 
 
 def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:

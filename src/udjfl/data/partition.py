@@ -5,14 +5,12 @@ examples, one to train on and one to test on. A cut that is not possible raises 
 gives the numbers.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from fractions import Fraction
-from typing import TypeAlias, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +41,11 @@ OPTIONS: dict[str, dict[str, str]] = {
     "iid": {},
     "natural": {},
 }
+DEFAULTS: dict[str, dict[str, float]] = {
+    "shards": {"shards_per_client": SHARDS_PER_CLIENT},
+    "dirichlet": {"alpha": 0.5},
+    "quantity": {"alpha": 1.0},
+}
 
 
 @dataclass(frozen=True)
@@ -69,50 +72,38 @@ class Partition:
         if self.kind not in OPTIONS:
             hint = did_you_mean(self.kind, [*OPTIONS, *ALIASES])
             raise SettingsError(f"partition {self.kind!r} is unknown.{hint}")
-        used = set(OPTIONS[self.kind].values())
-        defaults: dict[str, float] = {"alpha": 1.0 if self.kind == "quantity" else 0.5}
-        if self.mix is None:
-            defaults["shards_per_client"] = SHARDS_PER_CLIENT
-        for field, default in defaults.items():
-            if field in used and getattr(self, field) is None:
+        for field, default in DEFAULTS.get(self.kind, {}).items():
+            if getattr(self, field) is None and self.mix is None:
                 object.__setattr__(self, field, default)
         if self.alpha is not None:
             object.__setattr__(self, "alpha", float(self.alpha))
-        given = [field.name for field in fields(self)[1:] if getattr(self, field.name) is not None]
-        mistakes = [
-            f"partition {self.kind!r} does not use {name}: leave it out"
-            for name in given
-            if name not in used
-        ]
-        mistakes += self._find_number_mistakes()
+        mistakes = list(self._find_mistakes())
         if mistakes:
             raise SettingsError(mistakes)
 
-    def _find_number_mistakes(self) -> list[str]:
-        mistakes = []
+    def _find_mistakes(self) -> Iterator[str]:
+        for field in fields(self)[1:]:
+            unused = field.name not in OPTIONS[self.kind].values()
+            if unused and getattr(self, field.name) is not None:
+                yield f"partition {self.kind!r} does not use {field.name}: leave it out"
         if self.alpha is not None and not (math.isfinite(self.alpha) and self.alpha > 0):
-            mistakes.append(f"partition alpha is {self.alpha}: give a finite number above 0")
+            yield f"partition alpha is {self.alpha}: give a finite number above 0"
         for name, least in (("shard_size", 1), ("shards_per_client", MIN_EXAMPLES)):
             number = getattr(self, name)
             if number is not None and not (isinstance(number, int) and number >= least):
-                mistakes.append(
-                    f"partition {name} is {number}: give a whole number of at least {least}"
-                )
+                yield f"partition {name} is {number}: give a whole number of at least {least}"
         if self.mix is None:
-            return mistakes
+            return
         if self.shards_per_client is not None:
-            mistakes.append(
-                "partition per-client and mix both set the shards of a client: leave one out"
-            )
+            yield "partition per-client and mix both set the shards of a client: leave one out"
         if not self.mix or any(min(pair) < 0 or sum(pair) < 1 for pair in self.mix):
-            mistakes.append(
+            yield (
                 f"partition mix is {self.mix}: give each client clean and ambiguous shards, "
                 "at least one in all"
             )
-        return mistakes
 
     @classmethod
-    def parse(cls, text: str) -> Partition:
+    def parse(cls, text: str) -> Self:
         """Parse "iid", "dirichlet:0.3", "quantity(0.5)", "shards:size=60,per-client=10", ...
 
         "shards:mix=3/1+3/1" has two clients, each with three clean shards and an ambiguous one.
@@ -123,19 +114,18 @@ class Partition:
                 f"partition {text!r} cannot be read: write it like 'dirichlet:0.3' or "
                 "'dirichlet(0.3)'"
             )
-        kind = match[1].strip().replace("_", "-")
-        kind = ALIASES.get(kind, kind)
-        options = match[2] if match[2] is not None else match[3]
+        name = match[1].strip().replace("_", "-")
+        kind, options = ALIASES.get(name, name), match[2] if match[3] is None else match[3]
         if kind not in OPTIONS or options is None:
             return cls(kind)
         known = OPTIONS[kind]
         if not known:
             raise SettingsError(f"partition {text!r}: {kind} takes no number, write just {kind!r}")
         given = parse_spec(f"{kind}:{options}", "partition", next(iter(known)), ":,").options
-        unknown = [name for name in given if name not in known]
-        if unknown:
-            name, hint = unknown[0], did_you_mean(unknown[0], known)
-            raise SettingsError(f"partition {text!r}: option {name!r} is unknown.{hint}")
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise SettingsError(f"partition {text!r}: option {name!r} is unknown.{hint}")
         return cls(
             kind,
             alpha=_parse_number(text, float, given.get("alpha")),
@@ -213,14 +203,12 @@ def clean_shards(clients: int, shards_per_client: int = SHARDS_PER_CLIENT) -> li
     """
     if clients == 1:
         return [shards_per_client // 2]
-    counts = []
-    for client in range(clients):
-        exact = shards_per_client - 1 - Fraction((shards_per_client - 2) * client, clients - 1)
-        above = exact > Fraction(shards_per_client, 2)
-        counts.append(
-            math.floor(exact + Fraction(1, 2)) if above else math.ceil(exact - Fraction(1, 2))
-        )
-    return counts
+    slope, half = Fraction(shards_per_client - 2, clients - 1), Fraction(1, 2)
+    line = [shards_per_client - 1 - slope * client for client in range(clients)]
+    return [
+        math.floor(exact + half) if exact > half * shards_per_client else math.ceil(exact - half)
+        for exact in line
+    ]
 
 
 def cut_shards(
@@ -246,9 +234,11 @@ def cut_shards(
     size = max(fits, 1) if shard_size is None else shard_size
     if size > fits:
         needed = [size * sum(count) for count in counts]
+        totals = sorted(sum(pair) for pair in mix)
+        shards = " to ".join(map(str, dict.fromkeys([totals[0], totals[-1]])))
         smaller = f"a shard size of at most {fits}, " if fits else ""
         raise DataError(
-            f"{len(mix)} clients with {_describe_counts(mix)} shards of {size} need {needed[0]} "
+            f"{len(mix)} clients with {shards} shards of {size} need {needed[0]} "
             f"clean and {needed[1]} ambiguous examples; there are {len(pools[0])} and "
             f"{len(pools[1])}. Use {smaller}fewer clients, or another partition (iid, dirichlet, "
             "quantity)"
@@ -256,18 +246,12 @@ def cut_shards(
     hands = []
     for pool, count in zip(pools, counts, strict=True):
         shuffled = generator.permutation(pool)
-        if groups is not None:
-            shuffled = _gather_groups(shuffled, groups)
-        chosen = shuffled[: size * sum(count)]
+        gathered = shuffled if groups is None else _gather_groups(shuffled, groups)
+        chosen = gathered[: size * sum(count)]
         by_label = chosen[np.argsort(labels[chosen], kind="stable")]
         dealt = generator.permutation(by_label.reshape(sum(count), size))
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
     return [np.concatenate([part.ravel() for part in hand]) for hand in zip(*hands, strict=True)]
-
-
-def _describe_counts(mix: Sequence[tuple[int, int]]) -> str:
-    numbers = sorted({sum(pair) for pair in mix})
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _gather_groups(indices: IndexArray, groups: IndexArray) -> IndexArray:
@@ -292,10 +276,7 @@ def cut_quantity(
     labels: Labels, clients: int, alpha: float, generator: np.random.Generator
 ) -> list[IndexArray]:
     """Cut into sizes ~ Dirichlet(alpha), labels as in the pool. Small alpha: very unequal sizes."""
-    _require_enough(len(labels), clients)
-    owners = np.empty(len(labels), dtype=np.int64)
-    _deal(owners, np.arange(len(labels)), clients, alpha, generator)
-    return _collect_holdings(owners, clients, generator)
+    return _spread([np.arange(len(labels))], clients, alpha, generator, attempts=1)
 
 
 def cut_dirichlet(
@@ -306,14 +287,8 @@ def cut_dirichlet(
     Drawn again, at most ten times, while some client has too few examples; after that, examples
     are moved from the largest clients.
     """
-    _require_enough(len(labels), clients)
-    owners = np.empty(len(labels), dtype=np.int64)
-    for _ in range(DIRICHLET_ATTEMPTS):
-        for label in np.unique(labels):
-            _deal(owners, np.flatnonzero(labels == label), clients, alpha, generator)
-        if np.bincount(owners, minlength=clients).min() >= MIN_EXAMPLES:
-            break
-    return _collect_holdings(owners, clients, generator)
+    classes = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    return _spread(classes, clients, alpha, generator, DIRICHLET_ATTEMPTS)
 
 
 def _require_enough(examples: int, clients: int) -> None:
@@ -324,30 +299,29 @@ def _require_enough(examples: int, clients: int) -> None:
         )
 
 
-def _deal(
-    owners: IndexArray,
-    indices: IndexArray,
+def _spread(
+    classes: Sequence[IndexArray],
     clients: int,
     alpha: float,
     generator: np.random.Generator,
-) -> None:
-    """Assign examples to clients in proportions ~ Dirichlet(alpha), in place in `owners`."""
-    count = len(indices)
-    shares = generator.dirichlet(np.full(clients, min(alpha, HIGHEST_ALPHA)))
-    edges = np.rint(np.cumsum(shares) * count).astype(np.int64).clip(max=count)
-    edges[-1] = count  # the sum of the shares may differ from 1 by rounding
-    sizes = np.diff(edges, prepend=0)
-    owners[generator.permutation(indices)] = np.repeat(np.arange(clients), sizes)
-
-
-def _collect_holdings(
-    owners: IndexArray, clients: int, generator: np.random.Generator
+    attempts: int,
 ) -> list[IndexArray]:
-    """Move examples from the largest clients to those with too few; return each one's indices.
+    """Deal the examples of each class in proportions ~ Dirichlet(alpha).
 
-    Changes `owners`.
+    If after all attempts clients have too few, the largest give them examples.
     """
-    sizes = np.bincount(owners, minlength=clients)
+    owners = np.empty(sum(map(len, classes)), dtype=np.int64)
+    _require_enough(len(owners), clients)
+    for _ in range(attempts):
+        for indices in classes:
+            shares = generator.dirichlet(np.full(clients, min(alpha, HIGHEST_ALPHA)))
+            edges = np.rint(np.cumsum(shares) * len(indices)).astype(np.int64)
+            # The sum of the shares may differ from 1 by rounding.
+            sizes = np.diff(edges[:-1].clip(max=len(indices)), prepend=0, append=len(indices))
+            owners[generator.permutation(indices)] = np.repeat(np.arange(clients), sizes)
+        sizes = np.bincount(owners, minlength=clients)
+        if sizes.min() >= MIN_EXAMPLES:
+            break
     while sizes.min() < MIN_EXAMPLES:
         giver, taker = int(sizes.argmax()), int(sizes.argmin())
         owners[generator.choice(np.flatnonzero(owners == giver))] = taker

@@ -17,6 +17,7 @@ from typing import Any
 from udjfl._spec import parse_spec
 from udjfl.data.federation import Examples
 from udjfl.data.partition import IndexArray
+from udjfl.data.split import TEST_SHARE
 from udjfl.errors import DataError, SettingsError
 from udjfl.settings import Settings, validate_settings
 
@@ -71,6 +72,9 @@ class Pools:
     whole_groups        shards are made of whole groups instead of single examples
     title               the name of the data, if it differs from the source's
     tabular             equal rows are normal and may be on both sides of the split
+    test_share          the share of a client's examples that is its test part
+    originals           the clean examples before the equipment of their owners degraded them, row
+                        by row; a global test set made of the clients' test parts has these
     """
 
     clean: Examples
@@ -85,16 +89,23 @@ class Pools:
     whole_groups: bool = False
     title: str | None = None
     tabular: bool = False
+    test_share: float = TEST_SHARE
+    originals: Examples | None = None
 
 
 @dataclass(frozen=True)
 class Request:
-    """The input of a source: seed, data root (a folder or a file), cache folder, options."""
+    """The input of a source: seed, data root (a folder or a file), cache folder, options.
+
+    `clients` is the number of clients asked for, None if the source's default is; only sources that
+    make the clients' data themselves use it.
+    """
 
     seed: int
     root: Path | None
     cache: Path
     options: Any = None
+    clients: int | None = None
 
     @property
     def places(self) -> list[Path]:
@@ -153,11 +164,15 @@ class Source:
     to_pixels: Callable[[Any], Any] | None = None
 
     def request(
-        self, seed: int, root: str | os.PathLike[str] | None, options: dict[str, Any]
+        self,
+        seed: int,
+        root: str | os.PathLike[str] | None,
+        options: dict[str, Any],
+        clients: int | None = None,
     ) -> Request:
         """Return a request with the options checked and the folders resolved."""
         folders = find_data_root(root), find_cache_root()
-        return Request(seed, *folders, validate_settings(self.options, options))
+        return Request(seed, *folders, validate_settings(self.options, options), clients)
 
 
 def parse_data(text: str) -> tuple[str, dict[str, str]]:

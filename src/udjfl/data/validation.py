@@ -4,8 +4,6 @@ Nothing here raises: each function returns, or adds to a list, one sentence per 
 user sees all of them at once.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from udjfl.data._label_probabilities import find_distribution_problems
 
 Numbers: TypeAlias = npt.ArrayLike | torch.Tensor
 
@@ -33,6 +33,7 @@ class Part:
     side: str
     x: torch.Tensor
     y: torch.Tensor
+    label_probabilities: torch.Tensor | None = None
 
     @property
     def where(self) -> str:
@@ -55,19 +56,20 @@ def find_client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | 
     """Find missing clients, ids that are empty or used twice, and shares outside 0 to 1."""
     if not ids:
         return ["there are no clients: give at least one"]
-    mistakes = [] if all(ids) else ["a client's id is empty: give it a name"]
-    for client, times in Counter(ids).items():
-        if times > 1:
-            mistakes.append(
-                f"client id {client!r} is used {times} times: give every client its own id"
-            )
-    for client, share in zip(ids, ambiguous_shares, strict=True):
-        if share is not None and not 0 <= share <= 1:
-            mistakes.append(
-                f"client {client!r}: ambiguous_share is {share}: give a share from 0 to 1, "
-                "None if unknown"
-            )
-    return mistakes
+    return [
+        *([] if all(ids) else ["a client's id is empty: give it a name"]),
+        *(
+            f"client id {client!r} is used {times} times: give every client its own id"
+            for client, times in Counter(ids).items()
+            if times > 1
+        ),
+        *(
+            f"client {client!r}: ambiguous_share is {share}: give a share from 0 to 1, "
+            "None if unknown"
+            for client, share in zip(ids, ambiguous_shares, strict=True)
+            if share is not None and not 0 <= share <= 1
+        ),
+    ]
 
 
 def find_class_name_mistakes(names: Sequence[str]) -> list[str]:
@@ -82,16 +84,13 @@ def find_class_name_mistakes(names: Sequence[str]) -> list[str]:
 
 def find_part_mistakes(parts: Sequence[Part], n_classes: int, allow_duplicates: bool) -> list[str]:
     """Find mistakes in each part, shapes that differ, and examples in both train and test parts."""
-    mistakes: list[str] = []
-    sound: list[Part] = []
-    for part in parts:
-        problems = _find_problems(part, n_classes)
-        mistakes += [f"{part.where}: {problem}" for problem in problems]
-        sound += [] if problems else [part]
-    mistakes += _find_shape_mistakes(sound)
-    if not allow_duplicates:
-        mistakes += _find_duplicates(sound)
-    return mistakes
+    problems = [(part, _find_problems(part, n_classes)) for part in parts]
+    sound = [part for part, found in problems if not found]
+    return [
+        *(f"{part.where}: {problem}" for part, found in problems for problem in found),
+        *_find_shape_mistakes(sound),
+        *([] if allow_duplicates else _find_duplicates(sound)),
+    ]
 
 
 def _find_problems(part: Part, n_classes: int) -> list[str]:
@@ -127,6 +126,8 @@ def _find_problems(part: Part, n_classes: int) -> list[str]:
             f"labels go from {low} to {high}: use 0 to {n_classes - 1}, "
             "or name all classes in class_names"
         )
+    if part.label_probabilities is not None:
+        problems += find_distribution_problems(part.label_probabilities, len(y), n_classes)
     return problems
 
 
@@ -145,14 +146,10 @@ def _find_shape_mistakes(parts: Sequence[Part]) -> list[str]:
 
 def _find_duplicates(parts: Sequence[Part]) -> list[str]:
     """Find train examples that are also test examples of any part: they inflate accuracies."""
-    test_part_of: dict[bytes, str] = {}
-    for part in parts:
-        if part.side == "test":
-            test_part_of.update(dict.fromkeys(_hash_examples(part.x), part.where))
+    tests = [part for part in parts if part.side == "test"]
+    test_part_of = {key: part.where for part in tests for key in _hash_examples(part.x)}
     mistakes = []
-    for part in parts:
-        if part.side == "test":
-            continue
+    for part in [part for part in parts if part.side != "test"]:
         hashes = _hash_examples(part.x)
         counts = Counter(test_part_of[key] for key in hashes if key in test_part_of)
         if counts:
@@ -172,18 +169,17 @@ def _hash_examples(x: torch.Tensor) -> list[bytes]:
 
 def find_group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> list[str]:
     """Check the sensitive attribute of each client, given with its number of train examples."""
-    without = [client for client, (group, _) in groups.items() if group is None]
-    if len(without) == len(groups):
-        return []
-    mistakes = [
-        f"client {client!r}: has no sensitive attribute, others have: give it for every client"
-        for client in without
-    ]
+    mistakes: list[str] = []
+    if all(group is None for group, _ in groups.values()):
+        return mistakes
     for client, (group, size) in groups.items():
-        if group is None:
-            continue
         where = f"client {client!r}: the sensitive attribute"
-        if group.dtype != torch.int64 or group.shape != (size,):
+        if group is None:
+            mistakes.append(
+                f"client {client!r}: has no sensitive attribute, others have: "
+                "give it for every client"
+            )
+        elif group.dtype != torch.int64 or group.shape != (size,):
             mistakes.append(
                 f"{where} is {group.dtype} of shape {tuple(group.shape)}: "
                 f"give int64, one per train example ({size})"
@@ -197,19 +193,45 @@ def convert_groups(
     clients: Sequence[str], given: object, mistakes: list[str]
 ) -> dict[str, torch.Tensor]:
     """Convert each client's sensitive attribute; add to `mistakes` what cannot be converted."""
-    if given is None:
-        return {}
-    if not isinstance(given, Mapping):
+    if given is not None and not isinstance(given, Mapping):
         mistakes.append("sensitive: give a mapping {id: one group number per train example}")
-        return {}
-    columns = {str(key): values for key, values in given.items()}
-    for client in sorted(columns.keys() - set(clients)):
-        mistakes.append(f"sensitive: there is no client {client!r}: use the ids of the clients")
+    columns = {str(k): v for k, v in given.items()} if isinstance(given, Mapping) else {}
+    mistakes += [
+        f"sensitive: there is no client {client!r}: use the ids of the clients"
+        for client in sorted(columns.keys() - set(clients))
+    ]
     groups = {
-        key: _as_labels(f"client {key!r}, sensitive attribute", values, mistakes)
+        key: _as_array(f"client {key!r}, sensitive attribute", values, mistakes, whole=True)
         for key, values in columns.items()
     }
     return {key: torch.from_numpy(values) for key, values in groups.items() if values is not None}
+
+
+def convert_label_probabilities(
+    clients: Sequence[str], given: object, mistakes: list[str]
+) -> dict[str, torch.Tensor]:
+    """Convert the label probabilities of clients' test parts; add mistakes to `mistakes`."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        mistakes.append(
+            "label_probabilities: give a mapping {id: a row of probabilities per test example}"
+        )
+        return {}
+    tables = {str(key): values for key, values in given.items()}
+    for client in sorted(tables.keys() - set(clients)):
+        mistakes.append(
+            f"label_probabilities: there is no client {client!r}: use the ids of the clients"
+        )
+    arrays = {
+        key: _as_array(f"client {key!r}, label_probabilities", values, mistakes)
+        for key, values in tables.items()
+    }
+    return {
+        key: torch.from_numpy(array.astype(np.float32))
+        for key, array in arrays.items()
+        if array is not None
+    }
 
 
 def convert_parts(
@@ -225,8 +247,8 @@ def convert_parts(
     parts = []
     for side, x, y in zip(sides, arrays[0::2], arrays[1::2], strict=True):
         where = part_name(client, side)
-        features = _as_numbers(f"{where}: x", x, mistakes)
-        labels = _as_labels(f"{where}: y", y, mistakes)
+        features = _as_array(f"{where}: x", x, mistakes)
+        labels = _as_array(f"{where}: y", y, mistakes, whole=True)
         if features is not None and labels is not None:
             # Values too large for float32 become infinite, which the checks report.
             with np.errstate(over="ignore"):
@@ -235,29 +257,25 @@ def convert_parts(
     return parts
 
 
-def _as_numbers(what: str, values: Numbers, mistakes: list[str]) -> npt.NDArray[Any] | None:
+def _as_array(
+    what: str, values: Numbers, mistakes: list[str], whole: bool = False
+) -> npt.NDArray[Any] | None:
+    """Return the numbers, or None with a line in `mistakes`; `whole` ones may be floats too."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
         values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     try:
         array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            problem = f"values of type {array.dtype}: give numbers"
+        elif whole and not (np.isfinite(array) & (array == np.floor(array))).all():
+            problem = "values that are not whole numbers: give numbers 0, 1, 2, ..."
+        else:
+            return array.astype(np.int64) if whole else array
     except ValueError:
-        mistakes.append(f"{what} has rows of different lengths: give every example the same shape")
-        return None
-    if array.dtype.kind not in "biuf":
-        mistakes.append(f"{what} has values of type {array.dtype}: give numbers")
-        return None
-    return array
-
-
-def _as_labels(what: str, values: Numbers, mistakes: list[str]) -> npt.NDArray[np.int64] | None:
-    array = _as_numbers(what, values, mistakes)
-    if array is None:
-        return None
-    if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.floor(array))).all():
-        mistakes.append(f"{what} has values that are not whole numbers: give numbers 0, 1, 2, ...")
-        return None
-    return array.astype(np.int64)
+        problem = "rows of different lengths: give every example the same shape"
+    mistakes.append(f"{what} has {problem}")
+    return None
 
 
 def default_class_names(parts: Sequence[Part], mistakes: list[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from udjfl.engine.base import (
     TrainJob,
     one_thread,
 )
+from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.parts import EnginePart, evaluate_together, train_together
 from udjfl.engine.probes import PROBES, probe
@@ -140,6 +141,7 @@ __all__ = [
     "can_join",
     "check_device",
     "evaluate_together",
+    "expected_accuracy",
     "make_engine",
     "make_engines",
     "one_thread",

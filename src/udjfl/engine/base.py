@@ -115,6 +115,7 @@ class Engine(ABC):
         self.clients = tuple(clients)
         self.train_data = Examples.lay_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
+        self._score_sets: dict[tuple[int, ...], EvaluationSet] = {}
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to stop
         """Stop the worker processes. They are started again on the next use."""
@@ -172,6 +173,14 @@ class Engine(ABC):
             return self._all_train_data
         return EvaluationSet([self.train_data[index] for index in client_indices])
 
+    def score_set(self, client_indices: Sequence[int]) -> EvaluationSet:
+        """Return the examples of these clients that models are scored on while they train."""
+        key = tuple(client_indices)
+        if key not in self._score_sets:
+            parts = [self.clients[index].scored.on(self.device) for index in key]
+            self._score_sets = {key: EvaluationSet(parts)}
+        return self._score_sets[key]
+
     def evaluate(self, vector: Tensor, buffers: Tensor, data: EvaluationSet) -> Scores:
         """Return the losses and accuracies of one model on each part of the data."""
         self.load(vector, buffers)
@@ -209,11 +218,33 @@ class Engine(ABC):
         return lambda: scores
 
     def evaluate_mixture(
-        self, vectors: Tensor, shares: Tensor, buffers: Tensor, examples: Examples
+        self,
+        vectors: Tensor,
+        shares: Tensor,
+        buffers: Tensor,
+        examples: Examples,
+        offset: Tensor | None = None,
     ) -> tuple[float, float]:
         """Return loss and accuracy (0 to 1) of the mixture of several models' predictions.
 
-        The shares of the models sum to 1.
+        The shares of the models sum to 1; `offset` is as in `mix_predictions`.
+        """
+        log_probabilities = self.mix_predictions(vectors, shares, buffers, examples, offset)
+        loss = nn.functional.nll_loss(log_probabilities, examples.y)
+        is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
+        return float(loss), float(is_right.mean())
+
+    def mix_predictions(
+        self,
+        vectors: Tensor,
+        shares: Tensor,
+        buffers: Tensor,
+        examples: Examples,
+        offset: Tensor | None = None,
+    ) -> Tensor:
+        """Return the log-probabilities [n, C], in float64, of the mixture of models.
+
+        With an `offset` [C] added to its logits, if there is one.
         """
         log_probabilities: Tensor | None = None
         for index in shares.nonzero().flatten().tolist():
@@ -223,9 +254,9 @@ class Engine(ABC):
                 log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
             )
         assert log_probabilities is not None, "shares sum to 1"
-        loss = nn.functional.nll_loss(log_probabilities, examples.y)
-        is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
-        return float(loss), float(is_right.mean())
+        if offset is not None and offset.any():
+            log_probabilities = (log_probabilities + offset.to(log_probabilities)).log_softmax(1)
+        return log_probabilities
 
     def probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
         """Return the softmax, in float64, of one model on one client's training examples."""

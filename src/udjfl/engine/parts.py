@@ -36,6 +36,7 @@ class EnginePart(Engine):
         own = slice(first, first + n_clients)
         self.clients, self.sizes = whole.clients[own], whole.sizes[own]
         self.train_data = whole.train_data[own]
+        self._score_sets = {}
 
     @property
     def whole(self) -> Engine:

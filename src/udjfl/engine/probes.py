@@ -12,6 +12,8 @@ from udjfl.engine.base import Engine
 from udjfl.models import trainable
 
 PROBES = (
+    "scores",
+    "score_sizes",
     "losses",
     "accuracies",
     "squared_losses",
@@ -20,6 +22,7 @@ PROBES = (
     "group_gaps",
     "group_gap_gradients",
 )
+SCORES = ("scores", "score_sizes")
 NEED_FORWARD_PASS = {"losses", "accuracies", "squared_losses", "group_gaps", "group_gap_gradients"}
 
 
@@ -35,7 +38,11 @@ def probe(
     `vector` is one model for all [D], or one for each [N, D]. Models are in evaluation mode. Names
     that are no probes are ignored.
     """
-    columns: dict[str, list[Tensor]] = {name: [] for name in PROBES if name in names}
+    scores: dict[str, Tensor] = {}
+    if set(SCORES).intersection(names):
+        scores = _score(engine, vector, buffers, client_indices)
+    wanted = [name for name in PROBES if name in names and name not in SCORES]
+    columns: dict[str, list[Tensor]] = {name: [] for name in wanted}
     for row, index in enumerate(client_indices if columns else ()):
         engine.load(vector if vector.ndim == 1 else vector[row], buffers)
         engine.module.eval()
@@ -44,7 +51,24 @@ def probe(
         )
         for name, value in values.items():
             columns[name].append(value)
-    return {name: torch.stack(values).cpu() for name, values in columns.items()}
+    probed = {name: torch.stack(values).cpu() for name, values in columns.items()}
+    return {name: value for name, value in scores.items() if name in names} | probed
+
+
+def _score(
+    engine: Engine, vector: Tensor, buffers: Tensor, client_indices: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return the accuracies of models on the examples kept for that, and how many those are."""
+    data = engine.score_set(client_indices)
+    if vector.ndim == 1:
+        accuracies = engine.evaluate(vector, buffers, data)[1]
+    else:
+        each = [
+            engine.evaluate(own, buffers, engine.score_set([index]))[1]
+            for own, index in zip(vector, client_indices, strict=True)
+        ]
+        accuracies = torch.cat(each)
+    return {"scores": accuracies, "score_sizes": data.sizes.cpu()}
 
 
 def _probe_client(

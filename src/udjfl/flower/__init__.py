@@ -10,8 +10,6 @@ client's own data and one that loads the server's:
 of a run's configuration; `udjfl.flower.client_app` lists what leaves a client.
 """
 
-from __future__ import annotations
-
 try:
     import flwr as _flwr  # noqa: F401 - only to name what is missing
 except ImportError as error:  # pragma: no cover - depends on what is installed

@@ -7,12 +7,21 @@ needs it or `report-uncertainties` is set. Sent in each round: the change of the
 losses, steps and the rest only what the method names in `needs`, `probes` and, with a sensitive
 attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its test part. The
 client reads that list from the method itself, not from the server's request.
+
+With a service, its uncertainty is sent too, and, for service=checkpoints, in each round the score
+of the received model, after the last round that of the final one. For service=prior-..., its term
+of the sum that the mean class frequencies come from is sent after the last round: the server needs
+no more than the sum, but it can compute from the term how many examples of each class the client
+has. The client then moves the model to its own class frequencies itself.
+
+Never sent: the evidence for the uncertainty (accuracy alone, label entropy, flags). Remarks on it
+are logged here.
 """
 
-from __future__ import annotations
-
 import functools
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from flwr.app import Context, Message, MetricRecord, RecordDict
@@ -20,8 +29,8 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from udjfl.engine import Engine, EvaluationSet, TrainJob, make_engine, one_thread, probe
-from udjfl.errors import DataError, SettingsError
-from udjfl.flower.data import ClientData
+from udjfl.errors import SettingsError
+from udjfl.flower.data import ClientData, check_returned
 from udjfl.flower.messages import (
     NUMBERS,
     config_of,
@@ -32,72 +41,41 @@ from udjfl.flower.messages import (
     required_numbers,
     tensors_of,
 )
+from udjfl.flower.service import make_fact, own_offset
 from udjfl.models import ModelChoice
 from udjfl.training.replies import join_deltas, training_columns
-from udjfl.training.state import FederationInfo, Run, RunSpec
+from udjfl.training.state import FederationInfo, Run
 from udjfl.uncertainty import measure
 
+logger = logging.getLogger("udjfl")
 UNCERTAINTY_KEY = "udjfl-uncertainty"
-Handler = Callable[["MessageHandler", Message, Context], RecordDict]
-
-
-def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> ClientApp:
-    """Return the app of a client.
-
-    `model` is as in `udjfl.simulate`, the same as the server's; the run's configuration may name
-    another. `data` is called with Flower's context for every message and returns this client's
-    data, always the same: for example those in a folder that `context.node_config` names.
-    """
-    app = ClientApp()
-
-    def handle_with(handler: Handler) -> Callable[[Message, Context], Message]:
-        def handle(message: Message, context: Context) -> Message:
-            with one_thread():
-                client = MessageHandler(
-                    model, _check_data(data(context)), read_spec(message.content)
-                )
-                return Message(handler(client, message, context), reply_to=message)
-
-        return handle
-
-    app.query("introduce")(handle_with(lambda client, _, __: client.introduce()))
-    app.query("uncertainty")(handle_with(lambda client, _, context: client.measure(context)))
-    app.query("probe")(handle_with(lambda client, message, _: client.probe(message.content)))
-    app.train()(handle_with(lambda client, message, _: client.train(message.content)))
-    app.evaluate()(handle_with(lambda client, message, _: client.evaluate(message.content)))
-    return app
-
-
-def _check_data(given: object) -> ClientData:
-    if not isinstance(given, ClientData):
-        raise DataError(
-            f"the client's data function returned {type(given).__name__}; "
-            "it must return udjfl.flower.ClientData"
-        )
-    return given
 
 
 class MessageHandler:
     """Handles one message to a client; only the uncertainty is kept, in Flower's context."""
 
-    def __init__(self, model: ModelChoice, data: ClientData, spec: RunSpec) -> None:
-        self.spec, self.id, self.federation = spec, data.id, data.federation
-        self.model: ModelChoice = spec.model or model
-        self.run = Run(
-            RunSpec(spec.method, spec.settings, spec.seed, self.model, spec.report_uncertainties),
-            FederationInfo.of(self.federation),
-        )
-        self.base_model = self.run.spec.build_model(self.run.federation)
+    def __init__(
+        self, model: ModelChoice, data: ClientData, content: RecordDict, context: Context
+    ) -> None:
+        self.id, self.context = data.id, context
+        self.config, self.tensors = config_of(content), tensors_of(content)
+        self.buffers = self.tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
+        spec = read_spec(content)
+        self.federation = data.federation.hold_out(spec.settings.holdout, spec.seed)
+        self.model = spec.model or model
+        self.spec = replace(spec, model=self.model)
+        self.run = Run(self.spec, FederationInfo.of(self.federation))
+        self.base_model = self.spec.build_model(self.run.federation)
 
     @functools.cached_property
     def engine(self) -> Engine:
         """An engine with this client's data."""
-        module = self.run.spec.adapt_model(self.base_model)
+        module = self.spec.adapt_model(self.base_model)
         return make_engine(module, self.federation.clients, self.spec.settings.engine, workers=1)
 
     def introduce(self) -> RecordDict:
         """Describe the client."""
-        module = self.run.spec.adapt_model(self.base_model)
+        module = self.spec.adapt_model(self.base_model)
         has_buffers = any(buffer.numel() for buffer in module.buffers())
         info = self.run.federation
         values = {
@@ -110,87 +88,119 @@ class MessageHandler:
         numbers = {NUMBERS["sizes"]: self.federation.sizes[0]} if sends_size else {}
         return make_reply(self.id, {}, numbers, values)
 
-    def measure(self, context: Context) -> RecordDict:
+    def measure(self) -> RecordDict:
         """Measure how uncertain the client's data are, once in a run."""
         if not self.spec.needs_uncertainties:
             raise SettingsError(
                 f"{self.spec.method.name}: does not need uncertainties, and report-uncertainties "
                 "is not set"
             )
-        if UNCERTAINTY_KEY not in context.state:
+        state = self.context.state
+        if UNCERTAINTY_KEY not in state:
             # If it cannot be measured, the server decides what follows from that.
             settings = self.spec.settings.model_copy(update={"on_bad_report": "exclude"})
-            clients = self.federation.clients
-            engine = make_engine(self.base_model, clients, settings.engine, workers=1)
+            engine = make_engine(
+                self.base_model, self.federation.clients, settings.engine, workers=1
+            )
             result = measure(self.federation, engine, settings, self.spec.seed, self.model)
+            for note in result.notes():
+                logger.warning("The uncertainty of this client's data: %s", note)
             numbers = {NUMBERS["uncertainties"]: result.values[self.id]}
             if result.epistemic is not None and self.spec.report_uncertainties:
                 numbers["epistemic"] = result.epistemic[self.id]
-            context.state[UNCERTAINTY_KEY] = MetricRecord(dict(numbers))
-        kept = context.state.metric_records[UNCERTAINTY_KEY]
+            state[UNCERTAINTY_KEY] = MetricRecord(dict(numbers))
+        kept = state.metric_records[UNCERTAINTY_KEY]
         numbers = {name: float(kept[name]) for name in kept}  # type: ignore[arg-type]
         return make_reply(self.id, {}, numbers, {})
 
-    def probe(self, content: RecordDict) -> RecordDict:
+    def probe(self) -> RecordDict:
         """Measure what the method must know before clients train."""
-        tensors, names = tensors_of(content), self.spec.method.probes
-        model = self._models(tensors)[0]
-        columns = probe(self.engine, model, _buffers(tensors), [0], names)
-        return self._reply(content, {}, columns, names)
+        names = self.spec.method.probes
+        return self._reply({}, self._measure_at_model(names), names)
 
-    def train(self, content: RecordDict) -> RecordDict:
+    def train(self) -> RecordDict:
         """Train for one round."""
-        tensors, config = tensors_of(content), config_of(content)
-        models, buffers, extras = self._models(tensors), _buffers(tensors), self.run.extras
-        columns = probe(self.engine, models[0], buffers, [0], extras)
-        training = self.run.local_training(read_plan(tensors, config), [0])
-        address = (self.spec.seed, "batches", _round(content))
-        jobs = [TrainJob(model, buffers, [0], training, address) for model in models]
-        results = self.engine.train_many(jobs)
+        extras = self.run.extras
+        columns = self._measure_at_model(extras)
+        training = self.run.local_training(read_plan(self.tensors, self.config), [0])
+        address = (self.spec.seed, "batches", self._round)
+        results = self.engine.train_many(
+            [TrainJob(model, self.buffers, [0], training, address) for model in self._models]
+        )
         columns |= training_columns(results, extras)
         sent = {"delta": join_deltas(results)[0]}
         if results[0].buffers.numel():
             sent["buffers"] = results[0].buffers[0]
-        return self._reply(content, sent, columns, self.spec.method.needs | extras)
+        return self._reply(sent, columns, self.spec.method.needs | extras)
 
-    def evaluate(self, content: RecordDict) -> RecordDict:
+    def evaluate(self) -> RecordDict:
         """Evaluate one model, or a mixture of several, on the client's test part."""
-        tensors = tensors_of(content)
-        test, buffers = self.federation.clients[0].test, _buffers(tensors)
-        if "shares" in tensors:
-            loss, accuracy = self.engine.evaluate_mixture(
-                tensors["model"], tensors["shares"], buffers, test
+        test, model = self.federation.clients[0].test, self.tensors["model"]
+        service, n_classes = self.spec.service, self.federation.n_classes
+        facts: dict[str, Tensor] = {}
+        if "shares" in self.tensors:
+            offset = own_offset(self.tensors, self.federation.clients[0], n_classes)
+            scores = self.engine.evaluate_mixture(
+                model, self.tensors["shares"], self.buffers, test, offset
             )
         else:
-            scores = self.engine.evaluate(tensors["model"], buffers, EvaluationSet([test]))
-            loss, accuracy = (float(values[0]) for values in scores)
-        numbers = {"test-loss": loss, "test-accuracy": accuracy}
-        return make_reply(self.id, {}, numbers, {"round": _round(content)})
+            losses, accuracies = self.engine.evaluate(model, self.buffers, EvaluationSet([test]))
+            scores = float(losses[0]), float(accuracies[0])
+            if service is not None and self._round == self.spec.settings.rounds:
+                facts = make_fact(service, self.engine, n_classes, model, self.buffers)
+        numbers = dict(zip(("test-loss", "test-accuracy"), scores, strict=True))
+        return make_reply(self.id, facts, numbers, {"round": self._round})
 
-    def _models(self, tensors: dict[str, Tensor]) -> list[Tensor]:
-        return list(tensors["model"].view(self.spec.method.n_models, -1))
+    @property
+    def _models(self) -> list[Tensor]:
+        return list(self.tensors["model"].view(self.spec.method.n_models, -1))
+
+    @property
+    def _round(self) -> int:
+        return int(self.config["round"])  # type: ignore[arg-type]
+
+    def _measure_at_model(self, names: frozenset[str]) -> dict[str, Tensor]:
+        return probe(self.engine, self._models[0], self.buffers, [0], names)
 
     def _reply(
-        self,
-        content: RecordDict,
-        sent: dict[str, Tensor],
-        columns: dict[str, Tensor],
-        declared: frozenset[str],
+        self, sent: dict[str, Tensor], columns: dict[str, Tensor], declared: frozenset[str]
     ) -> RecordDict:
         """Make a reply with those of the columns that are declared, and no others."""
-        single = {"losses", "steps"} & declared & columns.keys()
-        numbers = {NUMBERS[name]: float(columns[name][0]) for name in single}
+        numbers = {
+            NUMBERS[name]: float(columns[name][0])
+            for name in {"losses", "steps"} & declared & columns.keys()
+        }
         extras = {
             f"extra.{name}": column[0]
             for name, column in columns.items()
             if name in declared and name not in ("losses", "steps")
         }
-        return make_reply(self.id, {**sent, **extras}, numbers, {"round": _round(content)})
+        return make_reply(self.id, {**sent, **extras}, numbers, {"round": self._round})
 
 
-def _buffers(tensors: dict[str, Tensor]) -> Tensor:
-    return tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
+def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> ClientApp:
+    """Return the app of a client.
 
+    `model` is as in `udjfl.simulate`, the same as the server's; the run's configuration may name
+    another. `data` is called with Flower's context for every message and returns this client's
+    data, always the same: for example those in a folder that `context.node_config` names.
+    """
+    app = ClientApp()
 
-def _round(content: RecordDict) -> int:
-    return int(config_of(content)["round"])  # type: ignore[arg-type]
+    def handle_with(
+        reply: Callable[[MessageHandler], RecordDict],
+    ) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            with one_thread():
+                own = check_returned(data(context), ClientData, "client")
+                handler = MessageHandler(model, own, message.content, context)
+                return Message(reply(handler), reply_to=message)
+
+        return handle
+
+    app.query("introduce")(handle_with(MessageHandler.introduce))
+    app.query("uncertainty")(handle_with(MessageHandler.measure))
+    app.query("probe")(handle_with(MessageHandler.probe))
+    app.train()(handle_with(MessageHandler.train))
+    app.evaluate()(handle_with(MessageHandler.evaluate))
+    return app

@@ -1,15 +1,15 @@
 """The values that a user's data functions return, on a client and on the server."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from udjfl.data import Client, Examples, Federation, validation
 from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
 
 Given = Sequence[Numbers] | Examples
+AnyData = TypeVar("AnyData")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,33 +28,23 @@ class ClientData:
     n_classes: int
     allow_duplicates: bool = False
 
+    federation: Federation = field(init=False, repr=False)
+    """The federation of which this is the only client."""
+
     def __post_init__(self) -> None:
-        mistakes: list[str] = []
-        object.__setattr__(self, "id", str(self.id))
-        _check_classes(self.n_classes, f"client {self.id!r}", mistakes)
-        for side in ("train", "test"):
-            object.__setattr__(self, side, _examples(self.id, side, getattr(self, side), mistakes))
+        client = str(self.id)
+        given = {"train": self.train, "test": self.test}
+        parts, mistakes = _convert(
+            given, self.n_classes, f"client {client!r}", client, self.allow_duplicates
+        )
         if mistakes:
             raise DataError("\n".join(mistakes))
-        object.__setattr__(self, "_federation", self._make_federation())
-
-    @property
-    def federation(self) -> Federation:
-        """The federation of which this is the only client."""
-        return self._federation  # type: ignore[attr-defined, no-any-return]  # set when it is made
-
-    def _make_federation(self) -> Federation:
-        assert isinstance(self.train, Examples)  # they were converted
-        assert isinstance(self.test, Examples)
         names = tuple(str(number) for number in range(self.n_classes))
-        sides = (("train", self.train), ("test", self.test))
-        parts = [Part(self.id, side, part.x, part.y) for side, part in sides]
-        mistakes = validation.find_part_mistakes(parts, self.n_classes, self.allow_duplicates)
-        if mistakes:  # the federation would name the test part twice
-            raise DataError("\n".join(mistakes))
-        clients = (Client(self.id, self.train, self.test),)
+        clients = (Client(client, parts["train"], parts["test"]),)
         # Duplicates were searched for above.
-        return Federation(self.id, clients, self.test, names, allow_duplicates=True)
+        federation = Federation(client, clients, parts["test"], names, allow_duplicates=True)
+        for name, value in {"id": client, **parts, "federation": federation}.items():
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,36 +63,47 @@ class ServerData:
     n_classes: int
 
     def __post_init__(self) -> None:
-        mistakes: list[str] = []
-        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        _check_classes(self.n_classes, "the server's data", mistakes)
-        parts: list[Part] = []
-        for side in ("test", "validation"):
-            given = getattr(self, side)
-            if given is not None:
-                examples = _examples(None, side, given, mistakes)
-                object.__setattr__(self, side, examples)
-                if examples is not None:
-                    parts.append(Part(None, side, examples.x, examples.y))
-        if not mistakes:
-            mistakes += validation.find_part_mistakes(parts, self.n_classes, allow_duplicates=True)
-            mistakes += [
-                f"{part.where}: one example has shape {part.example_shape}, input_shape is "
-                f"{self.input_shape}: make them agree"
-                for part in parts
-                if part.x.ndim > 1 and part.example_shape != self.input_shape
-            ]
+        shape = tuple(int(size) for size in self.input_shape)
+        given = {"test": self.test, "validation": self.validation}
+        parts, mistakes = _convert(
+            {side: part for side, part in given.items() if part is not None},
+            self.n_classes,
+            "the server's data",
+        )
+        shapes = {side: tuple(part.x.shape[1:]) for side, part in parts.items() if part.x.ndim > 1}
+        mistakes += [
+            f"{validation.part_name(None, side)}: one example has shape {own}, input_shape is "
+            f"{shape}: make them agree"
+            for side, own in shapes.items()
+            if own != shape
+        ]
         if mistakes:
             raise DataError("\n".join(mistakes))
+        for name, value in {"input_shape": shape, **parts}.items():
+            object.__setattr__(self, name, value)
 
 
-def _check_classes(n_classes: object, where: str, mistakes: list[str]) -> None:
+def _convert(
+    given: Mapping[str, object],
+    n_classes: object,
+    where: str,
+    client: str | None = None,
+    allow_duplicates: bool = True,
+) -> tuple[dict[str, Examples], list[str]]:
+    """Convert the parts that a user gave; return those that could be, and every mistake."""
+    mistakes: list[str] = []
+    converted = {side: _examples(client, side, part, mistakes) for side, part in given.items()}
+    parts = {side: part for side, part in converted.items() if part is not None}
     if (
         isinstance(n_classes, bool)
         or not isinstance(n_classes, int)
         or not 1 <= n_classes <= validation.MOST_CLASSES
     ):
         mistakes.append(f"{where}: n_classes is {n_classes!r}: give the number of classes")
+    elif not mistakes:
+        checked = [Part(client, side, part.x, part.y) for side, part in parts.items()]
+        mistakes += validation.find_part_mistakes(checked, n_classes, allow_duplicates)
+    return parts, mistakes
 
 
 def _examples(client: str | None, side: str, given: object, mistakes: list[str]) -> Examples | None:
@@ -115,3 +116,13 @@ def _examples(client: str | None, side: str, given: object, mistakes: list[str])
         return None
     found = validation.convert_parts(client, (side,), arrays, mistakes)
     return Examples(found[0].x, found[0].y) if found else None
+
+
+def check_returned(given: object, cls: type[AnyData], where: str) -> AnyData:
+    """Return what a user's data function gave, if it is of this class."""
+    if not isinstance(given, cls):
+        raise DataError(
+            f"the {where}'s data function returned {type(given).__name__}; "
+            f"it must return udjfl.flower.{cls.__name__}"
+        )
+    return given

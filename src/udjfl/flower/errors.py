@@ -1,7 +1,5 @@
 """Errors that Flower reports in place of a client's reply."""
 
-from __future__ import annotations
-
 import re
 
 from flwr.app import Message

@@ -6,11 +6,9 @@ simulator does. A reply has these and `metrics`, single numbers by name. Nothing
 trusted before it was checked.
 """
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +18,7 @@ from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from udjfl.errors import ReportError
+from udjfl.flower.errors import error_text
 from udjfl.methods import Plan
 from udjfl.methods import method as build_method
 from udjfl.settings import TrainingSettings, validate_settings
@@ -40,16 +39,19 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between looks for replies
 
 def write_spec(spec: RunSpec) -> str:
     """Write down what every client has to know about the run."""
-    values = {
-        "method": spec.method.spec_name,
-        "params": spec.method.params,
-        "training": spec.settings.model_dump(),
-        "seed": spec.seed,
-        # Empty: the model is the one of the client's app.
-        "model": spec.settings.model if spec.model is None else "",
-        "report_uncertainties": spec.report_uncertainties,
-    }
-    return json.dumps(values, sort_keys=True)
+    return json.dumps(
+        {
+            "method": spec.method.spec_name,
+            "params": spec.method.params,
+            "training": spec.settings.model_dump(),
+            "seed": spec.seed,
+            # Empty: the model is the one of the client's app.
+            "model": spec.settings.model if spec.model is None else "",
+            "report_uncertainties": spec.report_uncertainties,
+            "record_scores": spec.record_scores,
+        },
+        sort_keys=True,
+    )
 
 
 def read_spec(content: RecordDict) -> RunSpec:
@@ -61,17 +63,16 @@ def read_spec(content: RecordDict) -> RunSpec:
         values["seed"],
         values["model"] or None,
         values["report_uncertainties"],
+        record_scores=values["record_scores"],
     )
 
 
 def required_numbers(spec: RunSpec, has_buffers: bool) -> frozenset[str]:
     """Return which of losses, sizes, uncertainties and steps the server learns of each client."""
-    names = set(NUMBERS).intersection(spec.method.needs)
-    if has_buffers:  # their mean is weighted by the number of examples
-        names.add("sizes")
-    if spec.needs_uncertainties:
-        names.add("uncertainties")
-    return frozenset(names)
+    # The mean of buffers is weighted by the number of examples.
+    conditions = {"sizes": has_buffers, "uncertainties": spec.needs_uncertainties}
+    needed = {name for name, condition in conditions.items() if condition}
+    return frozenset(NUMBERS).intersection(spec.method.needs | needed)
 
 
 def make_request(
@@ -113,8 +114,10 @@ def to_array(tensor: Tensor | Array) -> Array:
 
 def tensors_of(content: RecordDict) -> dict[str, Tensor]:
     """Return the tensors in a message."""
-    arrays = content.array_records["arrays"]
-    return {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
+    return {
+        name: torch.from_numpy(array.numpy())
+        for name, array in content.array_records["arrays"].items()
+    }
 
 
 def config_of(content: RecordDict) -> ConfigRecord:
@@ -160,21 +163,24 @@ class Reply:
     values: dict[str, Any]
 
     @staticmethod
-    def read(content: RecordDict, client: str, round: int | None) -> Reply:
+    def read(content: RecordDict, client: str, round: int | None, field: str = "reply") -> "Reply":
         """Read the reply of the node that registered as this client, or raise `ReportError`."""
         try:
             values = dict(config_of(content))
             tensors = tensors_of(content)
-            metrics = content.metric_records["metrics"]
-            numbers = {name: _number(value) for name, value in metrics.items()}
+            numbers = {
+                name: _number(value) for name, value in content.metric_records["metrics"].items()
+            }
             if not isinstance(values["client-id"], str):
                 raise TypeError("its client-id is no text")
         except Exception as error:  # what others send can be broken in any way
-            problem = (
+            raise ReportError(
+                client,
+                field,
                 f"cannot be read ({type(error).__name__}: {error}); "
-                "does the client run the same udjfl?"
-            )
-            raise ReportError(client, "reply", problem, round) from None
+                "does the client run the same udjfl?",
+                round,
+            ) from None
         return Reply(values["client-id"], tensors, numbers, values)
 
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
@@ -189,15 +195,14 @@ class Reply:
 
         Extras are float64, but for steps of training, which have the model's dtype.
         """
-        dtypes = {"first_deltas": dtype}
         found = {
-            name: self.tensor(f"extra.{name}", dtypes.get(name, torch.float64)) for name in extras
+            name: self.tensor(f"extra.{name}", dtype if name == "first_deltas" else torch.float64)
+            for name in extras
         }
-        numbers = {k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}
         return ClientReply(
             self.id,
             self.tensor("delta", dtype),
-            {**numbers, **known},
+            {**{k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}, **known},
             {name: value for name, value in found.items() if value is not None},
             self.tensor("buffers", torch.float64),
         )
@@ -209,6 +214,15 @@ def _number(value: Any) -> float:
     return float(value)
 
 
+def read_message(
+    message: Message, client: str, field: str = "reply", round: int | None = None
+) -> Reply:
+    """Read a client's reply; an error in its place is raised as a `ReportError` about `field`."""
+    if message.has_error():
+        raise ReportError(client, field, error_text(message), round)
+    return Reply.read(message.content, client, round, field)
+
+
 def send_and_receive(
     grid: Grid, kind: str, contents: Mapping[int, RecordDict], timeout: float
 ) -> list[tuple[int, Message]]:
@@ -218,11 +232,10 @@ def send_and_receive(
     `send_and_receive` looks for replies every three seconds, which is longer than most rounds.
     Replies that Flower makes itself, for a node that is gone, name the message but no node.
     """
-    ttl = max(timeout, 1.0)
-    messages = [Message(content, node, kind, ttl=ttl) for node, content in contents.items()]
-    if not messages:
-        return []
-    names = grid.push_messages(messages)
+    messages = [
+        Message(content, node, kind, ttl=max(timeout, 1.0)) for node, content in contents.items()
+    ]
+    names = grid.push_messages(messages) if messages else ()
     nodes = {name: node for name, node in zip(names, contents, strict=False) if name}
     waiting = set(nodes)
     replies: list[Message] = []
@@ -235,14 +248,6 @@ def send_and_receive(
             break
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_PAUSE)
-    return [(_node_of(reply, nodes), reply) for reply in replies]
-
-
-def _node_of(reply: Message, nodes: Mapping[str, int]) -> int:
-    metadata = reply.metadata
-    return int(nodes.get(metadata.reply_to_message_id, metadata.src_node_id))
-
-
-def last_by_node(replies: Iterable[tuple[int, Message]]) -> dict[int, Message]:
-    """Return one reply for each node, in the order of their numbers."""
-    return dict(sorted(dict(replies).items()))
+    headers = [reply.metadata for reply in replies]
+    senders = [nodes.get(header.reply_to_message_id, header.src_node_id) for header in headers]
+    return list(zip(senders, replies, strict=True))

@@ -4,28 +4,27 @@ A node is bound to the client it introduces itself as. A node that does not repl
 introduces itself again when it is back; nothing it reported before may have changed.
 """
 
-from __future__ import annotations
-
+import contextlib
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
+import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from udjfl._ids import id_sort_key
 from udjfl.errors import QuorumError, ReportError
-from udjfl.flower.errors import absence_reason, error_text
+from udjfl.flower.errors import absence_reason
 from udjfl.flower.messages import (
     INTRODUCE,
     NUMBERS,
     UNCERTAINTY,
     Reply,
-    last_by_node,
     make_request,
+    read_message,
     send_and_receive,
     write_spec,
 )
@@ -51,7 +50,7 @@ class ClientInfo:
     size: float | None
 
     @staticmethod
-    def of(reply: Reply) -> ClientInfo:
+    def of(reply: Reply) -> "ClientInfo":
         """Read an introduction; raises KeyError, TypeError or ValueError if it is incomplete."""
         values = reply.values
         return ClientInfo(
@@ -62,14 +61,6 @@ class ClientInfo:
             str(values["model"]),
             reply.numbers.get(NUMBERS["sizes"]),
         )
-
-
-class NodeReply(NamedTuple):
-    """A node's reply: its content, or the problem with it."""
-
-    node: int
-    reply: Reply | None
-    problem: str
 
 
 class ClientRegistry:
@@ -129,13 +120,8 @@ class ClientRegistry:
         for client, size in sizes.items():
             self.infos[client] = replace(expected, client=client, size=size)
         for client, node in list(self.nodes.items()):
-            problem = self._find_disagreement(self.infos[client])
-            if client not in self.members:
-                names = ", ".join(self.members)
-                problem = "id", f"is of no client of this run, which has {names}; start it without"
-            if problem:
-                self.drop(client)
-                self._reject(node, client, *problem)
+            with self._rejecting(node):
+                self._check(self.infos[client])
 
     def register_new(self, measure: bool = True) -> None:
         """Register nodes that are new or back, and drop those that are gone."""
@@ -144,11 +130,9 @@ class ClientRegistry:
             if node not in present:
                 self.drop(client)
         new = sorted(present - set(self.nodes.values()) - set(self.rejected_nodes))
-        for node, reply, problem in self._ask(INTRODUCE, new):
-            if reply is None:
-                self._reject(node, f"node {node}", "introduction", problem)
-            else:
-                self._bind(node, reply)
+        for node, message in self._ask(INTRODUCE, new).items():
+            with self._rejecting(node):
+                self._bind(node, read_message(message, f"node {node}", "introduction"))
         if measure:
             self.request_uncertainties()
 
@@ -157,19 +141,13 @@ class ClientRegistry:
         if not self.spec.needs_uncertainties:
             return
         clients = {node: name for name, node in self.nodes.items() if name not in self._measured}
-        for node, reply, problem in self._ask(UNCERTAINTY, sorted(clients)):
-            client = clients[node]
-            mistake = ("uncertainties", problem)
-            if reply is not None:
-                mistake = self._keep_uncertainty(client, reply)  # type: ignore[assignment]
-            if mistake:
-                self.drop(client)
-                self._reject(node, client, *mistake)
-            else:
-                self._measured.add(client)
-        for client in clients.values():
-            if client not in self._measured:
-                self.drop(client)
+        for node, message in self._ask(UNCERTAINTY, sorted(clients)).items():
+            with self._rejecting(node):
+                self._keep_uncertainty(
+                    clients[node], read_message(message, clients[node], "uncertainties")
+                )
+        for client in set(clients.values()) - self._measured:
+            self.drop(client)
 
     def drop(self, client: str) -> None:
         """Forget a client's node: it has to introduce itself again."""
@@ -183,118 +161,125 @@ class ClientRegistry:
 
     def known_uncertainty(self, ids: Sequence[str]) -> Uncertainty:
         """Return all uncertainties reported so far; NaN where there is none."""
-        missing = math.nan
-        values = {name: self.uncertainties.get(name, missing) for name in ids}
-        epistemic = {name: self.epistemic.get(name, missing) for name in ids}
-        kind = self.spec.settings.uncertainty
-        return Uncertainty(kind, values, epistemic if self.epistemic else None)
+        values = {name: self.uncertainties.get(name, math.nan) for name in ids}
+        return Uncertainty(
+            self.spec.settings.uncertainty,
+            values,
+            {name: self.epistemic.get(name, math.nan) for name in ids} if self.epistemic else None,
+        )
 
-    def _ask(self, kind: str, nodes: Sequence[int]) -> list[NodeReply]:
+    def _ask(self, kind: str, nodes: Sequence[int]) -> dict[int, Message]:
         """Send a query to nodes; those that are away are left out of the replies."""
         text = write_spec(self.spec)
         contents = {node: make_request(text, {}, {"round": self.round}) for node in nodes}
-        replies = send_and_receive(self.grid, kind, contents, self.timeouts[kind])
-        return [
-            _read(node, reply)
-            for node, reply in last_by_node(replies).items()
-            if node in contents and absence_reason(reply) is None
-        ]
+        replies = dict(send_and_receive(self.grid, kind, contents, self.timeouts[kind]))
+        return {
+            node: replies[node]
+            for node in sorted(replies.keys() & contents.keys())
+            if absence_reason(replies[node]) is None
+        }
+
+    @contextlib.contextmanager
+    def _rejecting(self, node: int) -> Iterator[None]:
+        """Reject a node for which the block raises a `ReportError`, or stop the run."""
+        try:
+            yield
+        except ReportError as error:
+            if self.spec.settings.on_bad_report == "fail":
+                raise
+            if self.nodes.get(error.client) == node:
+                self.drop(error.client)
+            logger.warning("Node %d is rejected: %s", node, error)
+            self.rejected_nodes[node] = self.excluded[error.client] = str(error)
 
     def _bind(self, node: int, reply: Reply) -> None:
+        """Bind a node to the client that it introduces itself as."""
         try:
             info = ClientInfo.of(reply)
         except (KeyError, TypeError, ValueError) as error:
             problem = f"cannot be read ({error}); does it run the same udjfl?"
-            self._reject(node, reply.id, "introduction", problem)
-            return
-        mistake = self._find_disagreement(info)
-        if self.members is not None and info.client not in self.members:
-            names = ", ".join(self.members)
-            mistake = "id", f"is of no client of this run, which has {names}"
-        elif info.client in self.nodes and self._still_replies(info.client):
+            raise ReportError(reply.id, "introduction", problem) from None
+        if info.client in self.nodes and self._still_replies(info.client):
             other = self.nodes[info.client]
-            mistake = "id", f"is that of node {other} as well; give every client its own id"
-        if mistake:
-            self._reject(node, info.client, *mistake)
-            return
+            problem = f"is that of node {other} as well; give every client its own id"
+            raise ReportError(info.client, "id", problem)
+        self._check(info)
         self.infos.setdefault(info.client, info)
         self.drop(info.client)
         self.nodes[info.client] = node
 
     def _still_replies(self, client: str) -> bool:
         """Ask the node a client is bound to: a node that died can be listed for a while."""
-        replies = self._ask(INTRODUCE, [self.nodes[client]])
-        return any(reply is not None and reply.id == client for _, reply, _ in replies)
+        messages = self._ask(INTRODUCE, [self.nodes[client]]).values()
+        with contextlib.suppress(ReportError):
+            return any(read_message(message, client).id == client for message in messages)
+        return False
 
-    def _find_disagreement(self, info: ClientInfo) -> tuple[str, str] | None:
-        """Return the first field that changed, or that differs from the other clients'."""
-        before = self.infos.get(info.client)
-        if before is not None and before.size != info.size:
-            return "sizes", (
-                f"was {before.size} and is now {info.size}; its data must not change during a run"
-            )
-        e = self.expected
-        if e is None:
-            return None
-        if info.input_shape != e.input_shape:
-            return "input_shape", (
-                f"is {list(info.input_shape)}, elsewhere {list(e.input_shape)}; bring features to "
-                "one shape"
-            )
-        if info.n_classes != e.n_classes:
-            return "n_classes", (
-                f"is {info.n_classes}, elsewhere {e.n_classes}; give the number of classes in the "
-                "whole federation"
-            )
-        if info.has_groups != e.has_groups:
-            return "sensitive attribute", "has to be there for every client, or for none"
-        if info.model != e.model:
-            return "model", (
-                "differs from the server's; give client_app and server_app the same model"
-            )
-        return None
+    def _check(self, info: ClientInfo) -> None:
+        """Raise an error for a client that is not of this run, has changed, or does not fit."""
+        if self.members is not None and info.client not in self.members:
+            names = ", ".join(self.members)
+            problem = f"is of no client of this run, which has {names}; start it without"
+            raise ReportError(info.client, "id", problem)
+        before, expected = self.infos.get(info.client, info), self.expected or info
+        # Each field as it is, as it has to be, and the problem if these differ.
+        fields = {
+            "sizes": (
+                info.size,
+                before.size,
+                f"was {before.size} and is now {info.size}; its data must not change during a run",
+            ),
+            "input_shape": (
+                info.input_shape,
+                expected.input_shape,
+                f"is {list(info.input_shape)}, elsewhere {list(expected.input_shape)}; bring "
+                "features to one shape",
+            ),
+            "n_classes": (
+                info.n_classes,
+                expected.n_classes,
+                f"is {info.n_classes}, elsewhere {expected.n_classes}; give the number of classes "
+                "in the whole federation",
+            ),
+            "sensitive attribute": (
+                info.has_groups,
+                expected.has_groups,
+                "has to be there for every client, or for none",
+            ),
+            "model": (
+                info.model,
+                expected.model,
+                "differs from the server's; give client_app and server_app the same model",
+            ),
+        }
+        for field, (value, required, problem) in fields.items():
+            if value != required:
+                raise ReportError(info.client, field, problem)
 
-    def _keep_uncertainty(self, client: str, reply: Reply) -> tuple[str, str] | None:
-        """Store a client's uncertainty, or return the field and the problem with it."""
-        if reply.id != client:
-            return "id", f"was {client!r} and is now {reply.id!r}; a client keeps its id"
+    def _keep_uncertainty(self, client: str, reply: Reply) -> None:
+        """Store a client's uncertainty, or raise an error if it cannot be used."""
         value = reply.numbers.get(NUMBERS["uncertainties"])
+        if reply.id != client:
+            problem = f"was {client!r} and is now {reply.id!r}; a client keeps its id"
+            raise ReportError(client, "id", problem)
         if value is None:
-            return "uncertainties", "is missing; this run needs it of every client"
-        before = self.uncertainties.get(client)
-        if before is not None and not _same(before, value):
-            return "uncertainties", (
+            problem = "is missing; this run needs it of every client"
+            raise ReportError(client, "uncertainties", problem)
+        before = self.uncertainties.setdefault(client, value)
+        if not np.isclose(value, before, rtol=TOLERANCE, atol=0, equal_nan=True):
+            raise ReportError(
+                client,
+                "uncertainties",
                 f"was {before:g} and is now {value:g}; it is measured once, and its data must not "
-                "change"
+                "change",
             )
         if not math.isfinite(value) and self.spec.settings.on_bad_report == "fail":
-            return "uncertainties", (
+            raise ReportError(
+                client,
+                "uncertainties",
                 "could not be measured: training alone diverged; check its data, or try a smaller "
-                "uncertainty-lr"
+                "uncertainty-lr",
             )
-        self.uncertainties.setdefault(client, value)
         if "epistemic" in reply.numbers:
             self.epistemic.setdefault(client, reply.numbers["epistemic"])
-        return None
-
-    def _reject(self, node: int, client: str, field: str, problem: str) -> None:
-        error = ReportError(client, field, problem)
-        if self.spec.settings.on_bad_report == "fail":
-            raise error
-        logger.warning("Node %d is rejected: %s", node, error)
-        self.rejected_nodes[node] = self.excluded[client] = str(error)
-
-
-def _same(before: float, now: float) -> bool:
-    if math.isnan(before):
-        return math.isnan(now)
-    return math.isclose(before, now, rel_tol=TOLERANCE)
-
-
-def _read(node: int, reply: Message) -> NodeReply:
-    if reply.has_error():
-        return NodeReply(node, None, error_text(reply))
-    try:
-        return NodeReply(node, Reply.read(reply.content, f"node {node}", None), "")
-    except ReportError as error:
-        return NodeReply(node, None, error.problem)
+        self._measured.add(client)

@@ -1,7 +1,6 @@
 """Clients on other machines, reached through messages."""
 
-from __future__ import annotations
-
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
@@ -9,7 +8,7 @@ from flwr.app import Array, Message
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.flower.errors import absence_reason, error_text
+from udjfl.flower.errors import absence_reason
 from udjfl.flower.messages import (
     EVALUATE,
     PROBE,
@@ -18,6 +17,7 @@ from udjfl.flower.messages import (
     make_request,
     plan_tensors,
     plan_values,
+    read_message,
     required_numbers,
     send_and_receive,
     to_array,
@@ -25,10 +25,12 @@ from udjfl.flower.messages import (
 )
 from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.server_evaluation import ServerEvaluation
+from udjfl.flower.service import read_fact, served_tensors
 from udjfl.methods import SERVER_SIDE
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
-from udjfl.training.replies import ClientReply, stack_replies
+from udjfl.training.replies import stack_replies
+from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
 
 LATE = "did not reply in time"
@@ -50,6 +52,8 @@ class RemoteClients:
         self.n_buffers, self.timeout = n_buffers, timeout
         self.numbers = required_numbers(run.spec, bool(n_buffers))
         self._spec_text = write_spec(run.spec)
+        sizes = zip(run.ids, run.federation.sizes, strict=True)
+        self._sizes = {client: size for client, size in sizes if not math.isnan(size)}
 
     def reach(self, round: int, client_indices: Sequence[int]) -> Attendance:
         """Register nodes that are new or back, and find out which clients are connected."""
@@ -63,39 +67,14 @@ class RemoteClients:
 
     def probe(self, request: TrainRequest, names: Collection[str]) -> Replies:
         """Ask clients for quantities at the models in the request."""
-        rows, absent, errors = self._exchange(PROBE, request, {}, lambda _: {})
         numbers = (self.numbers - {"losses", "steps"}) | ({"losses"} & set(names))
-        return stack_replies(
-            self._client_replies(rows, set(names) - {"losses"}, request.models[0].dtype),
-            round=request.round,
-            n_parameters=_count(request),
-            has_update=False,
-            numbers=numbers,
-            extras=set(names) - {"losses"},
-            absent=absent,
-            errors=errors,
-        )
+        return self._exchange(PROBE, request, numbers, set(names) - {"losses"})
 
     def train(self, request: TrainRequest) -> Replies:
         """Let clients train for one round."""
-        plan = request.plan
-        shared = {} if plan.pull is None else {"pull": plan.pull}
-        rows, absent, errors = self._exchange(
-            TRAIN, request, shared, lambda index: plan_tensors(plan, index), plan_values(plan)
-        )
         extras = self.run.extras - SERVER_SIDE
-        model = request.models[0]
-        return stack_replies(
-            self._client_replies(rows, extras, model.dtype),
-            round=request.round,
-            n_parameters=_count(request),
-            numbers=self.numbers - ({"losses"} if "losses_of_each" in extras else set()),
-            extras=extras,
-            n_buffers=self.n_buffers,
-            max_update_norm=self.run.spec.max_update_norm,
-            absent=absent,
-            errors=errors,
-        )
+        numbers = self.numbers - ({"losses"} if "losses_of_each" in extras else set())
+        return self._exchange(TRAIN, request, numbers, extras)
 
     def score(self, models: Tensor, buffers: Tensor) -> Tensor:
         """Return the models' accuracies on the server's validation data."""
@@ -103,27 +82,16 @@ class RemoteClients:
 
     def evaluate(self, server: ServerState) -> Evaluation:
         """Let each connected client evaluate what it is served, on its own test part."""
-        ids, nodes = self.run.ids, dict(self.registry.nodes)
-        replies = self._send(EVALUATE, server.round, *self._evaluation_tensors(server), nodes)
-        reasons = dict.fromkeys(ids, NOT_CONNECTED) | dict.fromkeys(nodes, LATE)
-        scores: dict[str, tuple[float, float]] = {}
-        arrived: set[str] = set()
-        for client, message in replies:
-            reason = absence_reason(message)
-            if reason is not None:
-                reasons[client] = reason
-                continue
-            arrived.add(client)
-            try:
-                scores[client] = _score(read_reply(message, client, server.round), server.round)
-            except ReportError as error:
-                if self.run.settings.on_bad_report == "fail":
-                    raise
-                reasons[client] = str(error)
-        for client in set(nodes) - arrived:
-            self.registry.drop(client)
+        ids, round = self.run.ids, server.round
+        replies, absent, errors = self._send(
+            EVALUATE, round, list(self.registry.nodes), *self._evaluation_tensors(server)
+        )
+        facts = self._service_facts(replies, round, errors)
+        scores = self._scores(replies, round, errors)
+        problems = {client: str(error) for client, error in errors.items()}
+        reasons = dict.fromkeys(ids, NOT_CONNECTED) | absent | problems
         evaluated = [name for name in ids if name in scores]
-        return Evaluation.from_fractions(
+        evaluation = Evaluation.from_fractions(
             evaluated,
             [scores[name][0] for name in evaluated],
             [scores[name][1] for name in evaluated],
@@ -131,6 +99,51 @@ class RemoteClients:
             {name: reasons[name] for name in ids if name not in scores},
             self.server_evaluation.no_global_reason,
         )
+        return self._serve(server, evaluation, facts) if facts else evaluation
+
+    def _scores(
+        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+    ) -> dict[str, tuple[float, float]]:
+        """Return losses and accuracies by client; unusable ones are added to the errors."""
+        scores: dict[str, tuple[float, float]] = {}
+        for reply in replies:
+            try:
+                scores[reply.id] = _score(reply, round)
+            except ReportError as error:
+                errors[reply.id] = error
+        if errors and self.run.settings.on_bad_report == "fail":
+            raise next(iter(errors.values()))
+        return scores
+
+    def _service_facts(
+        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+    ) -> dict[str, Tensor]:
+        """Return what clients report for the service after the last round, empty before.
+
+        Unusable ones are added to the errors.
+        """
+        service, facts = self.run.spec.service, {}
+        if service is None or round < self.run.settings.rounds:
+            return {}
+        for reply in replies:
+            try:
+                facts[reply.id] = read_fact(service, self.run.federation.n_classes, reply, round)
+            except ReportError as error:
+                errors[reply.id] = error
+        return facts
+
+    def _serve(
+        self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
+    ) -> Evaluation:
+        """Let the clients that are served something else than the common model evaluate that."""
+        serving = serve(self.run, server, facts, self.registry.uncertainties)
+        buffers = {"buffers": server.buffers} if len(server.buffers) else {}
+
+        def own(index: int) -> dict[str, Tensor]:
+            return served_tensors(serving, self.run.ids[index], index)
+
+        replies, _, errors = self._send(EVALUATE, server.round, serving.changed, buffers, own)
+        return evaluation.with_served(serving, self._scores(replies, server.round, errors))
 
     def _evaluation_tensors(
         self, server: ServerState
@@ -148,107 +161,112 @@ class RemoteClients:
         return buffers, own
 
     def _exchange(
-        self,
-        kind: str,
-        request: TrainRequest,
-        shared: Mapping[str, Tensor],
-        own: Callable[[int], dict[str, Tensor]],
-        values: Mapping[str, float | bool] | None = None,
-    ) -> tuple[list[Reply], dict[str, str], dict[str, ReportError]]:
-        """Send a request with its models; return readable replies, reasons of absence, errors."""
-        model = request.models[0]
-        everybody = dict(shared)
+        self, kind: str, request: TrainRequest, numbers: Collection[str], extras: Collection[str]
+    ) -> Replies:
+        """Send a request with its models and its plan; return the replies as columns."""
+        model, plan, ids = request.models[0], request.plan, self.run.ids
+        shared = {} if plan.pull is None else {"pull": plan.pull}
         if len(request.buffers):
-            everybody["buffers"] = request.buffers
+            shared["buffers"] = request.buffers
         if model.ndim == 1:
-            everybody["model"] = torch.cat(list(request.models))
+            shared["model"] = torch.cat(list(request.models))
         rows = {index: row for row, index in enumerate(request.client_indices)}
 
-        def tensors(index: int) -> dict[str, Tensor]:
-            return {**own(index), **({"model": model[rows[index]]} if model.ndim == 2 else {})}
+        def own(index: int) -> dict[str, Tensor]:
+            own_model = {"model": model[rows[index]]} if model.ndim == 2 else {}
+            return {**plan_tensors(plan, index), **own_model}
 
-        ids = self.run.ids
-        nodes = {ids[i]: self.registry.nodes[ids[i]] for i in rows if ids[i] in self.registry.nodes}
-        messages = self._send(kind, request.round, everybody, tensors, nodes, values)
-        absent = dict.fromkeys((ids[index] for index in rows), LATE)
-        errors: dict[str, ReportError] = {}
-        replies: list[Reply] = []
-        for client, message in sorted(messages, key=lambda pair: ids.index(pair[0])):
-            reason = absence_reason(message)
-            if reason is not None:
-                absent[client] = reason
-                continue
-            absent.pop(client, None)
-            try:
-                replies.append(read_reply(message, client, request.round))
-            except ReportError as error:
-                errors[client] = error
-        for client in absent:
-            self.registry.drop(client)
-        return replies, absent, errors
+        replies, absent, errors = self._send(
+            kind, request.round, [ids[index] for index in rows], shared, own, plan_values(plan)
+        )
+        return stack_replies(
+            [
+                reply.to_client_reply(self._known_numbers(reply.id), extras, model.dtype)
+                for reply in replies
+            ],
+            round=request.round,
+            n_parameters=model.shape[-1] * len(request.models),
+            numbers=numbers,
+            extras=extras,
+            n_buffers=self.n_buffers if kind == TRAIN else 0,
+            has_update=kind == TRAIN,
+            max_update_norm=self.run.spec.max_update_norm,
+            absent=absent,
+            errors=errors,
+        )
+
+    def _known_numbers(self, client: str) -> dict[str, float]:
+        """Return the size and the uncertainty that a client reported when it registered."""
+        columns = {"sizes": self._sizes, "uncertainties": self.registry.uncertainties}
+        return {name: values[client] for name, values in columns.items() if client in values}
 
     def _send(
         self,
         kind: str,
         round: int,
+        clients: Sequence[str],
         shared: Mapping[str, Tensor],
         own: Callable[[int], dict[str, Tensor]],
-        nodes: Mapping[str, int],
         values: Mapping[str, float | bool] | None = None,
-    ) -> list[tuple[str, Message]]:
-        """Send a message to each of these clients; return the replies with their clients."""
+    ) -> tuple[list[Reply], dict[str, str], dict[str, ReportError]]:
+        """Send clients a message; return readable replies, reasons of absence, and errors.
+
+        All get the tensors of `shared`, and each those that `own` returns for its index. Clients
+        without a reply are dropped from the registry.
+        """
         arrays: dict[str, Array] = {name: to_array(tensor) for name, tensor in shared.items()}
+        nodes = {node: name for name, node in self.registry.nodes.items() if name in clients}
         contents = {
             node: make_request(
                 self._spec_text,
                 {**arrays, **own(self.run.ids.index(client))},
                 {"round": round, **(values or {})},
             )
-            for client, node in nodes.items()
+            for node, client in nodes.items()
         }
-        clients = {node: client for client, node in nodes.items()}
-        replies = send_and_receive(self.registry.grid, kind, contents, self.timeout)
-        return [(clients[node], message) for node, message in replies if node in clients]
+        messages = send_and_receive(self.registry.grid, kind, contents, self.timeout)
+        return self._read(
+            [(nodes[node], message) for node, message in messages if node in nodes], clients, round
+        )
 
-    def _client_replies(
-        self, replies: Sequence[Reply], extras: Collection[str], dtype: torch.dtype
-    ) -> list[ClientReply]:
-        """Add the sizes and uncertainties that clients reported when they registered."""
-        sizes = dict(zip(self.run.ids, self.run.federation.sizes, strict=True))
-        rows = []
-        for reply in replies:
-            known: dict[str, float] = {}
-            if sizes[reply.id] == sizes[reply.id]:
-                known["sizes"] = sizes[reply.id]
-            if reply.id in self.registry.uncertainties:
-                known["uncertainties"] = self.registry.uncertainties[reply.id]
-            rows.append(reply.to_client_reply(known, extras, dtype))
-        return rows
+    def _read(
+        self, received: Sequence[tuple[str, Message]], clients: Sequence[str], round: int
+    ) -> tuple[list[Reply], dict[str, str], dict[str, ReportError]]:
+        absent = dict.fromkeys(clients, LATE)
+        errors: dict[str, ReportError] = {}
+        replies: list[Reply] = []
+        for client, message in sorted(received, key=lambda pair: self.run.ids.index(pair[0])):
+            reason = absence_reason(message)
+            if reason is not None:
+                absent[client] = reason
+                continue
+            absent.pop(client, None)
+            try:
+                replies.append(read_reply(message, client, round))
+            except ReportError as error:
+                errors[client] = error
+        for client in absent:
+            self.registry.drop(client)
+        return replies, absent, errors
 
 
 def read_reply(message: Message, client: str, round: int) -> Reply:
     """Read a reply, and check that it is this client's and of this round."""
-    if message.has_error():
-        raise ReportError(client, "reply", error_text(message), round)
-    reply = Reply.read(message.content, client, round)
+    reply = read_message(message, client, round=round)
     if reply.id != client:
         problem = f"is {reply.id!r} in its reply, and was {client!r} before; a client keeps its id"
         raise ReportError(client, "id", problem, round)
-    if reply.values.get("round") != round:
-        found = reply.values.get("round")
+    found = reply.values.get("round")
+    if found != round:
         problem = f"is {found!r} in its reply; the server is in round {round}"
         raise ReportError(client, "round", problem, round)
     return reply
 
 
-def _count(request: TrainRequest) -> int:
-    """Return the number of parameters that a client trains."""
-    return request.models[0].shape[-1] * len(request.models)
-
-
 def _score(reply: Reply, round: int) -> tuple[float, float]:
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
     if loss is None or accuracy is None or not 0 <= accuracy <= 1:
-        problem = f"is {accuracy}; it must be from 0 to 1"
-        raise ReportError(reply.id, "test accuracy", problem, round)
+        raise ReportError(
+            reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
+        )
     return loss, accuracy

@@ -1,15 +1,12 @@
 """The app of the server."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from udjfl.errors import DataError
-from udjfl.flower.data import ServerData
+from udjfl.flower.data import ServerData, check_returned
 from udjfl.flower.settings import make_strategy, read_settings
 from udjfl.models import ModelChoice
 from udjfl.training.result import Result
@@ -30,13 +27,9 @@ def server_app(model: ModelChoice, data: Callable[[Context], ServerData]) -> Ser
     def main(grid: Grid, context: Context) -> None:
         _use_flower_log()
         read_settings(context.run_config)  # mistakes first: loading the data may take long
-        own = data(context)
-        if not isinstance(own, ServerData):
-            raise DataError(
-                f"the server's data function returned {type(own).__name__}; "
-                "it must return udjfl.flower.ServerData"
-            )
-        strategy = make_strategy(context.run_config, model, own)
+        strategy = make_strategy(
+            context.run_config, model, check_returned(data(context), ServerData, "server")
+        )
         strategy.start(grid)
         if strategy.result is not None:
             _log_result(strategy.result)
@@ -54,7 +47,8 @@ def _use_flower_log() -> None:
 def _log_result(result: Result) -> None:
     logger.info("%s is done.", result.method.label)
     for name, value in result.metrics.items():
-        shown = result.undefined.get(name, "-") if value is None else f"{value:.2f}"
-        logger.info("  %s: %s", name, shown)
+        logger.info(
+            "  %s: %s", name, result.undefined.get(name, "-") if value is None else f"{value:.2f}"
+        )
     for client, value in result.client_accuracy.items():
         logger.info("  test accuracy of %s: %.2f", client, value)

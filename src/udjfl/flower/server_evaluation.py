@@ -1,7 +1,5 @@
 """Evaluation on the server's own data."""
 
-from __future__ import annotations
-
 import copy
 import functools
 
@@ -53,6 +51,7 @@ class ServerEvaluation:
     def score(self, models: Tensor, buffers: Tensor) -> Tensor:
         """Return the accuracies of models on the validation data."""
         assert self.validation is not None, "a method that needs it was rejected"
-        pairs = [(model, buffers) for model in models]
-        scores = self._engine.evaluate_many(pairs, EvaluationSet([self.validation]))
+        scores = self._engine.evaluate_many(
+            [(model, buffers) for model in models], EvaluationSet([self.validation])
+        )
         return torch.cat([accuracies for _, accuracies in scores])

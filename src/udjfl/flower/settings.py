@@ -4,8 +4,6 @@ Other keys are the app's own, for its data functions; but a key that is nearly o
 taken for a mistake.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -58,8 +56,15 @@ class FlowerSettings(Settings):
         float, Field(ge=0, description="a longer update is unusable; 0: any finite one is used")
     ] = 0.0
     reference: Annotated[
-        str, Field(description="folder of a finished FedAvg run, for psi; empty: none")
+        str, Field(description="folder of a finished FedAvg run, for psi and budgets; empty: none")
     ] = ""
+    record_scores: Annotated[
+        bool,
+        Field(
+            description="ask for scores even if the method does not need them, so that the run can "
+            "be the reference of a budget"
+        ),
+    ] = False
 
 
 def read_settings(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
@@ -119,4 +124,5 @@ def make_strategy(
         model=None if config.get("model") else model,
         max_update_norm=s.max_update_norm or None,
         reference=s.reference or None,
+        record_scores=s.record_scores,
     )

@@ -1,22 +1,19 @@
 """Any method as a Flower strategy: the rounds of `udjfl.training`, with clients elsewhere."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
+import math
 import os
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result as FlowerResult
 from flwr.serverapp.strategy import Strategy
-from torch import nn
 
 from udjfl._ids import sort_ids
 from udjfl.engine import one_thread
@@ -36,10 +33,12 @@ from udjfl.training.lifecycle import (
     finish_run,
     open_run_folder,
     reference_accuracies,
+    reference_scores,
 )
 from udjfl.training.result import Result
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.service import check_service, parse_service
 from udjfl.training.state import FederationInfo, Run, RunSpec, count_selected, initial_state
 from udjfl.uncertainty import Uncertainty
 
@@ -65,6 +64,8 @@ class MethodStrategy(Strategy):
     model                    as in `udjfl.simulate`, the same as in the clients' app; None: the one
                              that the settings name
     max_update_norm          a longer update is unusable; None: any finite update is used
+    record_scores            ask for scores even if the method does not need them, so that the run
+                             can be the reference of a budget
     reference                the folder of a finished FedAvg run, with which the metrics include psi
 
     A client that is away misses the round, and is recorded as absent with the reason. One whose
@@ -90,28 +91,27 @@ class MethodStrategy(Strategy):
         model: ModelChoice | None = None,
         max_update_norm: float | None = None,
         reference: str | os.PathLike[str] | None = None,
+        record_scores: bool = False,
     ) -> None:
-        asked = count_selected(settings, clients)
-        quorum = asked // 2 + 1 if quorum is None else quorum
+        quorum = count_selected(settings, clients) // 2 + 1 if quorum is None else quorum
         check_supported(method, settings, server_data, clients, quorum)
         if model is not None:
             settings = settings.model_copy(update={"model": describe(model)})
         self.spec = RunSpec(
-            method, settings, seed, model, report_uncertainties, quorum, max_update_norm
+            method,
+            settings,
+            seed,
+            model,
+            report_uncertainties,
+            quorum,
+            max_update_norm,
+            record_scores,
         )
         self.clients, self.timeout, self.wait_timeout = clients, timeout, wait_timeout
         self.out, self.resume, self.server_data = out, resume, server_data
         self.reference = reference
         self.result: Result | None = None
-        # From `prepare` on:
-        self.run: Run
-        self.module: nn.Module
-        self.notes: list[str]
-        self.registry: ClientRegistry
-        self.remote: RemoteClients
-        self.log: RunLog
         self._folder: RunFolder | None = None
-        self._reference: dict[str, float] | None = None
 
     def start(self, grid: Grid, *arguments: object, **keywords: object) -> FlowerResult:
         """Run the rounds that are left. The strategy has its own values of all other arguments."""
@@ -136,29 +136,26 @@ class MethodStrategy(Strategy):
                 evaluation = self.remote.evaluate(self.log.server)
         finally:  # whatever stopped the run costs no more than one round
             self.log.save_checkpoint()
-        uncertainty = self.registry.known_uncertainty(self.run.ids)
         return finish_run(
             self.run,
             self.module,
             self.log,
             evaluation,
-            uncertainty,
+            self.registry.known_uncertainty(self.run.ids),
             self.notes,
             self._reference,
         )
 
     def run_round(self) -> Evaluation | None:
         """Run one round and write it down; return its evaluation, if it is evaluated."""
-        rounds = self.spec.settings.rounds
         result = run_round(self.run, self.log.server, self.remote)
-        round, evaluation = result.server.round, None
-        records = list(result.records)
+        round, records, evaluation = result.server.round, list(result.records), None
         if self.run.is_evaluated(round):
             evaluation = self.remote.evaluate(result.server)
             records += evaluation.records(round)
         self.log.write(result.server, records)
         self._save_uncertainties()
-        logger.info("Round %d of %d is done.", round, rounds)
+        logger.info("Round %d of %d is done.", round, self.spec.settings.rounds)
         return evaluation
 
     def prepare(self, grid: Grid) -> None:
@@ -171,20 +168,21 @@ class MethodStrategy(Strategy):
             )
         self.registry = ClientRegistry(self.spec, grid, self.timeout, self.wait_timeout)
         members = read_members(self.out) if self.out is not None and self.resume else None
-        if members is None:
-            self.registry.wait_for(self.clients)
-            self.registry.check_enough(self.clients)
-            infos = {name: self.registry.infos[name] for name in sort_ids(self.registry.nodes)}
-            agreed = next(iter(infos.values()))
-            if self.server_data is not None:
-                own = self.server_data
-                agreed = replace(agreed, input_shape=own.input_shape, n_classes=own.n_classes)
-            sizes = {name: info.size for name, info in infos.items()}
-        else:
-            agreed, sizes = members
-        self.run = Run(self.spec, self._describe_federation(agreed, sizes))
-        base_model = self.spec.build_model(self.run.federation)
-        self.module, server, self.notes = initial_state(self.run, base_model)
+        agreed, sizes = members or self._wait_for_all()
+        federation = FederationInfo(
+            tuple(sizes),
+            tuple(math.nan if size is None else float(size) for size in sizes.values()),
+            torch.zeros(2, *agreed.input_shape),
+            agreed.n_classes,
+            agreed.has_groups,
+            self.server_data is not None and self.server_data.validation is not None,
+        )
+        self.run = Run(self.spec, federation)
+        self.module, server, self.notes = initial_state(
+            self.run,
+            self.spec.build_model(federation),
+            reference_scores(self.reference, self.run.ids),
+        )
         expected = replace(agreed, model=model_signature(self.module))
         self.registry.freeze(expected, list(sizes), {} if members is None else sizes)
         if members is None:
@@ -204,18 +202,16 @@ class MethodStrategy(Strategy):
         self.registry.request_uncertainties()
         self._save_uncertainties()
 
-    def _describe_federation(
-        self, agreed: ClientInfo, sizes: Mapping[str, float | None]
-    ) -> FederationInfo:
-        data = self.server_data
-        return FederationInfo(
-            tuple(sizes),
-            tuple(float("nan") if size is None else float(size) for size in sizes.values()),
-            torch.zeros(2, *agreed.input_shape),
-            agreed.n_classes,
-            agreed.has_groups,
-            data is not None and data.validation is not None,
-        )
+    def _wait_for_all(self) -> tuple[ClientInfo, dict[str, float | None]]:
+        """Wait for all clients; return what they agree on, and how many examples each has."""
+        self.registry.wait_for(self.clients)
+        self.registry.check_enough(self.clients)
+        infos = [self.registry.infos[name] for name in sort_ids(self.registry.nodes)]
+        agreed, sizes = infos[0], {info.client: info.size for info in infos}
+        if self.server_data is not None:
+            own = self.server_data
+            agreed = replace(agreed, input_shape=own.input_shape, n_classes=own.n_classes)
+        return agreed, sizes
 
     def _describe(self) -> dict[str, Any]:
         """Describe the run as far as the server knows it."""
@@ -226,35 +222,39 @@ class MethodStrategy(Strategy):
             "has_groups": federation.has_groups,
         }
         digest = hashlib.sha256(json.dumps([federation.ids, shared], sort_keys=True).encode())
-        sizes = [None if size != size else int(size) for size in federation.sizes]
-        clients = zip(federation.ids, sizes, strict=True)
         description = {
             "name": NAME,
             "fingerprint": digest.hexdigest(),
-            "clients": [{"id": name, "train": size} for name, size in clients],
+            "clients": [
+                {"id": name, "train": None if math.isnan(size) else int(size)}
+                for name, size in zip(federation.ids, federation.sizes, strict=True)
+            ],
             **shared,
         }
-        flower = {
-            "report_uncertainties": self.spec.report_uncertainties,
-            "max_update_norm": self.spec.max_update_norm,
-        }
-        return describe_run(self.run, self.module, description, flower=flower)
+        return describe_run(
+            self.run,
+            self.module,
+            description,
+            flower={
+                "report_uncertainties": self.spec.report_uncertainties,
+                "max_update_norm": self.spec.max_update_norm,
+                **({"record_scores": True} if self.spec.record_scores else {}),
+            },
+        )
 
     def _save_uncertainties(self) -> None:
         """Write the uncertainties reported so far into the run folder."""
         folder = self.log.folder
         if folder is None or not self.spec.needs_uncertainties:
             return
-        known = self.registry.known_uncertainty(self.run.ids).as_dict()
         reported = [name for name in self.run.ids if name in self.registry.uncertainties]
-        content = {**known, "told": reported}
+        content = {**self.registry.known_uncertainty(self.run.ids).as_dict(), "told": reported}
         if folder.read_json("uncertainty.json") != content:
             folder.write_json("uncertainty.json", content)
 
     def summary(self) -> None:
         """Log what is about to run."""
         method = self.spec.method
-        sent = sorted({*method.needs, *method.probes} - SERVER_SIDE)
         logger.info(
             "%s for %d rounds with %d clients, at least %d reports a round; clients send their "
             "updates%s.",
@@ -262,30 +262,22 @@ class MethodStrategy(Strategy):
             self.spec.settings.rounds,
             self.clients,
             self.spec.quorum,
-            "".join(f", {name}" for name in sent),
+            "".join(f", {name}" for name in sorted({*method.needs, *method.probes} - SERVER_SIDE)),
         )
+        service = self.spec.service
+        if service is not None:
+            logger.info(
+                "With the service %s clients also send their uncertainty and, %s.",
+                service.kind,
+                service.sends,
+            )
+
+    def _reject_call(self, *arguments: Any, **keywords: Any) -> NoReturn:
+        raise SettingsError("MethodStrategy runs whole rounds itself: call start(grid)")
 
     # The parts of Flower's own `start`, which this strategy replaces.
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> NoReturn:
-        _reject_call()
-
-    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> NoReturn:
-        _reject_call()
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> NoReturn:
-        _reject_call()
-
-    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord:
-        _reject_call()
-
-
-def _reject_call() -> NoReturn:
-    raise SettingsError("MethodStrategy runs whole rounds itself: call start(grid)")
+    configure_train = aggregate_train = _reject_call
+    configure_evaluate = aggregate_evaluate = _reject_call
 
 
 def check_supported(
@@ -303,10 +295,20 @@ def check_supported(
         mistakes.append(
             f"quorum: is {quorum}; give a number from 1 to {asked}, of the clients asked in a round"
         )
+    try:
+        service = parse_service(settings.service)
+    except SettingsError as error:
+        mistakes += error.mistakes
     if settings.drop_out:
         mistakes.append("drop-out: leave it at 0; across machines clients drop out by themselves")
     if mistakes:
         raise SettingsError(mistakes)
+    check_service(service, method)
+    if method.needs_alone:
+        raise NotDefinedError(
+            f"{method.label}: reads the scores of clients alone, which are known in the simulator "
+            "only; choose another floor or advantage"
+        )
     if "validation_accuracies" in method.needs and (data is None or data.validation is None):
         raise NotDefinedError(
             f"{method.name}: scores clients' models on data of the server's own, and the server "
@@ -329,10 +331,15 @@ def read_members(
         return None
     federation = folder.read_settings("federation")["federation"]
     try:
-        sizes = {str(client["id"]): client["train"] for client in federation["clients"]}
-        shape = tuple(int(size) for size in federation["input_shape"])
-        n_classes, has_groups = int(federation["n_classes"]), bool(federation["has_groups"])
-        return ClientInfo("", shape, n_classes, has_groups, "", None), sizes
+        agreed = ClientInfo(
+            client="",
+            input_shape=tuple(int(size) for size in federation["input_shape"]),
+            n_classes=int(federation["n_classes"]),
+            has_groups=bool(federation["has_groups"]),
+            model="",
+            size=None,
+        )
+        return agreed, {str(client["id"]): client["train"] for client in federation["clients"]}
     except (KeyError, TypeError, ValueError):
         raise StorageError(
             f"{folder.path} holds a run that was not made across machines; choose another folder"

@@ -4,8 +4,6 @@ A new one is a file beside this and its class in the list below; a method of ano
 registered with `register_method`, or with an entry point in the group "udjfl.methods".
 """
 
-from __future__ import annotations
-
 from udjfl.methods.adafed import AdaFed
 from udjfl.methods.adafedadam import AdaFedAdam
 from udjfl.methods.afl import AFL

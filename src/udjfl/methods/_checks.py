@@ -1,7 +1,5 @@
 """Checks of a method's declarations, and of the reports that reach it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -31,7 +29,7 @@ def check_theories(cls: type) -> None:
             raise SettingsError(f"{name}: theories has {theory!r}.{did_you_mean(theory, THEORIES)}")
 
 
-def check_declarations(method: Method) -> None:
+def check_declarations(method: "Method") -> None:
     """Reject unknown names in `needs`, `needs_groups` and `probes`."""
     known = {*EXTRAS, "losses", "sizes", "steps", "uncertainties"}
     for attribute in ("needs", "needs_groups", "probes"):
@@ -51,24 +49,24 @@ def require_reports(slot: str, function: Callable[..., Any]) -> Callable[..., An
     }[slot]
 
     @functools.wraps(function)
-    def wrapper(self: Method, state: Any, reports: Any) -> Any:
+    def wrapper(self: "Method", state: Any, reports: Any) -> Any:
         check(self, reports)
         return function(self, state, reports)
 
     return wrapper
 
 
-def _check_reports(method: Method, reports: Reports) -> None:
+def _check_reports(method: "Method", reports: Reports) -> None:
     reports.require(*sorted(method.needs))
     if method.needs_groups.intersection(reports.extras):
         reports.require(*sorted(method.needs_groups))
 
 
-def _check_unscored_reports(method: Method, reports: Reports) -> None:
+def _check_unscored_reports(method: "Method", reports: Reports) -> None:
     reports.require(*sorted(method.needs - {"validation_accuracies"}))
 
 
-def _check_probe(method: Method, probe: Reports | None) -> None:
+def _check_probe(method: "Method", probe: Reports | None) -> None:
     if not method.probes:
         return
     if probe is None:
@@ -77,3 +75,13 @@ def _check_probe(method: Method, probe: Reports | None) -> None:
             f"{method.name}: needs the clients' {names} before they train; ask for a probe first"
         )
     probe.require(*sorted(method.probes | (method.needs & SENT_ONCE)))
+
+
+def check_epsilon(method: Any) -> Any:
+    """Reject an epsilon, the smallest utility, that is not below M, the largest."""
+    if method.epsilon >= method.M:
+        raise ValueError(
+            f"epsilon is {method.epsilon:g}; it must be below M, which is {method.M:g}: "
+            "no loss has that utility"
+        )
+    return method

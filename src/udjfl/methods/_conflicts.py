@@ -6,8 +6,6 @@ the Gram matrix of the g: for m clients and D parameters this costs m^2 D once a
 steps, instead of m^2 D for each order of steps.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
@@ -37,16 +35,13 @@ def turn(
     opposite ones cancel for every target.
     """
     squares = gram.diagonal()
-    aims = torch.zeros_like(gram)
-    if targets is not None:
-        aims = targets.clamp(-LARGEST_TARGET, LARGEST_TARGET)
+    targets = torch.zeros_like(gram) if targets is None else targets
+    aims = targets.clamp(-LARGEST_TARGET, LARGEST_TARGET)
     coefficients = torch.eye(len(gram), dtype=torch.float64)
     left = squares.clone()  # |h_k|^2
     may_turn = torch.ones(len(gram), dtype=torch.bool) if kept is None else ~kept
-    for j in order.tolist():
+    for j in order[squares[order] > 0].tolist():
         square = squares[j]
-        if square <= 0:
-            continue
         aim, dots = aims[:, j], coefficients @ gram[j]
         conflict = may_turn & (dots < aim * (left * square).sqrt())
         conflict[j] = False

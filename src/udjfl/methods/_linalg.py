@@ -8,13 +8,10 @@ Where a function takes `rows`, pass the table itself or blocks made from it, one
 `columns(table)` yields them, and a generator over that can scale them or stack two tables.
 """
 
-from __future__ import annotations
-
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -109,13 +106,13 @@ def squared_norms(rows: Rows) -> Tensor:
     """Return the squared length [N] of every row, in float64."""
     # From the lengths: block.square() would be another block to write and read.
     squares = (block.norm(dim=1).square() for block in _blocks(rows))
-    return _check_finite(functools.reduce(torch.add, squares))
+    return _check_finite(reduce(torch.add, squares))
 
 
 def lengths(rows: Rows) -> Tensor:
     """Return the length [N] of every row, in float64."""
     norms = (block.norm(dim=1) for block in _blocks(rows))
-    return _check_finite(functools.reduce(torch.hypot, norms))
+    return _check_finite(reduce(torch.hypot, norms))
 
 
 def rows_not_finite(table: Tensor) -> list[int]:

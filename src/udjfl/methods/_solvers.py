@@ -1,7 +1,5 @@
 """Small optimisation problems that several methods share."""
 
-from __future__ import annotations
-
 import numpy as np
 import piqp
 import torch

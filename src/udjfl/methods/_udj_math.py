@@ -1,23 +1,9 @@
-"""The mathematics of UDJ-FL: the terms of its step, the fairness measure, the objective, curvature.
+"""The terms of UDJ-FL's step (Carey & Wu, FAccT 2025). The symbols are those of udj.py.
 
-  Carey & Wu, "Achieving Distributive Justice in Federated Learning via Uncertainty
-    Quantification", FAccT 2025 (the paper).
-  Lan, Kao, Chiang & Sabharwal, "An Axiomatic Theory of Fairness in Network Resource Allocation",
-    INFOCOM 2010.
-  Mo & Walrand, "Fair End-to-End Window-Based Congestion Control", IEEE/ACM Transactions on
-    Networking, 2000.
-  Li, Sanjabi, Beirami & Smith, "Fair Resource Allocation in Federated Learning", ICLR 2020 (q-FFL,
-    where the paper's Lemma comes from).
-
-Work is in float64, without state. The terms of the step take float64 tensors, one entry per
-reporting client. The other functions also take sequences, check them, and return float64 tensors;
-gradients flow through `fairness_measure`, `alpha_fair_utility` and `objective`.
+Without state, on float64 tensors with one entry per reporting client.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -27,20 +13,34 @@ from udjfl.errors import SettingsError
 from udjfl.methods._linalg import squared_norms
 
 StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
-Numbers = Sequence[float] | Tensor
-"""One number per client."""
-
 SMALLEST_LOSS = 1e-10
 # Where 1/u enters, an uncertainty below this share of the largest counts as this share.
 UNCERTAINTY_FLOOR = 0.01
-
-
-# --- the terms of the step; the symbols are those of udj.py ---
+# The largest share of a step that one client may have, unless it is chosen.
+DEFAULT_CAP = 0.5
 
 
 def floor_uncertainties(u: Tensor, largest: float | None = None) -> Tensor:
     """Raise u_i to at least a hundredth of the largest, so that no 1/u_i outweighs all others."""
     return u.clamp_min(UNCERTAINTY_FLOOR * (float(u.max()) if largest is None else largest))
+
+
+def largest_share(cap: float, n_clients: int) -> float:
+    """Return the cap on one client's share; of fewer than four clients nobody stays below 2/N."""
+    return max(cap, min(1.0, 2 / n_clients))
+
+
+def log_cap(log_c: Tensor, limit: float) -> float:
+    """Return the logarithm of the largest c_i that leaves its share of the sum at the limit.
+
+    With a limit of at least a half, only the largest can be above it, so the sum of all others
+    says what it may be; added up in logarithms, it stays known however small it is beside the
+    largest. Infinite where nothing can be capped: no other client has any weight.
+    """
+    if limit >= 1:
+        return math.inf
+    others = float(torch.logsumexp(log_c.sort().values[:-1], dim=0))
+    return math.inf if others == -math.inf else others + math.log(limit / (1 - limit))
 
 
 def log_coefficients(p: Tensor, u: Tensor, gamma: float, H: Tensor) -> Tensor:
@@ -68,9 +68,14 @@ def step_signs(p: Tensor, rule: StepRule) -> tuple[Tensor, Tensor]:
 def lipschitz(rule: str, lr: float, momentum: float, mean_steps: float) -> float:
     """Return L, which makes D_i = L (theta - theta_i) a gradient: 1/lr after one plain step.
 
-    For calibrated D_i is the mean gradient of the whole local training, of that many steps.
+    For calibrated D_i is the mean gradient of the whole local training. Momentum starts from zero
+    in every round, so s steps move a client by lr/(1-m) times fewer gradients than s: by
+    s - m (1-m^s) / (1-m) of them.
     """
-    return (1 - momentum) / (lr * mean_steps) if rule == "calibrated" else 1 / lr
+    if rule != "calibrated":
+        return 1 / lr
+    lost: float = momentum * (1 - momentum**mean_steps) / (1 - momentum)
+    return (1 - momentum) / (lr * (mean_steps - lost))
 
 
 def divide(numerator: Tensor, denominator: Tensor, rule: StepRule) -> Tensor:
@@ -80,200 +85,3 @@ def divide(numerator: Tensor, denominator: Tensor, rule: StepRule) -> Tensor:
             f"udj: step={rule!r} divides by zero here; use step='calibrated' or 'normalised'"
         )
     return numerator / denominator
-
-
-# --- what the paper starts from ---
-
-
-def fairness_measure(x: Numbers, q: Numbers, r: float, beta: float) -> Tensor:
-    """Measure how fair the allocation x is, with importance q: Lan et al. (2010, Eq. 69).
-
-        f = sign(-r (1 + r beta)) * [ sum_i q_i x_i^(-r beta) ]^(1/beta)        higher is fairer
-
-    Needs x_i > 0, q_i >= 0 with at least one positive, and beta != 0. The value is 0 for every x
-    when r = 0 or r beta = -1, because the sign is 0 there: that includes r = 1, beta = -1, which is
-    therefore NOT Jain's index.
-
-    Special cases, with share_i = x_i / sum(x). The function does not normalise x: pass the shares.
-      r = 1 - 1/beta, q = 1, shares:   sign(1-beta) [sum share_i^(1-beta)]^(1/beta), Lan et al.'s
-                                       unweighted family.
-        beta = -1 (so r = 2):          1 / sum share_i^2 = N times Jain's index.
-        beta -> 0:                     exp(entropy of the shares).
-        beta -> infinity:              -1 / min share_i, so the fairest allocation is max-min.
-      r = 2, beta = -1, q = 1/N, x_i / mean(x):  Jain's index itself, (sum x)^2 / (N sum x^2).
-      r = -1, sum q = 1:               sign(1-beta) times the q-weighted power mean of order beta.
-      sum q = 1, r fixed, beta -> 0:   sign(-r) prod_i x_i^(-r q_i). For r = 1 and shares this is
-                                       minus the exponential of the cross-entropy of the shares
-                                       under q, so it peaks where the shares equal q (where it is
-                                       minus the exponential of their entropy). If sum q != 1 there
-                                       is no finite, nonzero limit.
-      r = 1 - 1/beta, beta != 1:       |f|^beta = sum q_i x_i^(1-beta), alpha-fairness with
-                                       alpha = beta.
-    """
-    allocation = as_column("x", x, above=0.0)
-    importance = as_column("q", q, at_least=0.0)
-    check_same_length({"x": allocation, "q": importance})
-    _check_finite("r", r)
-    if beta == 0 or not math.isfinite(beta):
-        raise SettingsError(
-            f"beta is {beta}; give a finite number other than 0 (0 exists only as a limit)."
-        )
-    if not bool((importance > 0).any()):
-        raise SettingsError("q is zero everywhere; give at least one client a positive importance.")
-    # In logarithms: a small beta raises the sum to a huge power. log(0) = -inf drops q_i = 0.
-    log_sum = torch.logsumexp(importance.log() - r * beta * allocation.log(), dim=0)
-    # Up to rounding, because r is often computed from beta: r = -1/beta need not give -1 exactly.
-    if r == 0 or math.isclose(r * beta, -1.0, rel_tol=1e-15):
-        return torch.zeros((), dtype=torch.float64)
-    return math.copysign(1.0, -r * (1 + r * beta)) * torch.exp(log_sum / beta)
-
-
-def alpha_fair_utility(x: Numbers, alpha: float) -> Tensor:
-    """Return the alpha-fair utility of each x (Mo & Walrand, 2000): x^(1-alpha)/(1-alpha).
-
-    At alpha = 1 it is log x. Needs x_i > 0 and alpha >= 0. Maximising the sum gives the
-    utilitarian allocation at alpha = 0, the proportionally fair one at 1, and tends to max-min as
-    alpha grows. Continuous in alpha only up to a constant: x^(1-alpha)/(1-alpha) minus 1/(1-alpha)
-    tends to log x, and constants do not move the maximiser.
-    """
-    allocation = as_column("x", x, above=0.0)
-    if not (alpha >= 0 and math.isfinite(alpha)):
-        raise SettingsError(f"alpha is {alpha}; give a finite number of at least 0.")
-    return allocation.log() if alpha == 1 else allocation ** (1 - alpha) / (1 - alpha)
-
-
-def objective(
-    losses: Numbers, uncertainties: Numbers, exponent: float | Numbers, gamma: float
-) -> Tensor:
-    """Return what UDJ-FL minimises: sum_i u_i^gamma H_i^p, with the u_i normalised to sum to 1.
-
-    `exponent` is p = r * beta, one number or one per client (desert). Needs losses >= 0 and
-    uncertainties > 0. A zero loss with a negative exponent gives infinity. As p grows,
-    objective^(1/p) tends to max_i H_i: the uncertainties drop out, although the paper keeps them
-    (its max_i |u_i H_i|).
-    """
-    client_losses = as_column("losses", losses, at_least=0.0)
-    shares = uncertainty_shares(uncertainties)
-    power = torch.as_tensor(exponent, dtype=torch.float64)
-    power = as_column("exponent", power.expand(len(client_losses)) if power.ndim == 0 else power)
-    _check_finite("gamma", gamma)
-    check_same_length({"losses": client_losses, "uncertainties": shares, "exponent": power})
-    return (shares**gamma * client_losses**power).sum()
-
-
-def curvature_bound(
-    loss: float | Numbers,
-    gradient_norm_squared: float | Numbers,
-    lipschitz: float | Numbers,
-    exponent: float | Numbers,
-    weight: float | Numbers,
-) -> Tensor:
-    """Bound the spectral norm of the Hessian of w h^p from above, element by element:
-
-        |p| w ( L h^(p-1) + |p-1| h^(p-2) |grad h|^2 )
-
-    where L is a Lipschitz constant of grad h. Holds for every real p where h > 0. The paper's Lemma
-    lacks the two absolute values; see `curvature_as_printed`. For p >= 1 the two are the same.
-
-    A zero loss makes h^(p-1) infinite for p < 1 and h^(p-2) infinite for p < 2, and the bound with
-    them, unless their term has a zero factor (p = 0, p = 1, a zero gradient, a zero weight): such a
-    term counts as zero. Callers that need a finite number clamp the loss away from zero first. A
-    very large power overflows to infinity.
-    """
-    return _curvature(loss, gradient_norm_squared, lipschitz, exponent, weight, magnitude=torch.abs)
-
-
-def curvature_as_printed(
-    loss: float | Numbers,
-    gradient_norm_squared: float | Numbers,
-    lipschitz: float | Numbers,
-    exponent: float | Numbers,
-    weight: float | Numbers,
-) -> Tensor:
-    """Return the paper's Lemma, letter by letter: p w ( L h^(p-1) + (p-1) h^(p-2) |grad h|^2 ).
-
-    Not a bound for p < 1. Its proof bounds each matrix from above and then multiplies by p or p -
-    1, which turns the inequality round when the factor is negative; and an upper bound on
-    eigenvalues is not one on a norm. It can even be negative, and a step divided by it then goes
-    uphill. Kept to show the fault and to check the paper's own step. A zero loss is as in
-    `curvature_bound`, except that the two terms may be infinities of opposite sign: NaN.
-    """
-    return _curvature(
-        loss, gradient_norm_squared, lipschitz, exponent, weight, magnitude=torch.positive
-    )
-
-
-def _curvature(
-    loss: float | Numbers,
-    gradient_norm_squared: float | Numbers,
-    lipschitz: float | Numbers,
-    exponent: float | Numbers,
-    weight: float | Numbers,
-    magnitude: Callable[[Tensor], Tensor],
-) -> Tensor:
-    named = {
-        "loss": loss,
-        "gradient_norm_squared": gradient_norm_squared,
-        "lipschitz": lipschitz,
-        "exponent": exponent,
-        "weight": weight,
-    }
-    numbers = {name: torch.as_tensor(value, dtype=torch.float64) for name, value in named.items()}
-    h, gradient, L, p, w = numbers.values()
-    mistakes = [
-        f"{name} has a value that is negative or not a number; it must be at least 0."
-        for name, value in numbers.items()
-        if name != "exponent" and not bool((value >= 0).all())
-    ]
-    if not bool(p.isfinite().all()):
-        mistakes.append("exponent has a value that is not a finite number.")
-    if mistakes:
-        raise SettingsError(mistakes)
-    first = _times(magnitude(p) * w * L, h ** (p - 1))
-    return first + _times(magnitude(p * (p - 1)) * w * gradient, h ** (p - 2))
-
-
-def _times(factor: Tensor, power: Tensor) -> Tensor:
-    """Multiply, with a zero factor winning over an infinite power (which would give NaN)."""
-    return torch.where(factor == 0, torch.zeros_like(factor), factor * power)
-
-
-# --- checks ---
-
-
-def as_column(
-    name: str, values: Numbers, *, above: float | None = None, at_least: float | None = None
-) -> Tensor:
-    """Return a float64 vector, or raise an error that names the field and the first bad client."""
-    column = torch.as_tensor(values, dtype=torch.float64)
-    if column.ndim != 1 or len(column) == 0:
-        raise SettingsError(
-            f"{name} has shape {tuple(column.shape)}; give one number per client, and at least one."
-        )
-    wanted, good = "finite", column.isfinite()
-    if above is not None:
-        wanted, good = f"finite and above {above:g}", good & (column > above)
-    if at_least is not None:
-        wanted, good = f"finite and at least {at_least:g}", good & (column >= at_least)
-    if not bool(good.all()):
-        bad = int((~good).nonzero()[0])
-        raise SettingsError(f"{name}[{bad}] is {float(column[bad])}; every value must be {wanted}.")
-    return column
-
-
-def uncertainty_shares(uncertainties: Numbers) -> Tensor:
-    """Check uncertainties and normalise them to sum to 1."""
-    column = as_column("uncertainties", uncertainties, above=0.0)
-    return column / column.sum()
-
-
-def check_same_length(columns: dict[str, Tensor]) -> None:
-    """Reject columns of different lengths."""
-    if len({len(column) for column in columns.values()}) > 1:
-        lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
-        raise SettingsError(f"Every client needs one number in each: {lengths}.")
-
-
-def _check_finite(name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise SettingsError(f"{name} is {value}; give a finite number.")

@@ -40,8 +40,6 @@ rising; if all are at 0 there is no step. A client with g_k = 0 is left out. Und
 participation all of this is over the clients that report.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -109,7 +107,16 @@ class AdaFed(Method):
             length = step.norm()
             scale = self.server_lr * _linalg.mean(deltas).norm() / length if length > 0 else 0.0
             coefficients, step = scale * coefficients, scale * step
-        return state, step.to(deltas.dtype), _diagnostics(gram, coefficients, step.norm())
+        length = step.norm()
+        # Shares are projections on the step and sum to 1; slopes are those of the losses along it.
+        slope = gram @ coefficients / length if length > 0 else torch.zeros_like(coefficients)
+        diagnostics = {
+            "weight": coefficients * slope / length if length > 0 else slope,
+            "coefficient": coefficients,
+            "slope": slope,
+            "step_length": length,
+        }
+        return state, step.to(deltas.dtype), diagnostics
 
     def _coefficients(self, gram: Tensor, f: Tensor) -> Tensor:
         """Return the coefficients of the direction, from inner products of nonzero updates."""
@@ -127,13 +134,3 @@ class AdaFed(Method):
         )
         coefficients: Tensor = scale * a * inverse / (phi @ a)
         return coefficients
-
-
-def _diagnostics(gram: Tensor, coefficients: Tensor, length: Tensor) -> Diagnostics:
-    """Return, per client, its share of the step, its factor, and its loss's slope along the step.
-
-    Shares are projections on the step and sum to 1.
-    """
-    slope = gram @ coefficients / length if length > 0 else torch.zeros_like(coefficients)
-    share = coefficients * slope / length if length > 0 else torch.zeros_like(coefficients)
-    return {"weight": share, "coefficient": coefficients, "slope": slope, "step_length": length}

@@ -36,8 +36,6 @@ Partial participation: weights over the clients that report; first losses of the
 The UDJ-FL paper did not run it, so there is no searched range.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 
@@ -139,5 +137,5 @@ class AdaFedAdam(Method):
         factor = C if state["server_steps"] >= self.warm_up else torch.ones_like(C)
         scale = (v / (1 - P[1])).sqrt_().add_(EPSILON)
         step = torch.div(m, scale, out=scale).mul_(factor * self.server_lr / (1 - P[0]))
-        moments = {"mean": m, "mean_square": v, "decays": P}
-        return {**state, **moments, "server_steps": state["server_steps"] + 1}, step
+        count = state["server_steps"] + 1
+        return {**state, "mean": m, "mean_square": v, "decays": P, "server_steps": count}, step

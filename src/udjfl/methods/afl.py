@@ -29,8 +29,6 @@ the step uses the reporting clients' lambda, divided by its sum. If that sum is 
 on absent clients), they count as they do at the start.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -89,9 +87,7 @@ class AFL(Method):
         moved = old.index_add(0, reports.client_indices, self.lr_lambda * reports.losses)
         new = project_to_simplex(moved)
         used = (new if self.order == "update_first" else old)[reports.client_indices]
-        if used.sum() > NO_WEIGHT:
-            share = used / used.sum()
-        else:
-            share = size_shares(reports.sizes, self.start)
+        has_weight = used.sum() > NO_WEIGHT
+        share = used / used.sum() if has_weight else size_shares(reports.sizes, self.start)
         diagnostics = {"weight": share, "lambda": new[reports.client_indices]}
         return {"lambda": new}, weighted_sum(share, reports.deltas), diagnostics

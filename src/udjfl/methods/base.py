@@ -65,6 +65,16 @@ class Method(ABC):
     probes: ClassVar[frozenset[str]] = frozenset()
     global_model: ClassVar[bool] = True
 
+    @property
+    def needs_reference(self) -> bool:
+        """True if `init` reads FedAvg's scores by round: the simulator runs FedAvg first."""
+        return False
+
+    @property
+    def needs_alone(self) -> bool:
+        """True if `init` reads the score of each client's own model, trained alone."""
+        return False
+
     def __init_subclass__(cls) -> None:
         """Let `plan`, `models_to_score` and `aggregate` refuse incomplete reports."""
         super().__init_subclass__()

@@ -41,8 +41,6 @@ client that reports for the first time after others have starts from the mean, c
 absent client is dropped, and its model does not change. If all report, that is the rule above.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -117,8 +115,8 @@ class CFFL(Method):
 
     @property
     def needs(self) -> frozenset[str]:
-        model = {"model"} if self.theta < 1 else set()
-        return frozenset({"sizes", "validation_accuracies", *model})
+        needed = {"sizes", "validation_accuracies"}
+        return frozenset(needed | {"model"} if self.theta < 1 else needed)
 
     def init(self, setup: Setup) -> State:
         return {
@@ -130,17 +128,16 @@ class CFFL(Method):
         }
 
     def notes(self, setup: Setup) -> list[str]:
-        notes = [
+        own_models = (
             "CFFL: each client has a model of its own; global accuracy is that of the server's "
             "model, which none receives."
-        ]
-        if not setup.has_validation:
-            notes.append(
-                "CFFL: the server has no data of its own, so reputations are measured on all "
-                "clients' training data taken together; a federation with validation=(x, y) would "
-                "measure them better."
-            )
-        return notes
+        )
+        no_data = (
+            "CFFL: the server has no data of its own, so reputations are measured on all "
+            "clients' training data taken together; a federation with validation=(x, y) would "
+            "measure them better."
+        )
+        return [own_models] if setup.has_validation else [own_models, no_data]
 
     def initial_models(self, state: State, client_indices: Tensor) -> Tensor:
         return state["models"][client_indices]

@@ -26,14 +26,13 @@ desert nevertheless.
 Partial participation: the sums are over the clients that report, K of them. There is no state.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from udjfl.methods._checks import check_epsilon
 from udjfl.methods.base import (
     BySize,
     Diagnostics,
@@ -81,21 +80,13 @@ class CoreFed(Method):
     def needs(self) -> frozenset[str]:
         return frozenset({"losses", "sizes"} if self.weights == "size" else {"losses"})
 
-    @model_validator(mode="after")
-    def _check_epsilon(self) -> CoreFed:
-        if self.epsilon >= self.M:
-            raise ValueError(
-                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: "
-                "no loss has that utility"
-            )
-        return self
+    _check_epsilon = model_validator(mode="after")(check_epsilon)
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         utility = self.M - reports.losses
         factors = size_shares(reports.sizes, self.weights) / utility.clamp_min(self.epsilon)
         weight = factors / factors.sum()
-        if self.step == "normalised":
-            factors = weight
+        factors = weight if self.step == "normalised" else factors
         diagnostics = {
             "weight": weight,
             "utility": utility,

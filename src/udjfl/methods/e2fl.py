@@ -31,8 +31,6 @@ learns nothing at all; the published code of Federated Rank Learning trains the 
 epochs at learning rate 0.4.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Any
 
@@ -184,10 +182,7 @@ def rankings(received: Tensor, deltas: Tensor) -> Tensor:
 
 def vote(ranks: Tensor, tie_break: Tensor) -> Tensor:
     """Return the ranking by the sum of rankings [K, size]; the ranking `tie_break` breaks ties."""
-    points = torch.zeros_like(tie_break)
-    for row in ranks:
-        points += row
-    return ranking(points * len(tie_break) + tie_break)
+    return ranking(ranks.sum(dim=0) * len(tie_break) + tie_break)
 
 
 def cluster(ranks: list[Tensor], count: int) -> list[str]:

@@ -34,8 +34,6 @@ client has to report in every round: partial participation is refused before rou
 round from which a report had to be excluded. The UDJ-FL paper did not run EFFL.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -108,16 +106,15 @@ class EFFL(Method):
         return {"stage": torch.tensor(0), "clients": torch.tensor(len(setup))}
 
     def notes(self, setup: Setup) -> list[str]:
-        notes = [
+        one_step = (
             "EFFL: clients take one step on all their data a round, "
             "so it needs more rounds than others do."
-        ]
-        if not setup.has_groups:
-            notes.append(
-                "EFFL: without a sensitive attribute it runs on the clients' losses alone, "
-                "with no limits on bias."
-            )
-        return notes
+        )
+        no_groups = (
+            "EFFL: without a sensitive attribute it runs on the clients' losses alone, "
+            "with no limits on bias."
+        )
+        return [one_step] if setup.has_groups else [one_step, no_groups]
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(one_full_step=True)

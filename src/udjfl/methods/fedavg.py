@@ -7,8 +7,6 @@ from Decentralized Data. AISTATS 2017.
     step        sum_i p_i (theta - theta_i)     p_i = n_i / sum_j n_j, or 1/N with weights="uniform"
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from udjfl.methods.base import (

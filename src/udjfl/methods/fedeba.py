@@ -26,8 +26,6 @@ decided before training; the weights of the step are over those that then report
 did not run FedEBA+.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Literal
 

@@ -27,8 +27,6 @@ implementations. Deviations:
 Partial participation: f of a client that does not report stays. The UDJ-FL paper did not run FedFa.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

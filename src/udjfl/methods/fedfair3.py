@@ -26,11 +26,9 @@ clients are asked in every round there is nothing to select: FedAvg. The UDJ-FL 
 FedFair³.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
@@ -96,14 +94,12 @@ class FedFair3(Method):
         return tuple(re.split("[,;]", value)) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _check_times(self) -> FedFair3:
-        if self.round_times is None and (
-            self.preferred_time is not None or self.resources is not None
-        ):
-            given = "resources" if self.resources is not None else "preferred_time"
-            raise ValueError(
-                f"{given} has no effect without round_times; give round_times, or leave it out"
-            )
+    def _check_times(self) -> Self:
+        for name in ("resources", "preferred_time"):
+            if self.round_times is None and getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} has no effect without round_times; give round_times, or leave it out"
+                )
         return self
 
     def init(self, setup: Setup) -> State:
@@ -120,12 +116,11 @@ class FedFair3(Method):
         }
 
     def notes(self, setup: Setup) -> list[str]:
-        if setup.participation < 1:
-            return []
-        return [
+        no_choice = (
             "FedFair³ only chooses whom to ask; "
             "with everybody asked in every round (participation = 1) it is FedAvg."
-        ]
+        )
+        return [] if setup.participation < 1 else [no_choice]
 
     def select(
         self, state: State, n_clients: int, count: int, generator: np.random.Generator
@@ -150,9 +145,7 @@ class FedFair3(Method):
             return torch.ones(len(client_indices), dtype=torch.float64)
         times = torch.tensor(self.round_times, dtype=torch.float64)
         preferred = self.preferred_time or float(np.median(self.round_times))
-        features = torch.ones_like(times)
-        if self.resources is not None:
-            features = torch.tensor(self.resources, dtype=torch.float64)
+        features = torch.tensor(self.resources or [1.0] * len(times), dtype=torch.float64)
         slow = (preferred / times).clamp_max(1) ** self.penalty
         return torch.where(times < preferred, features, slow)[client_indices]
 
@@ -169,8 +162,8 @@ class FedFair3(Method):
             "utility": utility,
             "participations": counts[clients].to(torch.float64),
         }
-        state = {"counts": counts, "utilities": utilities}
-        return state, weighted_sum(share, reports.deltas), diagnostics
+        step = weighted_sum(share, reports.deltas)
+        return {"counts": counts, "utilities": utilities}, step, diagnostics
 
 
 def drawing_weights(state: State) -> Tensor:

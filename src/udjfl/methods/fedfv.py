@@ -31,8 +31,6 @@ Absent clients take part through `external` alone, and only for tau >= 2 does th
 remember their last updates (N x D numbers): with tau <= 1 there is no state.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -121,12 +119,8 @@ class FedFV(Method):
 
     def _kept(self, order: Tensor) -> Tensor:
         """Return a mask of the clients that keep their update."""
-        first = len(order)
-        if self.alpha > 0:
-            first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9)
-        kept = torch.zeros(len(order), dtype=torch.bool)
-        kept[order[first:]] = True
-        return kept
+        first = math.ceil((len(order) - 1) * (1 - self.alpha) - 1e-9)
+        return torch.isin(torch.arange(len(order)), order[first:]) & (self.alpha > 0)
 
     def _remember(self, state: State, reports: Reports) -> State:
         """Return the state with this round's updates in it."""

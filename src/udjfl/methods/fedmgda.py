@@ -25,8 +25,6 @@ A client whose update is exactly zero has no direction: it is left out, and l0 i
 others. Under partial participation l0 and the weights are over the clients that report.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch
@@ -81,10 +79,13 @@ class FedMGDA(Method):
         gram = _linalg.gram(reports.deltas)
         lengths = gram.diagonal().sqrt()
         moving = lengths > 0
-        weight, inverse = torch.zeros_like(lengths), torch.zeros_like(lengths)
+        weight, inverse = torch.zeros_like(lengths), torch.where(moving, 1 / lengths, 0.0)
         if moving.any():
-            inverse[moving] = 1 / lengths[moving]
-            weight[moving] = self._weights(cosines(gram)[moving][:, moving], reports.sizes[moving])
+            l0 = size_shares(reports.sizes[moving], self.l0)
+            products = cosines(gram)[moving][:, moving]  # of the directions
+            weight[moving] = min_norm_weights(
+                products, (l0 - self.epsilon).clamp_min(0), l0 + self.epsilon
+            )
         rate = self.server_lr / (1 + self.decay * (reports.round - 1))
         direction = _linalg.combination(weight * inverse, reports.deltas)
         diagnostics = {
@@ -93,8 +94,3 @@ class FedMGDA(Method):
             "common_length": direction.norm(),
         }
         return state, (rate * direction).to(reports.deltas.dtype), diagnostics
-
-    def _weights(self, gram: Tensor, sizes: Tensor) -> Tensor:
-        """Return l for the clients that move, from the inner products of their directions."""
-        l0 = size_shares(sizes, self.l0)
-        return min_norm_weights(gram, (l0 - self.epsilon).clamp_min(0), l0 + self.epsilon)

@@ -24,8 +24,6 @@ pi; the M-step is over those that do. The paper's measure, the largest differenc
 excess losses, needs each client's best possible loss; it is not computed here.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated
 
@@ -101,7 +99,13 @@ class Focus(Method):
         ]
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        losses = self._losses(reports)
+        losses = reports.extras["losses_of_each"].to(torch.float64)
+        if losses.shape != (len(reports), self.models) or reports.deltas.shape[1] % self.models:
+            raise SettingsError(
+                f"focus: models is {self.models}; losses_of_each needs that many columns and "
+                "deltas that many models, got "
+                f"{list(losses.shape)} and {list(reports.deltas.shape)}"
+            )
         scores = state["log_pi"][reports.client_indices] - losses / self.temperature
         log_pi = scores - scores.logsumexp(dim=1, keepdim=True)
         pi = log_pi.exp()
@@ -119,17 +123,6 @@ class Focus(Method):
             **{f"share_of_model_{m + 1}": pi[:, m].contiguous() for m in range(self.models)},
         }
         return {"log_pi": all_log_pi}, step, diagnostics
-
-    def _losses(self, reports: Reports) -> Tensor:
-        """Return this round's losses [K, M] in float64."""
-        losses = reports.extras["losses_of_each"].to(torch.float64)
-        if losses.shape != (len(reports), self.models) or reports.deltas.shape[1] % self.models:
-            raise SettingsError(
-                f"focus: models is {self.models}; losses_of_each needs that many columns and "
-                "deltas that many models, got "
-                f"{list(losses.shape)} and {list(reports.deltas.shape)}"
-            )
-        return losses
 
     def served(self, state: State, model: Tensor) -> ServedModels:
         return ServedModels(model.reshape(self.models, -1), state["log_pi"].exp())

@@ -33,8 +33,6 @@ keep their lam_k, and pairs that did not meet their target. Without a sensitive 
 server step remains.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
@@ -84,12 +82,11 @@ class MFairFL(Method):
         return state
 
     def notes(self, setup: Setup) -> list[str]:
-        if setup.has_groups:
-            return []
-        return [
+        no_groups = (
             "Without a sensitive attribute only the client-level part of mFairFL runs: "
             "conflicts between updates."
-        ]
+        )
+        return [] if setup.has_groups else [no_groups]
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         return state, Plan(multipliers=state["lam"])
@@ -105,9 +102,8 @@ class MFairFL(Method):
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         clients = reports.client_indices
         inner = gram(reports.deltas)
-        similarities, targets = cosines(inner), torch.zeros_like(inner)
-        if self.similarity_rate > 0:
-            targets = state["targets"][clients[:, None], clients]
+        similarities, pair = cosines(inner), (clients[:, None], clients)
+        targets = state["targets"][pair] if self.similarity_rate > 0 else torch.zeros_like(inner)
         factors = turn(inner, reports.losses.argsort(stable=True), targets).mean(dim=0)
         step = combination(factors, reports.deltas)
 
@@ -118,7 +114,7 @@ class MFairFL(Method):
         pairs = moving[:, None] & moving  # an update of length zero has no angle with any other
         if self.similarity_rate > 0:
             moved = targets + self.similarity_rate * (similarities - targets)
-            after["targets"][clients[:, None], clients] = torch.where(pairs, moved, targets)
+            after["targets"][pair] = torch.where(pairs, moved, targets)
         conflicts = pairs & (similarities < targets) & ~torch.eye(len(reports), dtype=torch.bool)
         diagnostics = {
             "weight": factors / factors.sum(),

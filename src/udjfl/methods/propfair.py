@@ -23,14 +23,13 @@ steps.
 Partial participation: the step is over the clients that report. There is no state.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from udjfl.methods._checks import check_epsilon
 from udjfl.methods.base import BySize, Diagnostics, Method, Reports, Setup, State, parameters
 from udjfl.methods.fedavg import FedAvg
 
@@ -72,14 +71,7 @@ class PropFair(Method):
     def needs(self) -> frozenset[str]:
         return frozenset({"sizes"} if self.weights == "size" else ())
 
-    @model_validator(mode="after")
-    def _check_epsilon(self) -> PropFair:
-        if self.epsilon >= self.M:
-            raise ValueError(
-                f"epsilon is {self.epsilon:g}; it must be below M, which is {self.M:g}: "
-                "no loss has that utility"
-            )
-        return self
+    _check_epsilon = model_validator(mode="after")(check_epsilon)
 
     def notes(self, setup: Setup) -> list[str]:
         return [

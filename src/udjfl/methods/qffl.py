@@ -13,18 +13,19 @@ Dividing both sums by L leaves, with c_k = p_k F_k^q,
 
     step = sum_k c_k d_k / sum_k c_k (1 + r_k)          r_k = q L |d_k|^2 / F_k
 
-which is UDJ-FL's rule with gamma = 0 and exponent 1 + q. Powers are taken in logarithms, less the
-largest, so that no q overflows; a loss below 1e-10 counts as 1e-10, where the authors' code adds
-that much.
+which is UDJ-FL's rule with gamma = 0, exponent 1 + q and no cap. Powers are taken in logarithms,
+less the largest, so that no q overflows; a loss below 1e-10 counts as 1e-10, where the authors'
+code adds that much.
 
 L changes the length of the step, not the clients' shares in it, and nothing at q = 0:
 
     paper        L = 1/lr, as published and in the authors' code: right for one plain step of SGD.
                  After an epoch with momentum r_k is in the hundreds, and the model hardly moves: it
                  is under-trained, which is easily taken for fair.
-    calibrated   L = (1 - momentum) / (lr * steps), with the clients' mean number of steps: D_k is
-                 the mean gradient of the local training. Ours, and the default, as it is UDJ-FL's
-                 (docs/steps.md): so a comparison of the two compares what they minimise.
+    calibrated   L = (1 - m) / (lr (s - m (1-m^s) / (1-m))), m the momentum and s the clients' mean
+                 number of steps: D_k is the mean gradient of the local training. Ours, and the
+                 default, as it is UDJ-FL's (docs/steps.md): so a comparison of the two compares
+                 what they minimise. UDJ-FL also caps a client's share; there is no cap here.
     a number     L itself.
 
 p_k: the paper draws clients by size and then sums without weights, so if all are asked its sums
@@ -33,8 +34,6 @@ treat clients alike. That is `uniform`, the default, for which q = 0 is the mean
 The default q is ours: the middle of the range that the UDJ-FL paper searched.
 Partial participation: the sums are over the clients that report. There is no state.
 """
-
-from __future__ import annotations
 
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Methods by name: registration, short names, and building one from its specification."""
 
-from __future__ import annotations
-
 import inspect
 from contextlib import suppress
 from dataclasses import is_dataclass

@@ -32,6 +32,9 @@ EXTRAS = {
     "group_gap_gradients": "[N, D] gradient of that difference",
     "losses_of_each": "[N, M] training loss of each of the models side by side, as received "
     "(unless `loss_at` says otherwise)",
+    "scores": "[N] accuracy, 0 to 1, of the received model on the client's held-out data, or on "
+    "its training data if nothing is held out",
+    "score_sizes": "[N] number of examples that the scores come from",
     "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models "
     "that `models_to_score` returns",
 }
@@ -171,12 +174,15 @@ def find_errors(
         if table.is_floating_point():
             for row in rows_not_finite(table):
                 reject(row, name, NOT_FINITE)
-        if name == "accuracies":
+        if name in ("accuracies", "scores"):
             for row in _rows_where((table < 0) | (table > 1)):
                 reject(row, name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
             for row in _rows_where(table < 0):
                 reject(row, name, "cannot be negative")
+        if name == "score_sizes":
+            for row in _rows_where(table <= 0):
+                reject(row, name, ABOVE_ZERO)
     return errors
 
 

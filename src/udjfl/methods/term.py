@@ -26,8 +26,6 @@ default is the largest value it searched.
 Partial participation: the sums are over the clients that report, K of them.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import torch

@@ -30,10 +30,14 @@ is not the algorithm as published.
                  divides by zero there.
     safe         |p-1| instead of p-1 and no signs: the curvature term becomes a bound, and the step
                  never points uphill.
-    calibrated   safe with L = (1-momentum) / (lr * steps), which makes D_i the mean gradient of the
-                 whole local training; one L for all, from the clients' mean number of steps, so
-                 that p = 1 stays the plain average.
+    calibrated   safe with the L that makes D_i the mean gradient of the whole local training; one L
+                 for all, from the clients' mean number of steps, so that p = 1 stays the plain
+                 average.
     normalised   k = 0: a weighted average with weights c_i.
+
+Our rules also cap c: no client has more than half of sum_i c_i (`cap`; with fewer than four
+clients 2/N), so that an uncertainty that is measured badly, or a lie, moves the model only so far.
+With a budget (`budget=2`) the theory is pursued another way, within limits: see budget.py.
 
 For p >= 1 paper and safe are the same. With p = 1 every rule but authors is the plain average with
 weights u^gamma. With gamma = 0 and p = 1+q the paper's rule is q-FedAvg (Li et al., ICLR 2020).
@@ -54,14 +58,18 @@ from pydantic import Field, field_validator, model_validator
 from torch import Tensor
 
 from udjfl.errors import SettingsError
+from udjfl.methods import budget as budgets
 from udjfl.methods._linalg import dots
 from udjfl.methods._udj_math import (
+    DEFAULT_CAP,
     SMALLEST_LOSS,
     StepRule,
     curvature_factor,
     divide,
     floor_uncertainties,
+    largest_share,
     lipschitz,
+    log_cap,
     log_coefficients,
     step_signs,
 )
@@ -70,14 +78,18 @@ from udjfl.methods.udj_sums import UDJSums
 
 
 def udj_step(
-    reports: Reports, p: Tensor, gamma: float, rule: StepRule
+    reports: Reports, p: Tensor, gamma: float, rule: StepRule, limit: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return sum_i s_i c_i (theta - theta_i) / sum_i s'_i c_i (1 + k_i), its factors, c and k."""
+    """Return sum_i s_i c_i (theta - theta_i) / sum_i s'_i c_i (1 + k_i), its factors, c and k.
+
+    No c_i is more than `limit` of their sum.
+    """
     H = reports.losses.clamp_min(SMALLEST_LOSS)
     u = floor_uncertainties(reports.uncertainties) if gamma < 0 else reports.uncertainties
     L = lipschitz(rule, reports.lr, reports.momentum, float(reports.steps.mean()))
 
-    log_c = log_coefficients(p, u / u.sum(), gamma, H)
+    log_c = log_coefficients(p, u, gamma, H)
+    log_c = log_c.clamp_max(log_cap(log_c, limit))
     c = (log_c - log_c.max()).exp()  # a common factor cancels, and no power overflows
     k = curvature_factor(p, H, reports.deltas, L, rule)
     s, s_denominator = step_signs(p, rule)
@@ -90,6 +102,8 @@ Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
 Beta = float | tuple[float, ...] | dict[str, float]
 Number = TypeVar("Number", float, Tensor)
 
+DEFAULT_CAUTION = 2.0
+ROUNDING = 1e-9
 DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: docs/steps.md
 LARGEST_POWER = 1e6  # beyond it, logarithms of powers overflow in the end
 PAPER_GAMMA = {"rawls": 1.0, "egalitarian": 1.0, "utilitarian": -1.0, "desert": 0.0}
@@ -131,13 +145,97 @@ class UDJ(Method):
         StepRule,
         Field(description="step rule: paper is as published, the default is ours (docs/steps.md)"),
     ] = DEFAULT_STEP
+    cap: Annotated[
+        float | None,
+        Field(
+            ge=0.5,
+            le=1,
+            description="largest share of the step for one client; default: 0.5 (2/N of fewer than "
+            "4 clients), 1 for the published step rules",
+        ),
+    ] = None
+    budget: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=100,
+            description="points that the clients' mean score may end below FedAvg's; makes the "
+            "method pursue the theory within this limit, in place of beta, gamma and step",
+        ),
+    ] = None
+    client_budget: Annotated[
+        float | None,
+        Field(ge=0, le=100, description="points that each client's score may end below FedAvg's"),
+    ] = None
+    floor: Annotated[
+        Literal["alone"] | None,
+        Field(description="alone: no client ends below its own model, trained alone"),
+    ] = None
+    limit: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=100,
+            description="mean score to keep, in percent, where there is no FedAvg to compare with",
+        ),
+    ] = None
+    advantage: Annotated[
+        Literal["uncertainty", "alone", "fedavg"] | None,
+        Field(
+            description="who is least advantaged: the client with the most uncertain data "
+            "(default), or with the lowest score alone, or under FedAvg"
+        ),
+    ] = None
+    caution: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=10,
+            description="standard errors of the mean score by which the budget is kept; default: 2",
+        ),
+    ] = None
+
+    @property
+    def limits(self) -> budgets.Limits | None:
+        """The limits of a budget, in fractions; None without one."""
+        if self.budget is None:
+            return None
+        return budgets.Limits(
+            mean=self.budget / 100,
+            client=None if self.client_budget is None else self.client_budget / 100,
+            absolute=None if self.limit is None else self.limit / 100,
+            alone=self.floor == "alone",
+            caution=DEFAULT_CAUTION if self.caution is None else self.caution,
+        )
+
+    @property
+    def needs_reference(self) -> bool:
+        if self.budget is None:
+            return False
+        return self.limit is None or self.client_budget is not None or self.advantage == "fedavg"
+
+    @property
+    def needs_alone(self) -> bool:
+        return self.floor == "alone" or self.advantage == "alone"
+
+    def largest_share(self, n_clients: int) -> float:
+        """Return the largest share of the step that one of so many clients may have."""
+        published = self.step in ("paper", "authors")
+        if self.cap is None and published:
+            return 1.0
+        return largest_share(DEFAULT_CAP if self.cap is None else self.cap, n_clients)
 
     @property
     def needs(self) -> frozenset[str]:
+        if self.budget is not None:
+            return frozenset({"scores", "score_sizes", "sizes", "uncertainties"})
         steps = {"steps"} if self.step == "calibrated" else set()
         return frozenset({"losses", "uncertainties", *steps})
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
+        if self.limits is not None and self.theory is not None:
+            advantage, share = self.advantage or "uncertainty", self.largest_share(len(reports))
+            return budgets.budgeted_step(state, reports, self.theory, advantage, self.limits, share)
         gamma = self.gamma or 0.0
         p = self.exponents(reports)
         if not p.any():
@@ -145,15 +243,19 @@ class UDJ(Method):
                 "udj: beta: the exponent r*beta is 0 for every client, so no loss enters; "
                 "choose another"
             )
-        step, factors, c, k = udj_step(reports, p, gamma, self.step)
+        share = self.largest_share(len(reports))
+        step, factors, c, k = udj_step(reports, p, gamma, self.step, share)
         u, direction = reports.uncertainties, step.to(torch.float64)
         floored = (u < floor_uncertainties(u)) & (gamma < 0 or self.beta is None)
         along, square = factors * dots(reports.deltas, direction), direction @ direction
+        weights = c / c.sum()
+        at_cap = weights.isclose(torch.full_like(c, share), rtol=ROUNDING, atol=0) & (share < 1)
         diagnostics = {
-            "weight": c / c.sum(),
+            "weight": weights,
             "step_share": along / square if square > 0 else torch.zeros_like(c),
             "curvature": k,
             "floored": floored.to(torch.float64),
+            "capped": at_cap.to(torch.float64),
             "step_scale": factors.sum(),
         }
         return state, step, diagnostics
@@ -192,25 +294,53 @@ class UDJ(Method):
         return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
 
     def warning(self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]) -> str | None:
-        floored = diagnostics["floored"].tolist()
-        clients = [client for client, below in zip(ids, floored, strict=True) if below]
-        if not clients:
-            return None
-        return (
-            f"{self.label}: the uncertainty of {', '.join(clients)} is below a hundredth of the "
-            "largest; the floor is used in its place, so that one client does not get everything."
-        )
+        sentences = []
+        names = _marked(ids, diagnostics.get("floored"))
+        if names:
+            sentences.append(
+                f"the uncertainty of {names} is below a hundredth of the largest and counts as "
+                "that hundredth"
+            )
+        names = _marked(ids, diagnostics.get("capped"))
+        if names and self.budget is None:  # a budget's direction may well be one client
+            share = 100 * self.largest_share(len(ids))
+            sentences.append(f"{names} would have more than {share:.0f}% of the step, and has that")
+        if float(diagnostics.get("price", 0.0)) >= budgets.LARGEST_PRICE:
+            sentences.append(
+                "the limit on the mean score cannot be met, so the step is nearly FedAvg's"
+            )
+        prices = diagnostics.get("client_price")
+        names = _marked(ids, None if prices is None else prices >= budgets.LARGEST_PRICE)
+        if names:
+            sentences.append(f"the limit on the score of {names} cannot be met")
+        return f"{self.label}: {'; '.join(sentences)}." if sentences else None
 
     @property
-    def additive(self) -> UDJSums:
-        return UDJSums(self)
+    def additive(self) -> UDJSums | None:
+        return UDJSums(self) if self.budget is None else None
 
     def init(self, setup: Setup) -> State:
+        if self.budget is not None:
+            self._check_setup(setup)
+            return budgets.initial_state(setup)
         if isinstance(self.beta, tuple) and len(self.beta) != len(setup):
             raise SettingsError(
                 f"udj: beta has {len(self.beta)} values for {len(setup)} clients; give one for each"
             )
         return {}
+
+    def _check_setup(self, setup: Setup) -> None:
+        """Raise an error if a limit or the choice of the least advantaged lacks its numbers."""
+        if self.needs_reference and setup.reference is None:
+            raise SettingsError(
+                "udj: budget: is measured from FedAvg's scores by round; give the result or folder "
+                "of a FedAvg run as reference, or the mean score to keep as limit"
+            )
+        if self.needs_alone and setup.alone is None:
+            raise SettingsError(
+                "udj: the scores of clients alone come from held-out data; set holdout, as in "
+                "holdout=0.2"
+            )
 
     @classmethod
     def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = DEFAULT_STEP) -> UDJ:
@@ -246,6 +376,9 @@ class UDJ(Method):
     @model_validator(mode="after")
     def _complete(self) -> UDJ:
         """Fill in the theory's beta and gamma, so that `params` has all values; check them."""
+        self._check_budget()
+        if self.budget is not None:
+            return self
         if self.theory is None and (self.beta is None or self.gamma is None):
             raise ValueError(
                 "needs theory (rawls, egalitarian, utilitarian or desert), "
@@ -269,6 +402,26 @@ class UDJ(Method):
             )
         return self
 
+    def _check_budget(self) -> None:
+        """Reject parameters that have no meaning with, or without, a budget."""
+        with_budget = ("client_budget", "floor", "limit", "advantage", "caution")
+        without = ("beta", "gamma", "r")
+        if self.budget is None:
+            stray = [name for name in with_budget if getattr(self, name) is not None]
+            if stray:
+                raise ValueError(f"{stray[0]} applies to a budget; give one, as in budget=2")
+            return
+        if self.theory is None:
+            raise ValueError("a budget needs a theory, as in theory=rawls")
+        stray = [name for name in without if getattr(self, name) is not None]
+        if stray or self.step != DEFAULT_STEP:
+            raise ValueError(
+                f"{(stray or ['step'])[0]} has no effect with a budget, which has directions and "
+                "prices in its place; leave one of them out"
+            )
+        if self.advantage is not None and self.theory != "rawls":
+            raise ValueError("advantage is a choice of rawls; leave it out")
+
     @property
     def theories(self) -> tuple[str, ...]:  # type: ignore[override]  # those of this point
         return (self.theory,) if self.theory else ()
@@ -276,10 +429,12 @@ class UDJ(Method):
     @property
     def changed(self) -> dict[str, Any]:
         """The parameters that differ from the theory's own."""
-        usual = {"theory": None, "r": None, "step": DEFAULT_STEP}
+        usual: dict[str, Any] = {"step": DEFAULT_STEP}
         if self.theory:
-            usual = UDJ(theory=self.theory).params
-        return {k: v for k, v in self.params.items() if k not in usual or v != usual[k]}
+            usual = UDJ(theory=self.theory).params | {"theory": self.theory}
+            if self.budget is not None:
+                usual |= {"beta": None, "gamma": None}
+        return {k: v for k, v in self.params.items() if v != usual.get(k)}
 
     @property
     def short(self) -> str:
@@ -289,6 +444,12 @@ class UDJ(Method):
     def label(self) -> str:
         name = f"{self.title} {self.theory}" if self.theory else self.title
         return super().label.replace(self.title, name, 1)
+
+
+def _marked(ids: Sequence[str], marks: Tensor | None) -> str:
+    """Return the names of the clients that are marked, separated by commas."""
+    values = [] if marks is None else marks.tolist()
+    return ", ".join(client for client, mark in zip(ids, values, strict=False) if mark)
 
 
 def _numbers(beta: Beta | None) -> tuple[float, ...]:

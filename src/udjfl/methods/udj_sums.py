@@ -9,6 +9,8 @@ of them needs beforehand
                             clients report in every round
     log_scale               any number: it cancels too, but near the largest log c_i it keeps powers
                             from overflowing
+    log_cap                 of the largest c_i that a client may have, where its share is capped:
+                            from the sum of all c_j but the largest
 
 L enters only when the sums are there: calibrated's mean number of steps is
 sum_i steps_i / sum_i 1.
@@ -29,6 +31,7 @@ from udjfl.methods._udj_math import (
     divide,
     floor_uncertainties,
     lipschitz,
+    log_cap,
     log_coefficients,
     step_signs,
 )
@@ -52,13 +55,18 @@ class UDJSums:
             "inverse_uncertainties": float((1 / floor_uncertainties(u)).sum()),
         }
         log_c, _, _ = self._terms(reports, common)
-        return {**common, "log_scale": float(log_c.max())}
+        largest = log_cap(log_c, self.rule.largest_share(len(reports)))
+        return {
+            **common,
+            "log_cap": largest,
+            "log_scale": float(log_c.clamp_max(largest).max()),
+        }
 
     def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]:
         """Return one client's terms of the sums; that of the curvature without its factor L."""
         report.require(*sorted(self.rule.needs))
         log_c, p, H = self._terms(report, common)
-        c = (log_c - common["log_scale"]).exp()
+        c = (log_c.clamp_max(common["log_cap"]) - common["log_scale"]).exp()
         k = curvature_factor(p, H, report.deltas, 1.0, self.rule.step)
         s, s_denominator = step_signs(p, self.rule.step)
         return {

@@ -26,6 +26,8 @@ class Setup:
     drop_out        probability that a client that was asked does not report
     has_groups      True if the federation has a sensitive attribute
     has_validation  True if the server has validation data of its own
+    reference       [rounds, N] FedAvg's scores of the same clients by round; NaN where unknown
+    alone           [N] the score of each client's own model, trained alone, on its held-out data
     """
 
     ids: Sequence[str]
@@ -36,6 +38,8 @@ class Setup:
     drop_out: float = 0.0
     has_groups: bool = False
     has_validation: bool = True
+    reference: Tensor | None = None
+    alone: Tensor | None = None
 
     @staticmethod
     def of(reports: Reports) -> Setup:
@@ -76,11 +80,17 @@ class ServedModels:
     """The models that clients use after training, and each client's share of each.
 
     Client i predicts with the mixture sum_m shares[i, m] models[m] of probabilities;
-    models [M, D], shares [N, M] with rows that sum to 1.
+    models [M, D], shares [N, M] with rows that sum to 1. A service may add `offsets` [N, C] to the
+    mixture's logits.
     """
 
     models: Tensor
     shares: Tensor
+    offsets: Tensor | None = None
+
+    def offset(self, client_index: int) -> Tensor | None:
+        """Return what is added to one client's logits [C]."""
+        return None if self.offsets is None else self.offsets[client_index]
 
 
 class Additive(Protocol):

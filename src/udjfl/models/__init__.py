@@ -1,11 +1,10 @@
 """Models, and the conversion between a model and one flat vector of its trainable numbers."""
 
-from __future__ import annotations
-
 from udjfl.models.networks import (
     MODELS,
     Mixture,
     ModelChoice,
+    ShiftedLogits,
     WeightNormLinear,
     build,
     check_fit,
@@ -29,6 +28,7 @@ __all__ = [
     "MODELS",
     "Mixture",
     "ModelChoice",
+    "ShiftedLogits",
     "WeightNormLinear",
     "buffers_from_vector",
     "buffers_to_vector",

@@ -19,8 +19,6 @@ spaced, so that no two are alike, and rounded to a binary grid on which differen
 exact in float32: a vote that only reorders scores loses nothing in `model - step`.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The built-in networks, and how a model is built from its specification."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -124,8 +122,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose))
         module = _call(function, input_shape, n_classes, options)
-    is_module = isinstance(module, nn.Module)
-    if not is_module or not any(p.requires_grad for p in module.parameters()):
+    if not isinstance(module, nn.Module) or not any(p.requires_grad for p in module.parameters()):
         raise SettingsError(
             f"model: {describe(choice)} must return a torch.nn.Module with trainable parameters"
         )
@@ -210,6 +207,19 @@ def _call(
             f"model: {describe(function)} must take no arguments, or (input_shape, n_classes)"
         )
     return function(*((input_shape, n_classes) if required else ()), **options)
+
+
+class ShiftedLogits(nn.Module):
+    """A model with a fixed offset [C] added to its logits."""
+
+    def __init__(self, model: nn.Module, offset: Tensor) -> None:
+        super().__init__()
+        self.model = model
+        self.register_buffer("offset", offset.to(next(model.parameters())))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model(x)
+        return logits + self.get_buffer("offset")
 
 
 class Mixture(nn.Module):

@@ -1,7 +1,5 @@
 """Flatten a model's trainable parameters and buffers into vectors, and write vectors back."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -4,8 +4,6 @@ They are in our words, sentence by sentence. "Highest" and "second" are among th
 of a section, whatever else was run. `udjfl.paper.verdicts` turns orderings into a verdict.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from udjfl.paper.published import TITLE, published_results

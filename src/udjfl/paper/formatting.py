@@ -1,7 +1,5 @@
 """Texts and numbers of the paper's tables that are the same in every format."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from udjfl.paper.published import CITATION, TITLE
@@ -16,6 +14,7 @@ from udjfl.paper.tables import (
     Table,
 )
 from udjfl.paper.verdicts import Order, OrderTest, Verdict
+from udjfl.statistics import Summary
 
 SECTION = {
     "none": "Reference",
@@ -31,16 +30,21 @@ UNITS = {
     "distributions": "Accuracies in percent, STD in points.",
 }
 AGREES = {True: "yes", False: "no", None: "–"}
+METRIC_TITLE = {
+    column.key: column.title
+    for table in (DistributionsTable, SoloTable, ResultsTable)
+    for column in table.columns
+}
 MOST_ORDER_TESTS = 2
 
 
 def heading(table: Table) -> str:
     """Return the heading of a table; it names the data set of the published numbers."""
-    ours = f"{table.title} on {table.data}"
-    if table.published_for is None:
-        return ours
-    other = "" if table.same_data else " (other data)"
-    return f"{ours}, beside those published for {TITLE[table.published_for]}{other}"
+    beside = ""
+    if table.published_for is not None:
+        beside = f", beside those published for {TITLE[table.published_for]}"
+        beside += "" if table.same_data else " (other data)"
+    return f"{table.title} on {table.data}{beside}"
 
 
 def notes(table: Table) -> list[str]:
@@ -50,32 +54,30 @@ def notes(table: Table) -> list[str]:
         if len(table.seeds) > 1
         else "one seed, so without an interval"
     )
-    seeds = ", ".join(str(seed) for seed in table.seeds)
-    lines = [f"Ours: mean over seeds, {spread}. {UNITS[table.kind]}", _source(table)]
-    if isinstance(table, ResultsTable):
-        lines.append(
-            "Best and second best are marked in each section by its theory's measure, as in the "
-            "paper, if a row has a value on every seed. FedAvg is the reference Psi is measured "
-            "from."
-        )
-    run = f"Profile {table.profile}, {table.rounds} {table.rounds_label}, seeds {seeds}"
-    lines.append(
-        "; ".join([run, *(f"{name}: {value}" for name, value in table.setting.items())]) + "."
+    marks = (
+        "Best and second best are marked in each section by its theory's measure, as in the "
+        "paper, if a row has a value on every seed. FedAvg is the reference Psi is measured from."
     )
-    return lines + _row_notes(table)
+    seeds = ", ".join(map(str, table.seeds))
+    run = f"Profile {table.profile}, {table.rounds} {table.rounds_label}, seeds {seeds}"
+    return [
+        f"Ours: mean over seeds, {spread}. {UNITS[table.kind]}",
+        _source(table),
+        *([marks] if isinstance(table, ResultsTable) else []),
+        "; ".join([run, *(f"{name}: {value}" for name, value in table.setting.items())]) + ".",
+        *_row_notes(table),
+    ]
 
 
 def _source(table: Table) -> str:
     if table.published_for is None:
         return f"{CITATION}, has no numbers for this data."
-    below = f"Published: {CITATION}; in parentheses ours less published."
-    if table.same_data:
-        return below
-    other = TITLE[table.published_for]
-    return (
-        f"{below} Those were measured on {other}, not on {table.data}: "
+    other = (
+        f" Those were measured on {TITLE[table.published_for]}, not on {table.data}: "
         "compare orderings, not digits."
     )
+    below = f"Published: {CITATION}; in parentheses ours less published."
+    return below if table.same_data else below + other
 
 
 def _row_notes(table: Table) -> list[str]:
@@ -103,10 +105,9 @@ def format_number(value: float, column: Column, signed: bool = False) -> str:
     return f"{round(value, column.digits) + 0.0:{sign}.{column.digits}f}"
 
 
-def format_half_width(cell: Cell, column: Column) -> str:
+def format_half_width(ours: Summary, digits: int = PRINTED_DIGITS) -> str:
     """Format half the interval, with its ±; empty without one."""
-    ends = cell.ours.ci95
-    return "" if ends is None else f"±{(ends[1] - ends[0]) / 2:.{column.digits}f}"
+    return f"±{(ours.ci95[1] - ours.ci95[0]) / 2:.{digits}f}" if ours.ci95 else ""
 
 
 def section_title(row: Row) -> str:
@@ -129,16 +130,8 @@ def format_published(cell: Cell, column: Column, with_std: bool = False) -> str:
 def deciding_tests(verdict: Verdict) -> list[OrderTest]:
     """Return the order tests of a short listing: those that decide the claim most."""
     tested = [test for test in verdict.order_tests if test.test is not None]
-    sign = -1 if verdict.claim.need == "any" else 1
-    return sorted(tested, key=lambda test: sign * _support(test))[:MOST_ORDER_TESTS]
-
-
-def _support(order_test: OrderTest) -> float:
-    """Return a number from -1, certainly reversed, to 1, certainly as claimed."""
-    test = order_test.test
-    if test is None or test.difference is None or test.p is None:
-        return 0.0
-    return (1 - test.p) * (1 if test.difference > 0 else -1)
+    tested.sort(key=lambda test: test.support, reverse=verdict.claim.need == "any")
+    return tested[:MOST_ORDER_TESTS]
 
 
 def format_order_test(order_test: OrderTest) -> str:
@@ -152,6 +145,8 @@ def format_order_test(order_test: OrderTest) -> str:
         text += f" [{test.ci95[0]:+.{digits}f}, {test.ci95[1]:+.{digits}f}]"
     if test.p is not None:
         text += f", p = {test.p:.3f}" if test.p >= 0.001 else ", p < 0.001"
+    elif test.always_same:
+        text += ", always the same"
     elif order_test.equal:
         text += ", always equal"
     return f"{_format_order(order)}: {text}, n = {test.n}"
@@ -159,12 +154,7 @@ def format_order_test(order_test: OrderTest) -> str:
 
 def _format_order(order: Order) -> str:
     higher, lower = order.higher, order.lower
-    titles = _metric_title(higher.metric), _metric_title(lower.metric)
+    titles = METRIC_TITLE[higher.metric], METRIC_TITLE[lower.metric]
     if higher.metric == lower.metric:
         return f"{titles[0]}: {higher.row or '0'} > {lower.row or '0'}"
     return f"{higher.row}: {titles[0].lower()} > {titles[1].lower()}"
-
-
-def _metric_title(metric: str) -> str:
-    columns = (*ResultsTable.columns, *SoloTable.columns, *DistributionsTable.columns)
-    return next(column.title for column in columns if column.key == metric)

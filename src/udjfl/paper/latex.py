@@ -1,8 +1,7 @@
 """The paper's tables beside ours, as LaTeX."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from dataclasses import astuple, replace
+from itertools import groupby
 
 from udjfl.paper.formatting import (
     format_half_width,
@@ -11,7 +10,7 @@ from udjfl.paper.formatting import (
     notes,
     section_title,
 )
-from udjfl.paper.tables import PRINTED_DIGITS, Cell, Column, ResultsTable, Table
+from udjfl.paper.tables import PRINTED_DIGITS, Cell, Column, Mark, ResultsTable, Table
 
 ARROW = {1: r" $\uparrow$", -1: r" $\downarrow$", 0: ""}
 MARK = {"best": "textbf", "second": "underline"}
@@ -37,27 +36,24 @@ def latex(table: Table) -> str:
     sections = isinstance(table, ResultsTable)
     titles = [escape_latex(column.title) + ARROW[column.better] for column in table.columns]
     first = ["Theory", "Method"] if sections else [""]
-    comments = (heading(table), *notes(table))
     lines = [
-        *("% " + comment.replace("\n", " ") for comment in comments),
+        *("% " + line.replace("\n", " ") for line in (heading(table), *notes(table))),
         r"% \usepackage{booktabs,xcolor}",
         rf"\begin{{tabular}}{{{'l' * len(first)}{'r' * len(titles)}}}",
         r"\toprule",
         _line([*first, *titles]),
     ]
-    section = None
-    for row in table.rows:
-        begins = section_title(row) != section
-        section = section_title(row)
-        if begins:
-            lines.append(r"\midrule")
-        names = [escape_latex(section) if begins else ""] if sections else []
-        ours = [_ours(table.cell(row, column.key), column) for column in table.columns]
-        lines.append(_line([*names, escape_latex(row.name), *ours]))
-        if table.published_for is not None:
-            blank = [""] if sections else []
-            below = [_published(table.cell(row, column.key), column) for column in table.columns]
-            lines.append(_line([*blank, r"\quad published", *below]))
+    for section, rows in groupby(table.rows, section_title):
+        lines.append(r"\midrule")
+        names = [escape_latex(section)] if sections else []
+        for row in rows:
+            cells = [(table.cell(row, column.key), column) for column in table.columns]
+            lines.append(_line([*names, escape_latex(row.name), *(_ours(*of) for of in cells)]))
+            names = [""] * len(names)
+            if table.published_for is not None:
+                lines.append(
+                    _line([*names, r"\quad published", *[_published(*of) for of in cells]])
+                )
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
@@ -71,26 +67,25 @@ def _line(cells: list[str]) -> str:
 
 
 def _ours(cell: Cell, column: Column) -> str:
-    if cell.ours.mean is None:
-        return "--"
-    text = _minus(format_number(cell.ours.mean, column))
-    if cell.mark:
-        text = rf"\{MARK[cell.mark]}{{{text}}}"
-    half_width = format_half_width(cell, column)
-    if half_width:
-        text += rf"\,{{\scriptsize {escape_latex(half_width)}}}"
-    return text if cell.relevant else rf"\textcolor{{gray}}{{{text}}}"
+    return _number(
+        cell, cell.ours.mean, column, format_half_width(cell.ours, column.digits), cell.mark
+    )
 
 
 def _published(cell: Cell, column: Column) -> str:
-    if cell.published is None:
+    mean, std = astuple(cell.published) if cell.published else (None, None)
+    std_text = "" if std is None else f"±{std:.{PRINTED_DIGITS}f}"
+    return _number(cell, mean, replace(column, digits=PRINTED_DIGITS), std_text)
+
+
+def _number(
+    cell: Cell, mean: float | None, column: Column, spread: str, mark: Mark | None = None
+) -> str:
+    if mean is None:
         return "--"
-    text = _minus(format_number(cell.published.mean, replace(column, digits=PRINTED_DIGITS)))
-    if cell.published.std is not None:
-        text += rf"\,{{\scriptsize $\pm${cell.published.std:.2f}}}"
+    text = format_number(mean, column).replace("-", "$-$")
+    if mark:
+        text = rf"\{MARK[mark]}{{{text}}}"
+    if spread:
+        text += rf"\,{{\scriptsize {escape_latex(spread)}}}"
     return text if cell.relevant else rf"\textcolor{{gray}}{{{text}}}"
-
-
-def _minus(text: str) -> str:
-    """Replace a leading hyphen by a minus sign."""
-    return f"$-${text[1:]}" if text.startswith("-") else text

@@ -1,10 +1,9 @@
 """The twenty rows of the paper's main table: our methods with the parameters the paper chose."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from udjfl.methods import UDJ, FedAvg, Method, method
+from udjfl.methods.udj import Theory as UdjTheory
 from udjfl.paper.profiles import Profile
 from udjfl.paper.tables import Theory
 
@@ -35,13 +34,20 @@ OWN_DATA = (
 def paper_rows(profile: Profile) -> list[PaperRow]:
     """Return all rows in the order of the paper's table, FedAvg first."""
 
-    def udj(theory: Theory, label: str, beta: float | None, gamma: float) -> PaperRow:
-        return _udj_row(profile, theory, label, beta, gamma)
+    def udj(theory: UdjTheory, label: str, beta: float | None, gamma: float) -> PaperRow:
+        step, note = profile.step, None
+        if profile.step == "authors":
+            if theory == "egalitarian" or (theory == "utilitarian" and beta == 0):  # exponent 1
+                step, note = "normalised", DIVIDES_BY_ZERO
+            elif theory == "desert":
+                note = ONE_BETA
+        rule = UDJ(theory=theory, beta=beta, gamma=gamma, step=step, cap=1)
+        return PaperRow(theory, label, rule, note)
 
     lipschitz = "paper"  # 1/lr, in the paper and in the code alike
-    mgda: Method = method("fedmgda", epsilon=0.5)
+    mgda = PaperRow("egalitarian", "FedMGDA+", method("fedmgda", epsilon=0.5))
     if profile.discards_fedmgda:
-        mgda = FedAvg(weights="uniform")
+        mgda = replace(mgda, method=FedAvg(weights="uniform"), note=DISCARDED)
     return [
         PaperRow("none", "FedAvg", FedAvg()),
         PaperRow("utilitarian", "PropFair: M=3", method("propfair", M=3)),
@@ -52,7 +58,7 @@ def paper_rows(profile: Profile) -> list[PaperRow]:
         udj("utilitarian", "UDJ-FL: beta=0, gamma=-1", 0.0, -1.0),
         udj("utilitarian", "UDJ-FL: beta=0.1, gamma=-1", 0.1, -1.0),
         PaperRow("egalitarian", "TERM", method("term", t=0.01)),
-        PaperRow("egalitarian", "FedMGDA+", mgda, DISCARDED if profile.discards_fedmgda else None),
+        mgda,
         udj("egalitarian", "UDJ-FL: beta=1, gamma=0", 1.0, 0.0),
         udj("egalitarian", "UDJ-FL: beta=1, gamma=1", 1.0, 1.0),
         PaperRow("rawls", "PropFair: M=2", method("propfair", M=2)),
@@ -69,16 +75,3 @@ def paper_rows(profile: Profile) -> list[PaperRow]:
         udj("desert", "UDJ-FL: beta=per-client, gamma=-1", None, -1.0),
         udj("desert", "UDJ-FL: beta=per-client, gamma=0", None, 0.0),
     ]
-
-
-def _udj_row(
-    profile: Profile, theory: Theory, label: str, beta: float | None, gamma: float
-) -> PaperRow:
-    assert theory != "none"  # UDJ-FL always has a theory
-    step, note = profile.step, None
-    if profile.step == "authors":
-        if theory == "egalitarian" or (theory == "utilitarian" and beta == 0):  # exponent 1
-            step, note = "normalised", DIVIDES_BY_ZERO
-        elif theory == "desert":
-            note = ONE_BETA
-    return PaperRow(theory, label, UDJ(theory=theory, beta=beta, gamma=gamma, step=step), note)

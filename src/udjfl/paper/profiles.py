@@ -7,8 +7,6 @@ of the authors' code that can be run; the others are the paper's there, too.
 experiments/DEVIATIONS.md lists all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -80,6 +78,7 @@ def training_settings(
     profile, name = PROFILES[settings.profile], data_name(settings)
     plain_sgd = profile.training["uncertainty_optimiser"] == "sgd"
     common = {
+        "uncertainty": "paper",
         "model": settings.model,
         "rounds": settings.rounds,
         "lr": 0.1,

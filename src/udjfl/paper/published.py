@@ -5,14 +5,11 @@ alone, and `distributions.csv` the table of its Appendix A (Dirty-MNIST, printed
 deviations). Its standard deviations are over three ways of splitting the data.
 """
 
-from __future__ import annotations
-
 import csv
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from types import MappingProxyType
 
 CITATION = "Carey & Wu, FAccT 2025"
 DISTRIBUTIONS_DATA = "dirty-mnist"
@@ -33,7 +30,7 @@ _COUNTERPART = {
     "signs": "cure-tsr",
     "dirty-digits": "dirty-mnist",
 }
-TITLE = MappingProxyType({"dirty-mnist": "Dirty-MNIST", "cure-tsr": "CURE-TSR"})
+TITLE = {"dirty-mnist": "Dirty-MNIST", "cure-tsr": "CURE-TSR"}
 """The paper's data sets by our name, as the paper writes them."""
 
 
@@ -54,32 +51,23 @@ def published_counterpart(data: str) -> str | None:
     return _COUNTERPART.get(data)
 
 
-def published_results(data: str) -> dict[tuple[str, str], dict[str, Published]]:
+def published_results(data: str | None) -> dict[tuple[str, ...], dict[str, Published]]:
     """Return the main table by (theory, label of the row), then metric; empty for other data.
 
     FedAvg is under the theory "none" and has no Psi: Psi is measured from it.
     """
-    table: dict[tuple[str, str], dict[str, Published]] = {}
-    for line in _lines("results"):
-        if line["dataset"] == data:
-            row = table.setdefault((line["theory"], line["method"]), {})
-            row[_metric(line["metric"])] = _number(line)
-    return table
+    return _rows("results", data, "theory", "method")
 
 
-def published_solo(data: str) -> dict[int, dict[str, Published]]:
+def published_solo(data: str | None) -> dict[int, dict[str, Published]]:
     """Return the clients that train alone, by client number, then metric; empty for other data.
 
     The metrics are local_accuracy, clean_accuracy and uncertainty.
     """
-    table: dict[int, dict[str, Published]] = {}
-    for line in _lines("solo"):
-        if line["dataset"] == data:
-            table.setdefault(int(line["client"]), {})[_metric(line["metric"])] = _number(line)
-    return table
+    return {int(client): row for (client,), row in _rows("solo", data, "client").items()}
 
 
-def published_distributions(data: str) -> dict[str, dict[str, Published]]:
+def published_distributions(data: str | None) -> dict[str, dict[str, Published]]:
     """Return FedAvg under even, clean and dirty distributions, by setting, then metric.
 
     The metrics are client_1 to client_5, global_accuracy and std. Empty for other data.
@@ -88,7 +76,7 @@ def published_distributions(data: str) -> dict[str, dict[str, Published]]:
         return {}
     return {
         line["setting"]: {
-            _metric(name): Published(float(text), None)
+            _METRIC.get(name, name): Published(float(text), None)
             for name, text in line.items()
             if name != "setting"
         }
@@ -96,17 +84,19 @@ def published_distributions(data: str) -> dict[str, dict[str, Published]]:
     }
 
 
-def _metric(name: str) -> str:
-    return _METRIC.get(name, name)
-
-
-def _number(line: Mapping[str, str]) -> Published:
-    return Published(float(line["mean"]), float(line["std"]))
+def _rows(table: str, data: str | None, *keys: str) -> dict[tuple[str, ...], dict[str, Published]]:
+    """Return the rows of a data set, by the columns that identify one, then metric."""
+    rows: defaultdict[tuple[str, ...], dict[str, Published]] = defaultdict(dict)
+    for line in _lines(table):
+        if line["dataset"] == data:
+            metric = _METRIC.get(line["metric"], line["metric"])
+            rows[tuple(line[key] for key in keys)][metric] = Published(
+                float(line["mean"]), float(line["std"])
+            )
+    return dict(rows)
 
 
 @cache
-def _lines(name: str) -> tuple[Mapping[str, str], ...]:
-    text = (resources.files("udjfl.paper") / "published_csv" / f"{name}.csv").read_text(
-        encoding="utf-8"
-    )
-    return tuple(MappingProxyType(line) for line in csv.DictReader(text.splitlines()))
+def _lines(table: str) -> list[dict[str, str]]:
+    file = resources.files("udjfl.paper") / "published_csv" / f"{table}.csv"
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))

@@ -1,13 +1,12 @@
 """The paper's tables beside ours: on a terminal, as Markdown, and as CSV. `latex` has LaTeX."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple
+from itertools import groupby
 
 from rich.align import VerticalAlignMethod
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
+from rich.console import Console, Group, RenderableType
 from rich.table import Table as Grid
 from rich.text import Text
 
@@ -23,8 +22,9 @@ from udjfl.paper.formatting import (
     notes,
     section_title,
 )
-from udjfl.paper.tables import Cell, Column, ResultsTable, Row, Table
+from udjfl.paper.tables import Column, ResultsTable, Row, Table
 from udjfl.paper.verdicts import Verdict, VerdictOutcome
+from udjfl.report.output import FitWidth, markdown_table, text_width
 
 CLAIMS_TITLE = "What the paper says of this table, tested on ours"
 FIRST_COLUMN = {"results": "Method", "solo": "Client and its shards", "distributions": "Setting"}
@@ -33,9 +33,6 @@ MOST_WIDTH = 1000
 # Bold and underline are lost in a pipe; these signs are not.
 SIGN = {"best": "¹", "second": "²", None: ""}
 STYLE = {"best": "bold", "second": "underline", None: ""}
-SHORT_OUTCOME: dict[VerdictOutcome, str] = {
-    "not decidable at this number of seeds": "not decidable"
-}
 COLOUR: dict[VerdictOutcome, str] = {
     "holds": "green",
     "does not hold": "red",
@@ -46,36 +43,33 @@ COLOUR: dict[VerdictOutcome, str] = {
 
 def table_view(table: Table, verdicts: Sequence[Verdict]) -> RenderableType:
     """Return the table for a terminal, with its notes and the verdicts on the paper's claims."""
-    lines = list(notes(table))
+    lines = notes(table)
     if isinstance(table, ResultsTable):
         lines.insert(0, "¹ best, ² second best of its section. Dim: not what the theory is about.")
-    parts: list[RenderableType] = [Text(heading(table), style="bold"), _FittingGrid(table)]
-    parts += [Text(""), *(Text(line, style="dim") for line in lines)]
+    parts: list[RenderableType] = [
+        Text(heading(table), style="bold"),
+        FitWidth(lambda width: _fitting_layout(table, width)),
+        Text(""),
+        *(Text(line, style="dim") for line in lines),
+    ]
     if verdicts:
         footer = "Paired t-tests over seeds, 5%. Not decidable: not at this number of seeds."
-        parts += [Text(""), Text(CLAIMS_TITLE, style="bold"), _verdict_grid(verdicts)]
-        parts.append(Text(footer, style="dim"))
+        title = Text(CLAIMS_TITLE, style="bold")
+        parts += [Text(""), title, _verdict_grid(verdicts), Text(footer, style="dim")]
     return Group(*parts)
 
 
-class _FittingGrid:
-    """The table in the widest layout that fits.
+def _fitting_layout(table: Table, width: int) -> RenderableType:
+    """Return the table in the widest layout that fits.
 
     A number and its interval stand side by side; or one below the other; or so, and the name of a
     row above its numbers.
     """
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        unlimited = options.update(width=MOST_WIDTH)
-        for separator in (" ", "\n"):
-            grid = _grid(self.table, separator)
-            if Measurement.get(console, unlimited, grid).maximum <= options.max_width:
-                yield grid
-                return
-        yield from _name_above_numbers(self.table)
+    for separator in (" ", "\n"):
+        grid = _grid(table, separator)
+        if Console(width=MOST_WIDTH).measure(grid).maximum <= width:
+            return grid
+    return Group(*_name_above_numbers(table))
 
 
 def _grid(table: Table, separator: str) -> Grid:
@@ -83,12 +77,11 @@ def _grid(table: Table, separator: str) -> Grid:
     grid.add_column(FIRST_COLUMN[table.kind], overflow="fold")
     for column in table.columns:
         grid.add_column(_column_title(column, separator), justify="right", no_wrap=True)
-    section = ""
-    for row in table.rows:
-        if section_title(row) != section:
-            section = section_title(row)
+    for section, rows in groupby(table.rows, section_title):
+        if section:
             grid.add_row(Text(section, style="bold italic"))
-        grid.add_row(_name(row, table, separator), *_cells(row, table, separator))
+        for row in rows:
+            grid.add_row(_name(row, table, separator), *_cells(row, table, separator))
     return grid
 
 
@@ -98,10 +91,7 @@ def _name_above_numbers(table: Table) -> Iterator[RenderableType]:
         for column in table.columns
     ]
     lines = [titles, *(_cells(row, table, "\n") for row in table.rows)]
-    widths = [
-        max(cell_len(line) for text in column for line in text.plain.split("\n"))
-        for column in zip(*lines, strict=True)
-    ]
+    widths = [max(map(text_width, column)) for column in zip(*lines, strict=True)]
 
     def grid(cells: Sequence[Text]) -> Grid:
         of_row = Grid.grid(padding=(0, 1, 0, 0))
@@ -112,14 +102,13 @@ def _name_above_numbers(table: Table) -> Iterator[RenderableType]:
         return of_row
 
     yield grid(titles)
-    section = ""
-    for row, cells in zip(table.rows, lines[1:], strict=True):
-        if section_title(row) != section:
-            section = section_title(row)
+    for section, rows in groupby(table.rows, section_title):
+        if section:
             yield Text(section, style="bold italic")
-        below = f" ({row.subtitle})" if row.subtitle and row.theory is None else ""
-        yield Text(f"{_with_greek(row.name)}{below}", style="bold")
-        yield grid(cells)
+        for row in rows:
+            below = f" ({row.subtitle})" if row.subtitle and row.theory is None else ""
+            yield Text(f"{_with_greek(row.name)}{below}", style="bold")
+            yield grid(_cells(row, table, "\n"))
     if table.published_for is not None:
         yield Text("Below a name: ours, its interval, published, the difference.", style="dim")
 
@@ -129,11 +118,7 @@ def _column_title(column: Column, separator: str) -> str:
 
 
 def _cells(row: Row, table: Table, separator: str) -> list[Text]:
-    with_published = table.published_for is not None
-    return [
-        _cell(table.cell(row, column.key), column, with_published, separator)
-        for column in table.columns
-    ]
+    return [_cell(table, row, column, separator) for column in table.columns]
 
 
 def _name(row: Row, table: Table, separator: str) -> Text:
@@ -154,20 +139,17 @@ def _with_greek(text: str) -> str:
     return text.replace("beta=", "β=").replace("gamma=", "γ=")
 
 
-def _cell(cell: Cell, column: Column, with_published: bool, separator: str) -> Text:
+def _cell(table: Table, row: Row, column: Column, separator: str) -> Text:
     """Return our number with its interval; below it the published number and the difference."""
-    dim = "" if cell.relevant else " dim"
+    cell = table.cell(row, column.key)
     if cell.ours.mean is None:
-        ours = Text.assemble(("–", "dim"), "\n" if separator == "\n" else "")
+        ours = Text.assemble(("–", "dim"), separator.strip(" "))
     else:
-        ours = Text.assemble(
-            (
-                format_number(cell.ours.mean, column) + SIGN[cell.mark],
-                f"{STYLE[cell.mark]}{dim}".strip(),
-            ),
-            (f"{separator}{format_half_width(cell, column)}".rstrip(" "), "dim"),
-        )
-    if not with_published:
+        style = f"{STYLE[cell.mark]}{'' if cell.relevant else ' dim'}".strip()
+        half_width = f"{separator}{format_half_width(cell.ours, column.digits)}".rstrip(" ")
+        number = format_number(cell.ours.mean, column) + SIGN[cell.mark]
+        ours = Text.assemble((number, style), (half_width, "dim"))
+    if table.published_for is None:
         return ours
     published = format_published(cell, column).replace(" ", separator)
     return Text("\n").join([ours, Text(published, style="dim")])
@@ -176,20 +158,20 @@ def _cell(cell: Cell, column: Column, with_published: bool, separator: str) -> T
 def _verdict_grid(verdicts: Sequence[Verdict]) -> Grid:
     grid = Grid(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
     for verdict in verdicts:
-        outcome = SHORT_OUTCOME.get(verdict.outcome, verdict.outcome)
+        outcome = verdict.outcome.removesuffix(" at this number of seeds")
         style = f"bold {COLOUR[verdict.outcome]}"
-        grid.add_row(Text(outcome, style=style, no_wrap=True), _verdict_text(verdict))
+        details = _with_greek(verdict.reason)
+        if verdict.published_agrees is not None:
+            details += f" The paper's own means agree: {AGREES[verdict.published_agrees]}."
+        tests = (_with_greek(format_order_test(test)) for test in deciding_tests(verdict))
+        grid.add_row(
+            Text(outcome, style=style, no_wrap=True),
+            Text.assemble(
+                f"{verdict.claim.says} [{verdict.claim.where}]",
+                ("\n" + "\n".join([details, *tests]), "dim"),
+            ),
+        )
     return grid
-
-
-def _verdict_text(verdict: Verdict) -> Text:
-    text = Text(f"{verdict.claim.says} [{verdict.claim.where}]")
-    text.append(f"\n{_with_greek(verdict.reason)}", "dim")
-    if verdict.published_agrees is not None:
-        text.append(f" The paper's own means agree: {AGREES[verdict.published_agrees]}.", "dim")
-    for test in deciding_tests(verdict):
-        text.append(f"\n{_with_greek(format_order_test(test))}", "dim")
-    return text
 
 
 def table_markdown(table: Table, verdicts: Sequence[Verdict]) -> str:
@@ -199,19 +181,23 @@ def table_markdown(table: Table, verdicts: Sequence[Verdict]) -> str:
     """
     sections = isinstance(table, ResultsTable)
     titles = [f"{column.title} {ARROW[column.better]}".strip() for column in table.columns]
-    lines = [f"### {_escape(heading(table))}", ""]
-    lines += _markdown_header([*(["Theory"] if sections else []), "", *titles], right=len(titles))
+    rows = []
     for row in table.rows:
         section = [_escape(section_title(row))] if sections else []
         name = _escape(row.name) + (f"<br>{_escape(row.subtitle)}" if row.subtitle else "")
-        cells = [_markdown_cell(table, row, column) for column in table.columns]
-        lines.append(_markdown_line([*section, name, *cells]))
-    lines += ["", *(f"- {_escape(note)}" for note in notes(table))]
+        rows.append([*section, name, *(_markdown_cell(table, row, c) for c in table.columns)])
+    lines = [
+        f"### {_escape(heading(table))}",
+        "",
+        *markdown_table([*(["Theory"] if sections else []), "", *titles], rows, right=len(titles)),
+        "",
+        *(f"- {_escape(note)}" for note in notes(table)),
+    ]
     if verdicts:
         tests = "Comparisons (paired t-tests over seeds)"
         columns = ["Claim", "Where", "Verdict", tests, "The paper's own means agree"]
-        lines += ["", f"### {CLAIMS_TITLE}", "", *_markdown_header(columns)]
-        lines += [_markdown_verdict(verdict) for verdict in verdicts]
+        claims = [_markdown_verdict(verdict) for verdict in verdicts]
+        lines += ["", f"### {CLAIMS_TITLE}", "", *markdown_table(columns, claims)]
     return "\n".join(lines) + "\n"
 
 
@@ -221,32 +207,24 @@ def _markdown_cell(table: Table, row: Row, column: Column) -> str:
     if cell.ours.mean is not None:
         ours = format_number(cell.ours.mean, column)
         ours = {"best": f"**{ours}**", "second": f"<ins>{ours}</ins>", None: ours}[cell.mark]
-        ours = f"{ours} {format_half_width(cell, column)}".strip()
+        ours = f"{ours} {format_half_width(cell.ours, column.digits)}".strip()
     if table.published_for is None:
         return ours
     return f"{ours}<br>{format_published(cell, column, with_std=True)}"
 
 
-def _markdown_verdict(verdict: Verdict) -> str:
-    numbers = "<br>".join(_escape(format_order_test(test)) for test in verdict.order_tests)
-    outcome = f"**{verdict.outcome}**<br>{_escape(verdict.reason)}"
-    agrees = AGREES[verdict.published_agrees]
-    claim = verdict.claim
-    return _markdown_line([_escape(claim.says), claim.where, outcome, numbers, agrees])
-
-
-def _markdown_header(titles: Sequence[str], right: int = 0) -> list[str]:
-    rules = ["---"] * (len(titles) - right) + ["---:"] * right
-    return [_markdown_line(titles), _markdown_line(rules)]
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _markdown_verdict(verdict: Verdict) -> list[str]:
+    return [
+        _escape(verdict.claim.says),
+        verdict.claim.where,
+        f"**{verdict.outcome}**<br>{_escape(verdict.reason)}",
+        "<br>".join(_escape(format_order_test(test)) for test in verdict.order_tests),
+        AGREES[verdict.published_agrees],
+    ]
 
 
 def _escape(text: str) -> str:
-    escaped = "".join(f"\\{letter}" if letter in "\\|*_<>`" else letter for letter in text)
-    return escaped.replace("\n", " ")
+    return re.sub(r"[\\*_<>`]", r"\\\g<0>", text).replace("\n", " ")
 
 
 def csv_rows(table: Table) -> tuple[list[str], list[list[str]]]:
@@ -256,32 +234,26 @@ def csv_rows(table: Table) -> tuple[list[str], list[list[str]]]:
     for row in table.rows:
         for column in table.columns:
             cell = table.cell(row, column.key)
-            low, high = cell.ours.ci95 or (None, None)
-            published = cell.published
-            values = [
-                *(cell.ours.mean, low, high, cell.ours.n),
-                *((None, None) if published is None else (published.mean, published.std)),
-                cell.difference,
-            ]
-            texts = [_csv_number(value) for value in values]
-            lines.append([*_row_key(row), column.key, *texts, cell.mark or ""])
+            interval = cell.ours.ci95 or (None, None)
+            published = astuple(cell.published) if cell.published else (None, None)
+            numbers = [cell.ours.mean, *interval, cell.ours.n, *published, cell.difference]
+            lines.append([*_row_key(row), column.key, *map(_csv, numbers), cell.mark or ""])
     return [*header, "published_std", "difference", "mark"], lines
 
 
 def seed_rows(table: Table) -> tuple[list[str], list[list[str]]]:
     """Return a header and one line for each row, seed and metric; missing values are empty."""
-    lines = [
-        [*_row_key(row), str(seed), column.key, _csv_number(value)]
+    return ["theory", "row", "method", "seed", "metric", "value"], [
+        [*_row_key(row), str(seed), column.key, _csv(value)]
         for row in table.rows
         for column in table.columns
         for seed, value in zip(table.seeds, table.value(row, column.key).values, strict=True)
     ]
-    return ["theory", "row", "method", "seed", "metric", "value"], lines
 
 
 def _row_key(row: Row) -> list[str]:
     return [row.theory or "", row.name, row.details.get("method", "")]
 
 
-def _csv_number(value: float | None) -> str:
+def _csv(value: float | None) -> str:
     return "" if value is None else repr(value)

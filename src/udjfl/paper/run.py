@@ -3,22 +3,22 @@
 With a folder, a run that was stopped resumes there.
 """
 
-from __future__ import annotations
-
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from udjfl._threads import available_cores, thread_limit
-from udjfl.data import Federation, load
+from udjfl.data import Examples, Federation, load
 from udjfl.data.partition import SHARDS_PER_CLIENT, clean_shards
-from udjfl.engine import EvaluationSet, make_engine, one_thread
+from udjfl.engine import Engine, EvaluationSet, make_engine, one_thread
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import FedAvg, Method
-from udjfl.paper.paper_rows import paper_rows
+from udjfl.paper.paper_rows import PaperRow, paper_rows
 from udjfl.paper.profiles import (
     PROFILES,
     data_name,
@@ -39,7 +39,7 @@ from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.simulation.process_pool import run_in_processes
 from udjfl.statistics import Summary, summarise
 from udjfl.training.lifecycle import versions
-from udjfl.training.records import OnProgress, Progress
+from udjfl.training.records import OnProgress, Progress, finite_or_none
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import FederationInfo, RunSpec
 from udjfl.uncertainty import entropies, train_alone
@@ -64,25 +64,21 @@ def reproduce_results(
     comparison = compare_methods(
         settings, [row.method for row in paper], out, progress, partition=paper_partition(settings)
     )
-    rows = []
-    for row in paper:
-        measured = find_row(comparison, row.method)
-        notes = [note for note in (row.note, *measured.notes) if note]
-        rows.append(
-            Row(
-                theory=row.theory,
-                name=row.label,
-                subtitle=row.method.label,
-                details={"method": row.method.label},
-                values={
-                    column.key: measured.metrics[column.key] for column in ResultsTable.columns
-                },
-                failed=measured.failed,
-                note="; ".join(notes) or None,
-            )
-        )
+    rows = [_results_row(row, find_row(comparison, row.method)) for row in paper]
     fields = _table_fields(settings, settings.rounds, comparison.data)
     return ResultsTable(rows=tuple(rows), **fields), comparison
+
+
+def _results_row(row: PaperRow, measured: MethodSummary) -> Row:
+    return Row(
+        theory=row.theory,
+        name=row.label,
+        subtitle=row.method.label,
+        details={"method": row.method.label},
+        values={column.key: measured.metrics[column.key] for column in ResultsTable.columns},
+        failed=measured.failed,
+        note="; ".join(note for note in (row.note, *measured.notes) if note) or None,
+    )
 
 
 def find_row(comparison: Comparison, method: Method) -> MethodSummary:
@@ -98,19 +94,23 @@ def compare_methods(
     *,
     partition: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    load_seed: Callable[[int], Federation] | None = None,
 ) -> Comparison:
-    """Compare methods under the profile's training, with some changes, on the profile's data."""
-    federation = DataSettings(
-        data=profile_data(settings), data_root=settings.data_root, partition=partition
-    )
+    """Compare methods under the profile's training, with some changes.
+
+    The data are the profile's, in this partition, or what `load_seed` returns for each seed.
+    """
     return run_comparison(
         CompareSettings(
-            federation=federation,
+            federation=DataSettings(
+                data=profile_data(settings), data_root=settings.data_root, partition=partition
+            ),
             training=training_settings(settings, changes),
             seeds=settings.seeds,
             jobs=settings.jobs,
         ),
         with_reference(methods),
+        data=load_seed,
         uncertainty=profile_uncertainties(settings),
         out=out,
         resume=out is not None and RunFolder(out).holds_a_run,
@@ -125,8 +125,7 @@ def prefix_progress(progress: OnProgress | None, part: str) -> OnProgress | None
     """
     if progress is None:
         return None
-    report = progress
-    return lambda event: report(replace(event, label=f"{part}, {event.label}"))
+    return lambda event: progress(replace(event, label=f"{part}, {event.label}"))
 
 
 def paper_partition(settings: ReproduceSettings) -> str | None:
@@ -145,25 +144,23 @@ def _shard_size(settings: ReproduceSettings, table: str) -> int:
 
 
 def _table_fields(settings: ReproduceSettings, rounds: int, title: str) -> dict[str, Any]:
-    name = data_name(settings)
-    published_for = published_counterpart(name)
+    published_for = published_counterpart(data_name(settings))
     training = training_settings(settings)
-    shown = {
-        "model": settings.model,
-        "training": f"learning rate {training.lr}, momentum {training.momentum}, "
-        f"batches of {training.batch_size}, {training.local_epochs} local epoch; "
-        f"alone {training.uncertainty_epochs} epochs of "
-        f"{training.uncertainty_optimiser} at {training.uncertainty_lr}",
-        "profile": PROFILES[settings.profile].summary,
-    }
     return {
         "data": title,
         "profile": settings.profile,
         "seeds": tuple(settings.seeds),
         "rounds": rounds,
         "published_for": published_for,
-        "same_data": published_for == name and "regenerated" not in title,
-        "setting": shown,
+        "same_data": published_for == data_name(settings) and "regenerated" not in title,
+        "setting": {
+            "model": settings.model,
+            "training": f"learning rate {training.lr}, momentum {training.momentum}, "
+            f"batches of {training.batch_size}, {training.local_epochs} local epoch; "
+            f"alone {training.uncertainty_epochs} epochs of "
+            f"{training.uncertainty_optimiser} at {training.uncertainty_lr}",
+            "profile": PROFILES[settings.profile].summary,
+        },
     }
 
 
@@ -177,9 +174,13 @@ class SoloTask:
 
     def __call__(self, send: Callable[[Any], None]) -> dict[str, Any]:
         """Return the columns of `train_solo` and the name and fingerprint of the data."""
-        settings = self.settings
-        partition = paper_partition(settings)
-        federation = load(profile_data(settings), None, partition, self.seed, settings.data_root)
+        federation = load(
+            profile_data(self.settings),
+            None,
+            paper_partition(self.settings),
+            self.seed,
+            self.settings.data_root,
+        )
         with one_thread(), thread_limit(self.training.workers or available_cores()):
             columns = train_solo(federation, self.training, self.seed)
         send(Progress(SOLO_LABEL, self.seed, "alone", 1, 1))
@@ -201,20 +202,25 @@ def train_solo(
         training.device,
         training.workers,
     )
-    try:
+    with closing(engine):
         trained = train_alone(federation, engine, training, seed)
-        columns: dict[str, list[float | None]] = {"local_accuracy": [], "clean_accuracy": []}
-        for client, (vector, buffers) in zip(federation.clients, trained, strict=True):
-            for key, part in (("local_accuracy", client.test), ("clean_accuracy", federation.test)):
-                _, accuracy = engine.evaluate(
-                    vector, buffers, EvaluationSet([part.on(engine.device)])
-                )
-                columns[key].append(100 * float(accuracy[0]))
-        measured = entropies(federation, engine, trained).values()
-        columns["uncertainty"] = [value if math.isfinite(value) else None for value in measured]
-    finally:
-        engine.close()
-    return columns
+        own = [client.test for client in federation.clients]
+        uncertainties = entropies(federation, engine, trained).values()
+        return {
+            "local_accuracy": _accuracies(engine, trained, own),
+            "clean_accuracy": _accuracies(engine, trained, [federation.test] * len(own)),
+            "uncertainty": [finite_or_none(value) for value in uncertainties],
+        }
+
+
+def _accuracies(
+    engine: Engine, models: Sequence[tuple[Tensor, Tensor]], parts: Sequence[Examples]
+) -> list[float | None]:
+    """Return the accuracy of each model, vector and buffers, on its own part, in percent."""
+    return [
+        100 * float(engine.evaluate(*model, EvaluationSet([part.on(engine.device)]))[1][0])
+        for model, part in zip(models, parts, strict=True)
+    ]
 
 
 def reproduce_solo(
@@ -236,8 +242,9 @@ def _train_seeds(
 ) -> dict[int, dict[str, Any]]:
     """Return the columns of each seed: from the folder, or by training."""
     jobs = min(settings.jobs or available_cores(), len(settings.seeds))
-    workers = settings.workers or max(1, available_cores() // jobs)
-    training = training_settings(settings, {"workers": workers})
+    training = training_settings(
+        settings, {"workers": settings.workers or max(1, available_cores() // jobs)}
+    )
 
     def receive(event: Progress) -> None:
         if progress:
@@ -252,31 +259,33 @@ def _train_seeds(
     missing = [seed for seed in settings.seeds if seed not in by_seed]
     # One batch of seeds at a time: finished seeds are on disk before the next batch begins.
     for start in range(0, len(missing), jobs):
-        batch = missing[start : start + jobs]
-        tasks = [SoloTask(settings, training, seed) for seed in batch]
-        if jobs > 1:
-            finished = run_in_processes(tasks, jobs, receive)
-        else:
-            finished = [task(receive) for task in tasks]
-        for seed, columns in zip(batch, finished, strict=True):
-            by_seed[seed] = columns
+        tasks = [SoloTask(settings, training, seed) for seed in missing[start : start + jobs]]
+        finished = (
+            run_in_processes(tasks, jobs, receive)
+            if jobs > 1
+            else [task(receive) for task in tasks]
+        )
+        for task, columns in zip(tasks, finished, strict=True):
+            by_seed[task.seed] = columns
             if folder:
-                folder.write_json(f"seed-{seed}.json", columns)
+                folder.write_json(f"seed-{task.seed}.json", columns)
     return by_seed
 
 
 def _solo_table(settings: ReproduceSettings, by_seed: Sequence[Mapping[str, Any]]) -> SoloTable:
     rows = []
     for index, clean in enumerate(clean_shards(len(by_seed[0]["uncertainty"]))):
-        ambiguous = SHARDS_PER_CLIENT - clean
-        values = {
-            column.key: summarise([columns[column.key][index] for columns in by_seed])
-            for column in SoloTable.columns
-        }
-        details = {"client": index + 1, "clean_shards": clean, "ambiguous_shards": ambiguous}
-        subtitle = f"{clean} clean, {ambiguous} ambiguous"
+        number, ambiguous = index + 1, SHARDS_PER_CLIENT - clean
         rows.append(
-            Row(name=f"client {index + 1}", values=values, subtitle=subtitle, details=details)
+            Row(
+                name=f"client {number}",
+                subtitle=f"{clean} clean, {ambiguous} ambiguous",
+                details={"client": number, "clean_shards": clean, "ambiguous_shards": ambiguous},
+                values={
+                    column.key: summarise([columns[column.key][index] for columns in by_seed])
+                    for column in SoloTable.columns
+                },
+            )
         )
     return SoloTable(
         rows=tuple(rows), **_table_fields(settings, settings.epochs, by_seed[0]["title"])
@@ -305,39 +314,35 @@ def reproduce_distributions(
 ) -> DistributionsTable:
     """Run FedAvg under the three distributions of Appendix A."""
     size = _shard_size(settings, "the table of distributions")
+    shards = {
+        setting: [f"{clean}/{ambiguous}" for clean, ambiguous in mix]
+        for setting, mix in DISTRIBUTIONS.items()
+    }
     rows = []
-    title = ""
-    fedavg = [paper_rows(PROFILES[settings.profile])[0].method]
-    for setting, mix in DISTRIBUTIONS.items():
+    for setting, mix in shards.items():
         # FedAvg uses no uncertainties and the table shows none, so one epoch alone is enough.
         comparison = compare_methods(
             settings,
-            fedavg,
+            [FedAvg()],
             out / setting if out else None,
             prefix_progress(progress, setting),
-            partition=f"shards:size={size},mix={'+'.join(_shards(mix))}",
+            partition=f"shards:size={size},mix={'+'.join(mix)}",
             changes={"uncertainty_epochs": 1},
         )
-        title = comparison.data
-        rows.append(Row(name=setting, values=_client_columns(comparison)))
-    fields = _table_fields(settings, settings.rounds, title)
+        rows.append(Row(name=setting, values=_client_columns(comparison.rows[0])))
+    fields = _table_fields(settings, settings.rounds, comparison.data)
     if fields["published_for"] != DISTRIBUTIONS_DATA:
         fields |= {"published_for": None, "same_data": False}
     fields["setting"] |= {
-        f"shards, {setting}": f"clean/ambiguous {', '.join(_shards(mix))}"
-        for setting, mix in DISTRIBUTIONS.items()
+        f"shards, {setting}": f"clean/ambiguous {', '.join(mix)}" for setting, mix in shards.items()
     }
     return DistributionsTable(rows=tuple(rows), **fields)
 
 
-def _client_columns(comparison: Comparison) -> dict[str, Summary]:
-    row = comparison.rows[0]
-    clients = {
-        f"client_{number}": value
-        for number, value in enumerate(row.client_accuracy.values(), start=1)
+def _client_columns(row: MethodSummary) -> dict[str, Summary]:
+    accuracies = enumerate(row.client_accuracy.values(), start=1)
+    return {
+        **{f"client_{number}": accuracy for number, accuracy in accuracies},
+        "global_accuracy": row.metrics["global_accuracy"],
+        "std": row.metrics["std"],
     }
-    return {**clients, "global_accuracy": row.metrics["global_accuracy"], "std": row.metrics["std"]}
-
-
-def _shards(mix: Sequence[tuple[int, int]]) -> list[str]:
-    return [f"{clean}/{ambiguous}" for clean, ambiguous in mix]

@@ -6,34 +6,20 @@ the metric of its theory, on the mean over seeds, is then trained on whole train
 The paper does not say on what data it chose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from udjfl.data import Federation, load
 from udjfl.methods import UDJ, Method, method
-from udjfl.paper.profiles import (
-    PROFILES,
-    Profile,
-    profile_data,
-    profile_uncertainties,
-    training_settings,
-)
-from udjfl.paper.run import (
-    find_row,
-    paper_partition,
-    prefix_progress,
-)
-from udjfl.settings import CompareSettings, ReproduceSettings
-from udjfl.simulation.compare import run_comparison, with_reference
+from udjfl.paper.profiles import PROFILES, Profile, profile_data
+from udjfl.paper.run import compare_methods, find_row, paper_partition, prefix_progress
+from udjfl.settings import ReproduceSettings
 from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import Summary, metric_of
 from udjfl.training.records import OnProgress
-from udjfl.training.run_folder import RunFolder
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 
@@ -76,13 +62,12 @@ class SearchOutcome:
             "method": self.range.title,
             "metric": metric_of(self.range.theory).key,
             "tried": [
-                {"lr": one.lr, name: one.value, **_score_as_dict(one.score)}
-                for one in self.candidates
+                {"lr": one.lr, name: one.value, **asdict(one.score)} for one in self.candidates
             ],
             "chosen": None if chosen is None else {"lr": chosen.lr, name: chosen.value},
             "test": None
             if tested is None
-            else {key: _score_as_dict(value) for key, value in tested.metrics.items()},
+            else {key: asdict(value) for key, value in tested.metrics.items()},
         }
 
 
@@ -118,13 +103,14 @@ def search_ranges(profile: Profile) -> list[SearchRange]:
 
     def udj(theory: Any, values: Sequence[float]) -> SearchRange:
         # At beta = 0 the authors' step divides by zero.
-        steps = [
-            "normalised" if profile.step == "authors" and value == 0 else profile.step
-            for value in values
-        ]
         methods = tuple(
-            UDJ(theory=theory, beta=value, step=step)
-            for value, step in zip(values, steps, strict=True)
+            UDJ(
+                theory=theory,
+                beta=value,
+                step="normalised" if profile.step == "authors" and value == 0 else profile.step,
+                cap=1,
+            )
+            for value in values
         )
         return SearchRange(theory, methods[0].title, "beta", methods, tuple(values))
 
@@ -150,23 +136,21 @@ def search_parameters(
     by_lr = {lr: _train(settings, methods, lr, out, progress, tuning=True) for lr in LEARNING_RATES}
     candidates = [_candidates(each, by_lr) for each in ranges]
     chosen = [_best(each.theory, tried) for each, tried in zip(ranges, candidates, strict=True)]
-    tests: dict[float, Comparison] = {}
-    for lr in LEARNING_RATES:
-        methods = list(dict.fromkeys(best.method for best in chosen if best and best.lr == lr))
-        if methods:
-            tests[lr] = _train(settings, methods, lr, out, progress, tuning=False)
-    outcomes = [
-        SearchOutcome(
-            searched,
-            tuple(tried),
-            best,
-            None if best is None else find_row(tests[best.lr], best.method),
-        )
-        for searched, tried, best in zip(ranges, candidates, chosen, strict=True)
-    ]
-    data = next(iter(by_lr.values())).data
-    seeds = tuple(settings.seeds)
-    return Search(data, settings.profile, seeds, settings.rounds, tuple(outcomes))
+    best_by_lr = {
+        lr: list(dict.fromkeys(best.method for best in chosen if best and best.lr == lr))
+        for lr in LEARNING_RATES
+    }
+    tests = {
+        lr: _train(settings, methods, lr, out, progress, tuning=False)
+        for lr, methods in best_by_lr.items()
+        if methods
+    }
+    outcomes = tuple(
+        SearchOutcome(each, tried, best, find_row(tests[best.lr], best.method) if best else None)
+        for each, tried, best in zip(ranges, candidates, chosen, strict=True)
+    )
+    data = by_lr[LEARNING_RATES[0]].data
+    return Search(data, settings.profile, tuple(settings.seeds), settings.rounds, outcomes)
 
 
 def _train(
@@ -178,24 +162,19 @@ def _train(
     *,
     tuning: bool,
 ) -> Comparison:
-    folder = None if out is None else out / f"{'validation' if tuning else 'test'}-lr-{lr}"
-    load_seed = partial(
-        _load_federation,
-        profile_data(settings),
-        paper_partition(settings),
-        settings.data_root,
-        tuning,
-    )
-    training = training_settings(settings, {"lr": lr})
-    progress = prefix_progress(progress, f"learning rate {lr:g}" if tuning else f"test at {lr:g}")
-    return run_comparison(
-        CompareSettings(training=training, seeds=settings.seeds, jobs=settings.jobs),
-        with_reference(methods),
-        data=load_seed,
-        uncertainty=profile_uncertainties(settings),
-        out=folder,
-        resume=folder is not None and RunFolder(folder).holds_a_run,
-        on_progress=progress,
+    return compare_methods(
+        settings,
+        methods,
+        None if out is None else out / f"{'validation' if tuning else 'test'}-lr-{lr}",
+        prefix_progress(progress, f"learning rate {lr:g}" if tuning else f"test at {lr:g}"),
+        changes={"lr": lr},
+        load_seed=partial(
+            _load_federation,
+            profile_data(settings),
+            paper_partition(settings),
+            settings.data_root,
+            tuning,
+        ),
     )
 
 
@@ -205,13 +184,13 @@ def _load_federation(
     return load(data, None, partition, seed, root, tuning=tuning)
 
 
-def _candidates(searched: SearchRange, by_lr: Mapping[float, Comparison]) -> list[Candidate]:
+def _candidates(searched: SearchRange, by_lr: Mapping[float, Comparison]) -> tuple[Candidate, ...]:
     key = metric_of(searched.theory).key
-    return [
+    return tuple(
         Candidate(lr, value, method, find_row(comparison, method).metrics[key])
         for lr, comparison in by_lr.items()
         for method, value in zip(searched.methods, searched.values, strict=True)
-    ]
+    )
 
 
 def _best(theory: str, candidates: Sequence[Candidate]) -> Candidate | None:
@@ -226,11 +205,3 @@ def _best(theory: str, candidates: Sequence[Candidate]) -> Candidate | None:
     ]
     better = metric_of(theory).better
     return max(complete, key=lambda candidate: better * (candidate.score.mean or 0.0), default=None)
-
-
-def _score_as_dict(score: Summary) -> dict[str, Any]:
-    return {
-        "mean": score.mean,
-        "ci95": None if score.ci95 is None else list(score.ci95),
-        "values": list(score.values),
-    }

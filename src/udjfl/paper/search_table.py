@@ -1,13 +1,14 @@
 """The outcome of a search over parameters: on a terminal, and as Markdown."""
 
-from __future__ import annotations
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.paper.formatting import ARROW
+from udjfl.paper.formatting import ARROW, format_half_width
 from udjfl.paper.search import Candidate, Search, SearchOutcome
+from udjfl.report.output import markdown_table
 from udjfl.statistics import Summary, metric_of
 
 EXPLANATION = (
@@ -28,52 +29,53 @@ def search_view(search: Search) -> RenderableType:
         grid.add_column(title, justify="right" if title == "Rate" else "left", no_wrap=True)
     for title in ("Held out", "Test", "Global"):
         grid.add_column(title, justify="right")
-    section = ""
-    for outcome in search.outcomes:
-        if outcome.range.theory != section:
-            section = outcome.range.theory
-            grid.add_row(Text(section.capitalize(), style="bold italic"))
-        metric = metric_of(section)
-        measure = f"{metric.heading} {ARROW[metric.better]}"
-        grid.add_row(f"  {outcome.range.title}", *_chosen(outcome), measure, *_scores(outcome))
+    for theory, outcomes in groupby(search.outcomes, lambda outcome: outcome.range.theory):
+        grid.add_row(Text(theory.capitalize(), style="bold italic"))
+        measure = f"{metric_of(theory).heading} {ARROW[metric_of(theory).better]}"
+        for outcome in outcomes:
+            grid.add_row(f"  {outcome.range.title}", *_chosen(outcome), measure, *_scores(outcome))
     notes = Text(f"{EXPLANATION} {CAUTION} Rate: learning rate.", style="dim")
     return Group(Text(_heading(search), style="bold"), grid, Text(""), notes)
 
 
 def search_markdown(search: Search) -> str:
     """Return the same as Markdown, with all candidates below; the chosen ones are bold."""
+    names = ["theory", "method"]
+    found = [*names, "searched", "chosen", "learning rate", "measure"]
+    found += ["held out", "test", "global accuracy"]
     lines = [
         f"### {_heading(search)}",
         "",
-        "| theory | method | searched | chosen | learning rate | measure "
-        "| held out | test | global accuracy |",
-        f"|{'---|' * 6}{'--:|' * 3}",
-    ]
-    for outcome in search.outcomes:
-        searched = outcome.range
-        values = ", ".join(f"{value:g}" for value in searched.values)
-        names = [searched.theory, searched.title, f"{searched.parameter}: {values}"]
-        cells = [*names, *_chosen(outcome), _measure(searched.theory), *_scores(outcome)]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += [
+        *markdown_table(found, map(_found_cells, search.outcomes), right=3),
         "",
         f"- {EXPLANATION}",
         f"- {CAUTION}",
         "",
         "### Everything tried, on what was held out",
         "",
-        "| theory | method | learning rate | value | measure | held out |",
-        "|---|---|--:|---|---|--:|",
+        *markdown_table(
+            [*names, "learning rate", "value", "measure", "held out"],
+            (
+                _tried_cells(outcome, one)
+                for outcome in search.outcomes
+                for one in outcome.candidates
+            ),
+            right=1,
+        ),
     ]
-    for outcome in search.outcomes:
-        for candidate in outcome.candidates:
-            lines.append(f"| {' | '.join(_candidate_cells(outcome, candidate))} |")
     return "\n".join(lines) + "\n"
 
 
 def _heading(search: Search) -> str:
     run = f"{len(search.seeds)} seeds, {search.rounds} rounds"
     return f"Parameters for {search.data}, profile {search.profile}: {run}"
+
+
+def _found_cells(outcome: SearchOutcome) -> list[str]:
+    searched = outcome.range
+    values = f"{searched.parameter}: {', '.join(f'{value:g}' for value in searched.values)}"
+    measure = _measure(searched.theory)
+    return [searched.theory, searched.title, values, *_chosen(outcome), measure, *_scores(outcome)]
 
 
 def _chosen(outcome: SearchOutcome) -> list[str]:
@@ -92,9 +94,8 @@ def _scores(outcome: SearchOutcome) -> list[str]:
     return [_format_score(score) for score in (outcome.chosen.score, *summaries)]
 
 
-def _candidate_cells(outcome: SearchOutcome, candidate: Candidate) -> list[str]:
-    searched = outcome.range
-    score = _format_score(candidate.score)
+def _tried_cells(outcome: SearchOutcome, candidate: Candidate) -> list[str]:
+    searched, score = outcome.range, _format_score(candidate.score)
     return [
         searched.theory,
         searched.title,
@@ -106,12 +107,8 @@ def _candidate_cells(outcome: SearchOutcome, candidate: Candidate) -> list[str]:
 
 
 def _measure(theory: str) -> str:
-    metric = metric_of(theory)
-    return f"{metric.title} {ARROW[metric.better]}"
+    return f"{metric_of(theory).title} {ARROW[metric_of(theory).better]}"
 
 
 def _format_score(score: Summary) -> str:
-    if score.mean is None:
-        return "–"
-    half_width = "" if score.ci95 is None else f" ±{(score.ci95[1] - score.ci95[0]) / 2:.2f}"
-    return f"{score.mean:.2f}{half_width}"
+    return "–" if score.mean is None else f"{score.mean:.2f} {format_half_width(score)}".strip()

@@ -5,11 +5,9 @@ difference. Values that were not measured, or failed, are summaries without a me
 numbers.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from udjfl.errors import DataError
@@ -52,6 +50,11 @@ class Cell:
     difference: float | None
     mark: Mark | None
     relevant: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, with the value of every seed."""
+        values = asdict(self)
+        return {**values.pop("ours"), **values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,33 +103,40 @@ class Table(ABC):
     setting: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.published_for is not None and self.published_for not in TITLE:
-            raise DataError(
-                f"published_for is {self.published_for!r}; "
-                f"the paper has {', '.join(TITLE)}, or use None."
-            )
-        if self.same_data and self.published_for is None:
-            raise DataError(
-                "same_data is true, but published_for is None; name the data set of the paper."
-            )
         names = [row.name for row in self.rows]
-        if len(set(names)) < len(names):
-            raise DataError(
-                f"rows: two have the same name; each of {', '.join(names)} may be there once."
-            )
         known = [column.key for column in self.columns]
+        checks = [
+            (
+                self.published_for in (None, *TITLE),
+                f"published_for is {self.published_for!r}; "
+                f"the paper has {', '.join(TITLE)}, or use None.",
+            ),
+            (
+                self.published_for is not None or not self.same_data,
+                "same_data is true, but published_for is None; name the data set of the paper.",
+            ),
+            (
+                len(set(names)) == len(names),
+                f"rows: two have the same name; each of {', '.join(names)} may be there once.",
+            ),
+        ]
         for row in self.rows:
             for key, value in row.values.items():
-                if key not in known:
-                    raise DataError(
+                checks += [
+                    (
+                        key in known,
                         f"{row.name}: values has {key!r}; "
-                        f"a {self.kind} table has {', '.join(known)}."
-                    )
-                if len(value.values) != len(self.seeds):
-                    raise DataError(
+                        f"a {self.kind} table has {', '.join(known)}.",
+                    ),
+                    (
+                        len(value.values) == len(self.seeds),
                         f"{row.name}: {key} has {len(value.values)} values; "
-                        "give one for each seed, or None."
-                    )
+                        "give one for each seed, or None.",
+                    ),
+                ]
+        mistakes = [mistake for is_right, mistake in checks if not is_right]
+        if mistakes:
+            raise DataError("\n".join(mistakes))
 
     @abstractmethod
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
@@ -156,19 +166,17 @@ class Table(ABC):
         """
         if THEORY_METRIC.get(row.theory or "none") != metric:
             return None
-        section = [self._score(other, metric) for other in self.rows if other.theory == row.theory]
-        scores = [score for score in section if score is not None]
-        score = self._score(row, metric)
-        if score is None or len(scores) < 2:
+        scores = {
+            other.name: METRICS[metric].better * round(value.mean, PRINTED_DIGITS)
+            for other in self.rows
+            if other.theory == row.theory
+            and (value := self.value(other, metric)).mean is not None
+            and value.n == len(self.seeds)
+        }
+        if row.name not in scores or len(scores) < 2:
             return None
-        above = sum(other > score for other in scores)
+        above = sum(score > scores[row.name] for score in scores.values())
         return "best" if above == 0 else "second" if above == 1 else None
-
-    def _score(self, row: Row, metric: str) -> float | None:
-        value = self.value(row, metric)
-        if value.mean is None or value.n < len(self.seeds):
-            return None
-        return METRICS[metric].better * round(value.mean, PRINTED_DIGITS)
 
     def relevant(self, row: Row, metric: str) -> bool:
         """Return False for metrics of other theories than the row's; accuracies are relevant."""
@@ -197,33 +205,9 @@ class Table(ABC):
             "note": row.note,
             "failed": {str(seed): reason for seed, reason in row.failed.items()},
             "metrics": {
-                column.key: _cell_as_dict(self.cell(row, column.key)) for column in self.columns
+                column.key: self.cell(row, column.key).as_dict() for column in self.columns
             },
         }
-
-
-def _cell_as_dict(cell: Cell) -> dict[str, Any]:
-    ours, published = cell.ours, cell.published
-    return {
-        "mean": ours.mean,
-        "ci95": None if ours.ci95 is None else list(ours.ci95),
-        "n": ours.n,
-        "values": list(ours.values),
-        "published": None if published is None else {"mean": published.mean, "std": published.std},
-        "difference": cell.difference,
-        "mark": cell.mark,
-        "relevant": cell.relevant,
-    }
-
-
-_RESULTS_KEYS = (
-    "global_accuracy",
-    "accuracy_most_uncertain",
-    "accuracy_least_uncertain",
-    "std",
-    "psi",
-    "pearson_r",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,13 +218,19 @@ class ResultsTable(Table):
     title: ClassVar[str] = "Results"
     columns: ClassVar[tuple[Column, ...]] = tuple(
         Column(key, METRICS[key].title, METRICS[key].better, heading=METRICS[key].heading)
-        for key in _RESULTS_KEYS
+        for key in (
+            "global_accuracy",
+            "accuracy_most_uncertain",
+            "accuracy_least_uncertain",
+            "std",
+            "psi",
+            "pearson_r",
+        )
     )
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        published = published_results(self.published_for or "")
         # No label is in two sections.
-        return {label: numbers for (_, label), numbers in published.items()}
+        return {label: row for (_, label), row in published_results(self.published_for).items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +247,9 @@ class SoloTable(Table):
     rounds_label: ClassVar[str] = "epochs"
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        published = published_solo(self.published_for or "")
-        return {f"client {client}": numbers for client, numbers in published.items()}
+        return {
+            f"client {number}": row for number, row in published_solo(self.published_for).items()
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,4 +268,4 @@ class DistributionsTable(Table):
     )
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
-        return published_distributions(self.published_for or "")
+        return published_distributions(self.published_for)

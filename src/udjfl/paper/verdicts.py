@@ -14,14 +14,13 @@ t-test over seeds, two-sided, and counts at p < 0.05. The verdict on the claim a
 Values that are equal on every seed refute a strict ordering without a test.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from udjfl.paper.tables import Table
-from udjfl.statistics import PairedTest, paired_test
+from udjfl.statistics import PairedTest, holm, paired_test
 
 SIGNIFICANT = 0.05
 EQUAL = "equal on every seed, as one algorithm under two names is on clients of equal size"
@@ -87,32 +86,32 @@ class OrderTest:
     @property
     def p(self) -> float | None:
         """Two-sided p without correction."""
-        return None if self.test is None else self.test.p
+        return None if self.test is None else self.test.sort_p
 
     @property
     def equal(self) -> bool:
         """True if both values are the same on each of several seeds."""
-        return self.test is not None and self.test.n >= 2 and self.test.p is None
+        return self.test is not None and self.test.n >= 2 and self.p is None
+
+    @property
+    def support(self) -> float:
+        """A number from -1, certainly reversed, to 1, certainly as claimed."""
+        if self.test is None or self.test.difference is None or self.p is None:
+            return 0.0
+        return math.copysign(1 - self.p, self.test.difference)
 
     def agrees(self, p: float | None) -> bool:
         """Return True if the difference is significantly as claimed, by this p."""
-        return self._sign(p) > 0
+        return p is not None and p < SIGNIFICANT and self.support > 0
 
     def contradicts(self, p: float | None) -> bool:
         """Return True if the difference is significantly reversed by this p, or always zero."""
-        return self.equal or self._sign(p) < 0
-
-    def _sign(self, p: float | None) -> int:
-        """Return 1 or -1 for a significant difference, else 0."""
-        if self.test is None or self.test.difference is None or p is None or p >= SIGNIFICANT:
-            return 0
-        return 1 if self.test.difference > 0 else -1
+        return self.equal or (p is not None and p < SIGNIFICANT and self.support < 0)
 
     def as_dict(self) -> dict[str, Any]:
         test = self.test
         return {
-            "higher": {"row": self.order.higher.row, "metric": self.order.higher.metric},
-            "lower": {"row": self.order.lower.row, "metric": self.order.lower.metric},
+            **asdict(self.order),
             "difference": None if test is None else test.difference,
             "ci95": None if test is None or test.ci95 is None else list(test.ci95),
             "p": self.p,
@@ -137,14 +136,13 @@ class Verdict:
     published_agrees: bool | None
 
     def as_dict(self) -> dict[str, Any]:
-        claim = self.claim
         return {
-            "id": claim.id,
-            "theory": claim.theory,
-            "where": claim.where,
-            "claim": claim.says,
-            "test": claim.test,
-            "need": claim.need,
+            "id": self.claim.id,
+            "theory": self.claim.theory,
+            "where": self.claim.where,
+            "claim": self.claim.says,
+            "test": self.claim.test,
+            "need": self.claim.need,
             "outcome": self.outcome,
             "reason": self.reason,
             "published_agrees": self.published_agrees,
@@ -157,29 +155,11 @@ def judge_claims(claims: Sequence[Claim], table: Table) -> list[Verdict]:
     return [_judge(claim, table) for claim in claims if claim.data in (None, table.published_for)]
 
 
-def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Apply Holm's step-down correction.
-
-    The smallest of m is multiplied by m, the next by m - 1, and so on; never falling, at most 1. A
-    missing p counts in m, as a test that could have been made, and stays missing.
-
-    >>> holm([0.01, 0.04, 0.02])  # 0.01 * 3, 0.02 * 2, and 0.04 * 1, none below the one before
-    [0.03, 0.04, 0.04]
-    """
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    known = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
-    for rank, (p, index) in enumerate(known):
-        largest = max(largest, min(1.0, p * (len(p_values) - rank)))
-        adjusted[index] = largest
-    return adjusted
-
-
 def _judge(claim: Claim, table: Table) -> Verdict:
     uncorrected = [_test_order(order, table) for order in claim.orders]
     corrected = holm([test.p for test in uncorrected])
     tests = tuple(replace(test, holm=p) for test, p in zip(uncorrected, corrected, strict=True))
-    outcome = _outcome_all(tests) if claim.need == "all" else _outcome_any(tests)
+    outcome = _decide(claim.need, tests)
     agreements = [
         None if test.published_difference is None else test.published_difference > 0
         for test in tests
@@ -190,53 +170,42 @@ def _judge(claim: Claim, table: Table) -> Verdict:
     return Verdict(claim, outcome, _reason(outcome, tests, table), tests, agrees)
 
 
-def _outcome_all(tests: Sequence[OrderTest]) -> VerdictOutcome:
-    if any(test.contradicts(test.holm) for test in tests):
-        return "does not hold"
+def _decide(need: str, tests: Sequence[OrderTest]) -> VerdictOutcome:
+    """Decide by one ordering with correction, or by all without: see the head of this file."""
+    sides: list[tuple[VerdictOutcome, Callable[[OrderTest, float | None], bool]]]
+    sides = [("does not hold", OrderTest.contradicts), ("holds", OrderTest.agrees)]
+    (by_one, one_decides), (by_all, all_decide) = sides if need == "all" else sides[::-1]
+    if any(one_decides(test, test.holm) for test in tests):
+        return by_one
     if any(test.test is None for test in tests):
         return "not tested"
-    confirmed = all(test.agrees(test.p) for test in tests)
-    return "holds" if confirmed else "not decidable at this number of seeds"
-
-
-def _outcome_any(tests: Sequence[OrderTest]) -> VerdictOutcome:
-    if any(test.agrees(test.holm) for test in tests):
-        return "holds"
-    if any(test.test is None for test in tests):
-        return "not tested"
-    refuted = all(test.contradicts(test.p) for test in tests)
-    return "does not hold" if refuted else "not decidable at this number of seeds"
+    decided = all(all_decide(test, test.p) for test in tests)
+    return by_all if decided else "not decidable at this number of seeds"
 
 
 def _test_order(order: Order, table: Table) -> OrderTest:
-    higher, lower = _values(order.higher, table), _values(order.lower, table)
-    published = _published(order.higher, table), _published(order.lower, table)
-    difference = (
-        None if published[0] is None or published[1] is None else published[0] - published[1]
-    )
-    if isinstance(higher, str) or isinstance(lower, str):
-        missing = [reason for reason in (higher, lower) if isinstance(reason, str)]
-        return OrderTest(order, None, " ".join(dict.fromkeys(missing)), difference)
-    test = paired_test(higher, lower)
-    if test.n == 0:
-        reason = f"{order.higher.row} and {order.lower.row} have no seed in common."
-        return OrderTest(order, None, reason, difference)
-    return OrderTest(order, test, None, difference)
+    higher, no_higher = _values(order.higher, table)
+    lower, no_lower = _values(order.lower, table)
+    test, reasons = paired_test(higher, lower), [no_higher, no_lower]
+    if test.n == 0 and not any(reasons):
+        reasons = [f"{order.higher.row} and {order.lower.row} have no seed in common."]
+    reason = " ".join(dict.fromkeys(filter(None, reasons))) or None
+    claimed, other = _published(order.higher, table), _published(order.lower, table)
+    difference = None if claimed is None or other is None else claimed - other
+    return OrderTest(order, None if reason else test, reason, difference)
 
 
-def _values(point: Point, table: Table) -> Sequence[float | None] | str:
-    """Return one value for each seed, or the reason why there is none."""
+def _values(point: Point, table: Table) -> tuple[Sequence[float | None], str]:
+    """Return one value for each seed, and the reason if there is none on any seed."""
     if point.row is None:
-        return [0.0] * len(table.seeds)
+        return [0.0] * len(table.seeds), ""
     row = table.find(point.row)
     if row is None:
-        return f"{point.row} was not run."
-    summary = table.value(row, point.metric)
-    if summary.n:
-        return summary.values
+        return [None] * len(table.seeds), f"{point.row} was not run."
+    summary, reason = table.value(row, point.metric), f"has no {point.metric}."
     if row.failed:
-        return f"{point.row} failed: {next(iter(row.failed.values()))}"
-    return f"{point.row} has no {point.metric}."
+        reason = f"failed: {next(iter(row.failed.values()))}"
+    return summary.values, "" if summary.n else f"{point.row} {reason}"
 
 
 def _published(point: Point, table: Table) -> float | None:
@@ -273,11 +242,7 @@ def _missing(tests: Sequence[OrderTest], table: Table) -> str:
         point.row for point in points if point.row is not None and table.find(point.row) is None
     )
     reasons = [f"Not run: {'; '.join(absent)}."] if absent else []
-    reasons += [
-        reason
-        for point in points
-        if point.row not in absent and isinstance(reason := _values(point, table), str)
-    ]
-    if not reasons:
-        reasons = [test.untested_reason for test in untested if test.untested_reason]
-    return " ".join(dict.fromkeys(reasons))
+    reasons += [_values(point, table)[1] for point in points if point.row not in absent]
+    if not any(reasons):
+        reasons = [test.untested_reason or "" for test in untested]
+    return " ".join(dict.fromkeys(filter(None, reasons)))

@@ -1,27 +1,27 @@
-"""The contact sheet: a picture of clean and ambiguous examples of a data source, by class."""
+"""The contact sheet: a picture of a data source's examples, by class.
 
-from __future__ import annotations
+Clean and ambiguous ones are side by side, or, where examples have owners, those of each owner.
+"""
 
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont
 
+from udjfl._ids import sort_ids
 from udjfl.data import Client, Examples, Pools
 from udjfl.data.partition import IndexArray
 from udjfl.seeds import numpy_stream
 
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw, ImageFont
-
-    Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
-
+Font: TypeAlias = ImageFont.ImageFont | ImageFont.FreeTypeFont
 Pixels: TypeAlias = npt.NDArray[np.float64]
 
 PER_CLASS = 8
+PER_CLASS_OF_OWNER = 3  # where each owner has a block of its own
 SIDE = 64  # approximate least width of a shown picture, so that 8x8 pixels are visible
 GAP, MARGIN, LINE = 4, 20, 22
 MAX_LABEL_WIDTH = 180
@@ -30,7 +30,7 @@ PAPER, INK, FAINT = "white", "black", "#666666"
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """One half of the sheet: a heading, a line below it, and the pictures of each class.
+    """One block of the sheet: a heading, a line below it, and the pictures of each class.
 
     Pictures are [n, channels, height, width].
     """
@@ -45,17 +45,17 @@ def draw_contact_sheet(
 ) -> bytes:
     """Draw a PNG file: clean examples left, ambiguous ones right, a row for each label.
 
-    The seed draws the examples. Those of other groups (other images, other tracks) come first, so
-    that a row does not show one thing eight times. `clients` are those the pools were cut into:
-    each half states its share of their data.
+    Where examples have owners, there is a block for each owner instead. The seed draws the
+    examples. Those of other groups (other images, other tracks) come first, so that a row does not
+    show one thing eight times. `clients` are those the pools were cut into: each half states its
+    share of their data.
     """
-    halves = [("clean", pools.clean, pools.clean_groups)]
-    if pools.ambiguous is not None:
-        halves.append(("ambiguous", pools.ambiguous, pools.ambiguous_groups))
+    halves = _find_halves(pools)
+    most = PER_CLASS if pools.owners is None else PER_CLASS_OF_OWNER
     counts, chosen = [], []
     for name, part, groups in halves:
         indices = [
-            _choose_examples(part, groups, label, seed, name)
+            _choose_examples(part, groups, label, seed, name)[:most]
             for label in range(len(pools.class_names))
         ]
         counts += [len(of_class) for of_class in indices]
@@ -72,8 +72,24 @@ def draw_contact_sheet(
         for name, part, _ in halves
     ]
     sheet = io.BytesIO()
-    _draw(f"{title}, seed {seed}", blocks, pools.class_names).save(sheet, format="PNG")
+    _draw(f"{title}, seed {seed}", blocks, pools.class_names, most).save(sheet, format="PNG")
     return sheet.getvalue()
+
+
+def _find_halves(pools: Pools) -> list[tuple[str, Examples, IndexArray]]:
+    """Return a name, the examples and their groups: of each owner, or clean and ambiguous."""
+    if pools.owners is not None:
+        owners = np.asarray(pools.owners)
+        names = sort_ids(set(pools.owners))
+        indices = [np.flatnonzero(owners == name) for name in names]
+        return [
+            (name, pools.clean.take(own), pools.clean_groups[own])
+            for name, own in zip(names, indices, strict=True)
+        ]
+    halves = [("clean", pools.clean, pools.clean_groups)]
+    if pools.ambiguous is not None:
+        halves.append(("ambiguous", pools.ambiguous, pools.ambiguous_groups))
+    return halves
 
 
 def _choose_examples(
@@ -104,18 +120,17 @@ def describe_share(half: str, count: int, clients: Sequence[Client]) -> str:
     return f"{examples}; {low:.0%} ({lowest}) to {high:.0%} ({highest}) of what a client trains on"
 
 
-def _draw(title: str, blocks: Sequence[Block], class_names: Sequence[str]) -> Image.Image:
-    from PIL import Image, ImageDraw, ImageFont
-
+def _draw(
+    title: str, blocks: Sequence[Block], class_names: Sequence[str], most: int
+) -> Image.Image:
     small, large = ImageFont.load_default(14), ImageFont.load_default(20)
     sides = blocks[0].pictures[0].shape[2:]
     scale = max(1, round(SIDE / max(sides)))
     height, width = (scale * side for side in sides)
     labels = [_shorten(name, small) for name in class_names]
     label_width = max(int(small.getlength(label)) for label in labels) + 2 * GAP
-    pictures_width = PER_CLASS * (width + GAP)
     text_width = max(int(small.getlength(block.line)) for block in blocks)
-    block_width = max(label_width + pictures_width, text_width) + MARGIN
+    block_width = max(label_width + most * (width + GAP), text_width) + MARGIN
     top = MARGIN + 5 * LINE
     sheet_height = top + len(labels) * (height + GAP) + MARGIN
     sheet = Image.new("RGB", (MARGIN + len(blocks) * block_width, sheet_height), PAPER)
@@ -156,8 +171,6 @@ def _enlarge(pixels: Pixels, width: int, height: int) -> Image.Image:
 
     With neither one nor three channels, their mean is shown.
     """
-    from PIL import Image
-
     shown = pixels.transpose(1, 2, 0) if len(pixels) == 3 else pixels.mean(axis=0)
     levels = np.ascontiguousarray(np.rint(shown * 255), dtype=np.uint8)
     return Image.fromarray(levels).resize((width, height), Image.Resampling.NEAREST)

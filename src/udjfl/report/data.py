@@ -1,21 +1,17 @@
 """Data sources, and a federation made from one: as plain values and as tables."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.table import Table
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from udjfl.data import SOURCES, Federation, Source, find_source
 from udjfl.errors import DataError
+from udjfl.report.output import FitWidth, facts_table, make_blocks
 
 MAX_COLUMNS = 10
-GAP = 2
 HINT = (
     "Options go after the name, as in signs:level=3. A source of your own is named "
     "package.module:NAME. `udjfl data describe NAME` loads a source and shows its clients."
@@ -48,11 +44,10 @@ def _describe_source(source: Source, root: str | os.PathLike[str] | None) -> dic
 
 def _describe_files(source: Source, root: str | os.PathLike[str] | None) -> dict[str, Any]:
     """Return `found` (None: unknown), the paths of the files, and what is missing."""
-    request = source.request(0, root, {})
     if source.find_files is None:
         return {"found": None if source.prepare else True, "files": [], "missing": None}
     try:
-        files = [str(path) for path in source.find_files(request)]
+        files = [str(path) for path in source.find_files(source.request(0, root, {}))]
     except DataError as error:  # `how_to_get` is a value of its own
         missing = str(error).removesuffix(source.how_to_get).strip()
         return {"found": False, "files": [], "missing": missing}
@@ -71,11 +66,10 @@ def view_sources(sources: list[dict[str, Any]]) -> RenderableType:
             ("default", f"{source['clients']} clients, {source['partition']}"),
             *zip(["options", *[""] * len(options)], options, strict=False),
             ("files", _view_files(source)),
+            ("to get", "" if source["found"] else source["how_to_get"]),
         ]
-        if not source["found"]:
-            facts.append(("to get", source["how_to_get"]))
         heading = Text.assemble((source["data"], "bold"), f"  {source['summary']}")
-        parts += [heading, _view_facts(facts), Text("")]
+        parts += [heading, facts_table(facts), Text("")]
     return Group(*parts, Text(HINT, style="dim"))
 
 
@@ -87,15 +81,6 @@ def _view_files(source: dict[str, Any]) -> Text:
     if not source["files"]:
         return Text("none needed")
     return Text.assemble(("found: ", "green"), " and ".join(source["files"]))
-
-
-def _view_facts(facts: Sequence[tuple[str, str | Text]]) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, GAP, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts:
-        table.add_row(name, Text(value) if isinstance(value, str) else value)
-    return table
 
 
 def describe_federation(federation: Federation, data: str, seed: int) -> dict[str, Any]:
@@ -131,7 +116,7 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
     ]
     return Group(
         Text(f"{description['title']}, seed {description['seed']}", style="bold"),
-        _view_facts(facts),
+        facts_table(facts),
         Text(""),
         _view_clients(clients),
         Text(""),
@@ -141,13 +126,16 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
 
 
 def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
-    rows = []
-    for client in clients:
-        share = client["ambiguous_share"]
-        shown = "–" if share is None else f"{100 * share:.1f}%"
-        rows.append([f"{client['train']:,}", f"{client['test']:,}", shown])
+    rows = [
+        [
+            f"{client['train']:,}",
+            f"{client['test']:,}",
+            "–" if client["ambiguous_share"] is None else f"{100 * client['ambiguous_share']:.1f}%",
+        ]
+        for client in clients
+    ]
     ids = [client["id"] for client in clients]
-    return _Grid("Client", ["Train", "Test", "Ambiguous"], ids, rows)
+    return _grid("Client", ["Train", "Test", "Ambiguous"], ids, rows)
 
 
 def _view_counts(description: dict[str, Any]) -> RenderableType:
@@ -156,42 +144,17 @@ def _view_counts(description: dict[str, Any]) -> RenderableType:
     classes = description["class_names"]
     rows = [[f"{n:,}" for n in client["class_counts"]] for client in description["clients"]]
     if min(len(ids), len(classes)) > MAX_COLUMNS:
-        hint = "Too many clients and classes to show here; `--json` has them all."
-        return Text(hint, style="dim")
+        return Text(
+            "Too many clients and classes to show here; `--json` has them all.", style="dim"
+        )
     if len(ids) > MAX_COLUMNS:
-        return _Grid("Client", classes, ids, rows)
-    return _Grid("Class", ids, classes, [list(column) for column in zip(*rows, strict=True)])
+        return _grid("Client", classes, ids, rows)
+    return _grid("Class", ids, classes, zip(*rows, strict=True))
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """A table of right-aligned cells, cut into several below each other if it is too wide."""
-
-    corner: str
-    headings: Sequence[str]
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | str]:
-        names_width = max(map(len, [self.corner, *self.names]))
-        columns = zip(self.headings, *self.rows, strict=True)
-        block: list[int] = []
-        left = options.max_width - names_width
-        for index, cells in enumerate(columns):
-            width = GAP + max(map(len, cells))
-            if block and width > left:
-                yield self._make_block(block)
-                yield ""
-                block, left = [], options.max_width - names_width
-            block.append(index)
-            left -= width
-        yield self._make_block(block)
-
-    def _make_block(self, columns: Sequence[int]) -> Table:
-        table = Table(self.corner, box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-        for column in columns:
-            heading = Text(self.headings[column])
-            table.add_column(heading, justify="right", overflow="fold")
-        for name, row in zip(self.names, self.rows, strict=True):
-            table.add_row(Text(name), *(row[column] for column in columns))
-        return table
+def _grid(
+    corner: str, headings: list[str], names: list[str], rows: Iterable[Sequence[str]]
+) -> RenderableType:
+    cells = [[Text(cell) for cell in row] for row in rows]
+    titles, labels = [Text(title) for title in headings], [Text(name) for name in names]
+    return FitWidth(lambda width: make_blocks(width, corner, titles, labels, cells))

@@ -17,7 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.report.output import NARROW, FitWidth
+from udjfl.report.output import NARROW, FitWidth, facts_table, markdown_table
 
 if TYPE_CHECKING:
     from udjfl.methods import Method
@@ -112,12 +112,14 @@ def _describe(cls: type[Method]) -> dict[str, Any]:
 
 def _parameters(cls: type[Method]) -> list[dict[str, Any]]:
     hints = get_type_hints(cls, include_extras=True)
-    rows = []
-    for field in fields(cls):  # type: ignore[arg-type]  # every method is a dataclass
-        notes = [note for note in get_args(hints[field.name]) if isinstance(note, FieldInfo)]
-        text = notes[0].description if notes else ""
-        rows.append({"name": field.name, "default": field.default, "help": text})
-    return rows
+    return [
+        {"name": field.name, "default": field.default, "help": _help(hints[field.name])}
+        for field in fields(cls)  # type: ignore[arg-type]  # every method is a dataclass
+    ]
+
+
+def _help(hint: Any) -> str | None:
+    return next((note.description for note in get_args(hint) if isinstance(note, FieldInfo)), "")
 
 
 def catalogue_view(entries: list[dict[str, Any]]) -> RenderableType:
@@ -150,22 +152,26 @@ def _catalogue_table(entries: list[dict[str, Any]], narrow: bool) -> RenderableT
 
 def entry_view(entry: dict[str, Any]) -> RenderableType:
     """Show one method in full."""
-    facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_row("idea", entry["idea"])
-    facts.add_row("theory", ", ".join(entry["theory"]) or "–")
-    facts.add_row("paper", entry["paper"])
-    facts.add_row("grade", entry["grade"])
-    facts.add_row("clients send", _sent(entry))
-    facts.add_row("cost", entry["cost"])
-    if not entry["global_model"]:
-        facts.add_row("global model", "none: clients are served models of their own")
-    if entry["short_names"]:
-        facts.add_row("short names", ", ".join(entry["short_names"]))
+    facts = {
+        "idea": entry["idea"],
+        "theory": ", ".join(entry["theory"]) or "–",
+        "paper": entry["paper"],
+        "grade": entry["grade"],
+        "clients send": _sent(entry),
+        "cost": entry["cost"],
+        "global model": ""
+        if entry["global_model"]
+        else "none: clients are served models of their own",
+        "short names": ", ".join(entry["short_names"]),
+    }
     params = Table("Parameter", "Default", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for p in entry["params"]:
         params.add_row(p["name"], _value(p["default"]), p["help"])
-    heading = Text(f"{entry['title']} ({entry['method']})", style="bold")
-    return Group(heading, facts, Text(""), params) if entry["params"] else Group(heading, facts)
+    parts: list[RenderableType] = [
+        Text(f"{entry['title']} ({entry['method']})", style="bold"),
+        facts_table(facts.items()),
+    ]
+    return Group(*parts, Text(""), params) if entry["params"] else Group(*parts)
 
 
 def catalogue_markdown() -> str:
@@ -182,15 +188,8 @@ def catalogue_markdown() -> str:
 
 def _disclosures(entries: list[dict[str, Any]]) -> list[str]:
     """Return a Markdown table of what leaves a client, and when."""
-    rows = [
-        [
-            "Method",
-            "Once, before round 1",
-            "In a round, before training",
-            "In a round, with the update",
-        ],
-        ["---"] * 4,
-    ]
+    titles = ["Method", "Once, before round 1", "In a round, before training"]
+    rows = []
     for entry in entries:
         sent = [name for name in SENT_AS if name in entry["needs"]]
         once = [_with_condition(entry, name, ONCE[name]) for name in ONCE if name in sent]
@@ -205,23 +204,23 @@ def _disclosures(entries: list[dict[str, Any]]) -> list[str]:
         ]
         cells = (", ".join(part) or "–" for part in (once, before, with_update))
         rows.append([f"{entry['title']} (`{entry['method']}`)", *cells])
-    return _markdown_lines(rows)
+    return markdown_table([*titles, "In a round, with the update"], rows)
 
 
 def _markdown_table(entries: list[dict[str, Any]]) -> list[str]:
+    titles = ["Method", "Idea", "Clients send", "Cost beyond FedAvg", "Parameters", "Grade"]
     rows = [
-        ["Method", "Idea", "Clients send", "Cost beyond FedAvg", "Parameters", "Grade"],
-        ["---"] * 6,
+        [
+            f"**{entry['title']}** (`{entry['method']}`) {entry['paper']}",
+            entry["idea"],
+            _sent(entry),
+            entry["cost"],
+            ", ".join(f"`{_parameter(p)}`" for p in entry["params"]),
+            entry["grade"],
+        ]
+        for entry in entries
     ]
-    for entry in entries:
-        params = ", ".join(f"`{_parameter(p)}`" for p in entry["params"])
-        name = f"**{entry['title']}** (`{entry['method']}`) {entry['paper']}"
-        rows.append([name, entry["idea"], _sent(entry), entry["cost"], params, entry["grade"]])
-    return _markdown_lines(rows)
-
-
-def _markdown_lines(rows: list[list[str]]) -> list[str]:
-    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return markdown_table(titles, rows)
 
 
 def _sent(entry: dict[str, Any]) -> str:

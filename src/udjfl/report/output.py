@@ -1,16 +1,13 @@
 """Printing on standard output: tables for people that fit the terminal, or one JSON document."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, Group, RenderableType
-    from rich.table import Table
-    from rich.text import Text
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 WIDTH_OF_FILES = 120  # columns, where the output is not a terminal
 NARROW = 100  # tables with long cells are laid out differently below this width
@@ -20,15 +17,17 @@ GAP = 1
 def show(view: RenderableType, document: Any, as_json: bool) -> None:
     """Print the document as JSON, or the view in the width of the terminal."""
     if as_json:
-        print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
+        print(to_json(document), end="")
         return
-
-    from rich.console import Console
-
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=WIDTH_OF_FILES)
+        console.width = WIDTH_OF_FILES
     console.print(view)
+
+
+def to_json(document: Any) -> str:
+    """Return a document as indented JSON, with a newline at the end."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,9 @@ def make_blocks(
 
     Each of them repeats the names. `cells` has a row for each name.
     """
-    from rich.table import Table
-
-    first = min(max(map(text_width, names)), max(_longest_word(names), width // 3))
-    columns = zip(headings, *cells, strict=True)
-    widths = [max(map(text_width, column)) + GAP for column in columns]
+    longest_word = max(len(word) for name in names for word in name.plain.split())
+    first = min(max(map(text_width, names)), max(longest_word, width // 3))
+    widths = [max(map(text_width, of)) + GAP for of in zip(headings, *cells, strict=True)]
     blocks = []
     for block in pack_columns(widths, width - first):
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
@@ -74,10 +71,7 @@ def make_blocks(
 
 def stack(tables: Sequence[Table]) -> Group:
     """Place tables below each other, a blank line between them."""
-    from rich.console import Group
-
-    lines = [part for table in tables for part in ("", table)]
-    return Group(*lines[1:])
+    return Group(*[part for table in tables for part in ("", table)][1:])
 
 
 def pack_columns(widths: Sequence[int], available: int) -> list[list[int]]:
@@ -105,5 +99,21 @@ def text_width(text: Text) -> int:
     return max(line.cell_len for line in text.split("\n", allow_blank=True))
 
 
-def _longest_word(texts: Sequence[Text]) -> int:
-    return max(len(word) for text in texts for word in text.plain.split())
+def markdown_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0
+) -> list[str]:
+    """Return the lines of a Markdown table whose last `right` columns are aligned to the right."""
+    rules = ["---"] * (len(titles) - right) + ["---:"] * right
+    lines = (" | ".join(cell.replace("|", "\\|") for cell in row) for row in (titles, rules, *rows))
+    return [f"| {line} |" for line in lines]
+
+
+def facts_table(facts: Iterable[tuple[str, str | Text]]) -> Table:
+    """Make a table of names and values without a heading; empty values are left out."""
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(name, Text(value) if isinstance(value, str) else value)
+    return table

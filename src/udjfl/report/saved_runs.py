@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from udjfl.errors import DataError, SettingsError, StorageError
-from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
@@ -72,6 +71,12 @@ def read_run(path: Path) -> SavedRun:
             },
             epistemic=result["epistemic"],
             notes=result["notes"],
+            test_sizes=_test_sizes(result, settings["federation"]),
+            n_classes=_n_classes(result, settings["federation"]),
+            service=settings["training"].get("service", "none"),
+            common_accuracy=result.get("common_accuracy"),
+            expected_accuracy=result.get("expected_accuracy"),
+            accuracy_alone=result.get("accuracy_alone"),
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:
@@ -84,22 +89,41 @@ def read_run(path: Path) -> SavedRun:
         ) from None
 
 
+def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dict[str, int] | None:
+    """Return the sizes of the test parts; older results have them in the settings at most."""
+    if "test_sizes" in result:
+        return None if result["test_sizes"] is None else dict(result["test_sizes"])
+    sizes = {client["id"]: client.get("test") for client in federation.get("clients", [])}
+    known = all(sizes.get(name) is not None for name in result["client_accuracy"])
+    return {name: int(sizes[name]) for name in result["client_accuracy"]} if known else None
+
+
+def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int | None:
+    """Return the number of classes; older results have it in the settings at most."""
+    if "n_classes" in result or "n_classes" in federation:
+        number = result.get("n_classes", federation.get("n_classes"))
+        return None if number is None else int(number)
+    counts = [client.get("class_counts") for client in federation.get("clients", [])]
+    return len(counts[0]) if counts and counts[0] else None
+
+
 def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     """Compare runs of several methods on the same federations. One method has to be FedAvg."""
     seeds = tuple(sorted({run.seed for run in runs}))
     by_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        same = by_method.setdefault(_written_form(run.method), {}).setdefault(run.seed, run)
+        same = by_method.setdefault(_written_form(run), {}).setdefault(run.seed, run)
         if same is not run:
             raise SettingsError(
                 f"{same.folder} and {run.folder} are the same method and seed; leave one out"
             )
-    reference_form = next((_written_form(r.method) for r in runs if r.method.name == "fedavg"), "")
-    if not reference_form:
+    fedavg = [run for run in runs if run.method.name == "fedavg"]
+    fedavg.sort(key=lambda run: run.service != "none")  # the one without a service, if there is one
+    if not fedavg:
         raise SettingsError(
             "none of the runs is FedAvg, which the others are compared with; add a run of it"
         )
-    references = by_method.pop(reference_form)
+    references = by_method.pop(_written_form(fedavg[0]))
     _check_comparable(references, runs)
     rows = []
     for of_method in (references, *by_method.values()):
@@ -121,9 +145,10 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     return Comparison(runs[0].data, seeds, settings, tuple(rows), own_data=True)
 
 
-def _written_form(method: Method) -> str:
-    """Return a method's name and parameters as text; parameters need not be hashable."""
-    return json.dumps([method.name, method.params], sort_keys=True, default=str)
+def _written_form(run: SavedRun) -> str:
+    """Return a method's name and parameters, and the service; parameters need not be hashable."""
+    parts = [run.method.name, run.method.params, run.service]
+    return json.dumps(parts, sort_keys=True, default=str)
 
 
 def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRun]) -> None:
@@ -148,7 +173,13 @@ def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRu
 
 
 def _with_missing_metrics(run: SavedRun, reference: SavedRun | None) -> SavedRun:
-    """Add the metrics that the run's folder does not have, as psi of a run without reference."""
+    """Add the metrics that the run's folder does not have, as psi of a run without reference.
+
+    Its own psi is from FedAvg with its own service: beside another reference it is computed again.
+    """
     values, reasons = compute_metrics(outcome_of(run, reference))
-    reasons = {key: reason for key, reason in reasons.items() if key not in run.metrics}
-    return replace(run, metrics={**values, **run.metrics}, undefined={**run.undefined, **reasons})
+    other = reference is not None and reference.service != run.service
+    metrics = {k: v for k, v in run.metrics.items() if not (other and METRICS[k].needs_reference)}
+    reasons = {key: reason for key, reason in reasons.items() if key not in metrics}
+    undefined = {key: why for key, why in run.undefined.items() if key in metrics}
+    return replace(run, metrics={**values, **metrics}, undefined={**undefined, **reasons})

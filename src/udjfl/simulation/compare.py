@@ -63,7 +63,7 @@ def compare(
     *,
     seeds: int | Sequence[int] = 5,
     jobs: int = 1,
-    uncertainty: str | Mapping[str, float] = "entropy",
+    uncertainty: str | Mapping[str, float] = "crossfit",
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,

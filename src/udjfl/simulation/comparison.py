@@ -1,36 +1,58 @@
-"""`Comparison`: methods side by side over seeds, with paired tests against FedAvg."""
+"""`Comparison`: methods side by side over seeds, with paired tests and verdicts against FedAvg."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from udjfl.methods import Method
-from udjfl.metrics import METRICS
+from udjfl.metrics import METRICS, table_metrics
 from udjfl.settings import CompareSettings, DataSettings
 from udjfl.statistics import (
     THEORY_METRIC,
     PairedTest,
     Summary,
+    correct_tests,
     metric_of,
     paired_test,
     rank_methods,
     summarise,
 )
 from udjfl.training.lifecycle import versions
-from udjfl.training.result import FinishedRun, metric_value
+from udjfl.training.result import FinishedRun, metric_value, outcome_of
+from udjfl.training.service import service_theories
+from udjfl.verdicts import (
+    MARGIN,
+    LeastAdvantaged,
+    PairedRuns,
+    Verdict,
+    collect_evidence,
+    judge,
+    left_out_reason,
+)
 
 
 @dataclass(frozen=True)
 class MethodSummary:
     """One method over all seeds.
 
-    against_fedavg   a paired test for every metric; empty for the reference itself
-    undefined        why a metric has no value on some seed
-    failed           why the method did not finish its training, by seed
-    notes            what a reader has to know about the method on this federation
+    against_fedavg     a paired test for every metric; empty for the reference itself
+    undefined          why a metric has no value on some seed
+    failed             why the method did not finish its training, by seed
+    notes              what a reader has to know about the method on this federation
+    runs               its outcomes beside the reference's, on the seeds where both finished
+    test_sizes         the smallest test part of each client over seeds; None if unknown
+    n_classes          the number of classes; None if unknown
+    expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
+                       labels; None where that was not measured
+    accuracy_alone     of each client's own model, on train examples that it did not see; None where
+                       that was not measured
+    service            what clients are served of the common model, as in the settings
+    common_accuracy    as `client_accuracy`, of the common model; None without a service
+    served_theories    theories that the service serves, if the reference is without it
     """
 
     method: Method
@@ -41,18 +63,51 @@ class MethodSummary:
     undefined: dict[str, list[str]]
     failed: dict[int, str]
     notes: list[str]
+    runs: PairedRuns = field(default_factory=PairedRuns)
+    test_sizes: dict[str, int] | None = None
+    n_classes: int | None = None
+    expected_accuracy: dict[str, Summary] | None = None
+    accuracy_alone: dict[str, Summary] | None = None
+    service: str = "none"
+    common_accuracy: dict[str, Summary] | None = None
+    served_theories: tuple[str, ...] = ()
+
+    @property
+    def theories(self) -> tuple[str, ...]:
+        """The theories that the method serves, and those of a service that the reference lacks."""
+        own = self.method.theories
+        return (*own, *(theory for theory in self.served_theories if theory not in own))
+
+    @property
+    def label(self) -> str:
+        """The label of the method, and the service."""
+        label = self.method.label
+        return label if self.service == "none" else f"{label}, served {self.service}"
+
+    @property
+    def budget(self) -> float | None:
+        """Points of mean accuracy that the method may cost, if it says so."""
+        budget: float | None = getattr(self.method, "budget", None)
+        return budget
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
+        expected, alone = self.expected_accuracy, self.accuracy_alone
+        common = self.common_accuracy
+        service = {} if self.service == "none" else {"service": self.service}
         return {
             "method": self.method.name,
-            "theory": list(self.method.theories),
-            "label": self.method.label,
+            "theory": list(self.theories),
+            "label": self.label,
             "grade": self.method.grade,
             "params": self.method.params,
+            **service,
             "seeds": list(seeds),
             **_plain(self.metrics),
             "client_accuracy": _plain(self.client_accuracy),
+            **({} if common is None else {"common_accuracy": _plain(common)}),
+            **({} if expected is None else {"expected_accuracy": _plain(expected)}),
+            **({} if alone is None else {"accuracy_alone": _plain(alone)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
             "undefined": self.undefined,
@@ -65,7 +120,10 @@ class MethodSummary:
 class Comparison:
     """Methods side by side; the reference, FedAvg, is the first row.
 
-    With `own_data` the data are not those that the settings name.
+    own_data          the data are not those that the settings name
+    margin            points of mean accuracy below FedAvg's that a method without a budget of its
+                      own may cost
+    least_advantaged  how the clients that Rawls' theory should benefit are chosen
     """
 
     data: str
@@ -73,6 +131,55 @@ class Comparison:
     settings: CompareSettings
     rows: tuple[MethodSummary, ...]
     own_data: bool = False
+    margin: float = MARGIN
+    least_advantaged: LeastAdvantaged = "uncertainty"
+
+    @functools.cached_property
+    def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
+        """A verdict for each row and each theory that it serves; none for the reference."""
+        evidence = [
+            (index, collect_evidence(theory, row.runs, self.budget_of(row), self.least_advantaged))
+            for index, row in enumerate(self.rows)
+            for theory in (row.theories if row.against_fedavg else ())
+            if row.runs.clients
+        ]
+        judged = judge([one for _, one in evidence])
+        of_row: list[list[Verdict]] = [[] for _ in self.rows]
+        for (index, _), verdict in zip(evidence, judged, strict=True):
+            of_row[index].append(verdict)
+        return tuple(map(tuple, of_row))
+
+    @functools.cached_property
+    def corrected_p(self) -> dict[tuple[int, str], float | None]:
+        """The p of each test that the table of metrics shows, by row and metric (Holm)."""
+        keys = [
+            (index, metric.key)
+            for index, row in enumerate(self.rows)
+            for metric in table_metrics()
+            if metric.key in row.against_fedavg
+        ]
+        tests = [self.rows[index].against_fedavg[key] for index, key in keys]
+        return dict(zip(keys, correct_tests(tests), strict=True))
+
+    @functools.cached_property
+    def left_out(self) -> dict[int, str]:
+        """The rows that are not ranked, and why: untrained, or outside their budget."""
+        key, reference = "mean_accuracy", self.rows[0]
+        reasons = {
+            index: left_out_reason(
+                row.metrics[key].mean,
+                reference.metrics[key].mean,
+                self.budget_of(row),
+                row.n_classes,
+            )
+            for index, row in enumerate(self.rows)
+            if key in row.metrics
+        }
+        return {index: reason for index, reason in reasons.items() if reason is not None}
+
+    def budget_of(self, row: MethodSummary) -> float:
+        """Return how many points of mean accuracy a method may cost."""
+        return self.margin if row.budget is None else row.budget
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -83,10 +190,45 @@ class Comparison:
             "seeds": list(self.seeds),
             "settings": {key: value for key, value in settings.items() if key not in left_out},
             "versions": versions(),
-            "reference": self.rows[0].method.label,
-            "methods": [row.to_dict(self.seeds) for row in self.rows],
-            "rankings": {theory: _rank(theory, self.rows) for theory in THEORY_METRIC},
+            "reference": self.rows[0].label,
+            "margin": self.margin,
+            "least_advantaged": self.least_advantaged
+            if isinstance(self.least_advantaged, str)
+            else dict(self.least_advantaged),
+            "methods": [self._row_to_dict(index) for index in range(len(self.rows))],
+            "rankings": {theory: self._rank(theory) for theory in THEORY_METRIC},
         }
+
+    def _row_to_dict(self, index: int) -> dict[str, Any]:
+        row = self.rows[index]
+        document = row.to_dict(self.seeds)
+        for key, test in row.against_fedavg.items():
+            p = None if test.always_same else self.corrected_p.get((index, key))
+            document["against_fedavg"][key]["p_holm"] = p
+        document["verdicts"] = [verdict.as_dict() for verdict in self.verdicts[index]]
+        document["left_out"] = self.left_out.get(index)
+        return document
+
+    def _rank(self, theory: str) -> dict[str, Any]:
+        metric = metric_of(theory)
+        order = []
+        for entry in rank_methods(theory, [row.metrics for row in self.rows], self.left_out):
+            row = self.rows[entry.index]
+            method = row.method
+            order.append(
+                {
+                    "rank": entry.rank,
+                    "label": row.label,
+                    "method": method.name,
+                    "grade": method.grade,
+                    "serves": theory in row.theories,
+                    **_interval(entry.value),
+                    "seeds": entry.value.n,
+                    "left_out": entry.reason,
+                }
+            )
+        better = "higher" if metric.better > 0 else "lower"
+        return {"metric": metric.key, "better": better, "order": order}
 
 
 def _interval(summary: Summary) -> dict[str, Any]:
@@ -95,26 +237,6 @@ def _interval(summary: Summary) -> dict[str, Any]:
 
 def _plain(summaries: Mapping[str, Summary]) -> dict[str, Any]:
     return {k: {**_interval(s), "values": list(s.values)} for k, s in summaries.items()}
-
-
-def _rank(theory: str, rows: Sequence[MethodSummary]) -> dict[str, Any]:
-    metric = metric_of(theory)
-    order = []
-    for entry in rank_methods(theory, [row.metrics for row in rows]):
-        method = rows[entry.index].method
-        order.append(
-            {
-                "rank": entry.rank,
-                "label": method.label,
-                "method": method.name,
-                "grade": method.grade,
-                "serves": theory in method.theories,
-                **_interval(entry.value),
-                "seeds": entry.value.n,
-            }
-        )
-    better = "higher" if metric.better > 0 else "lower"
-    return {"metric": metric.key, "better": better, "order": order}
 
 
 def summarise_method(
@@ -137,15 +259,20 @@ def summarise_method(
         known = [outcome.uncertainty[client] for outcome in references.values()]
         return [value if math.isfinite(value) else None for value in known]
 
+    runs = list(by_seed.values())
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
-    keys = list(METRICS)
     undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
+    before = next(iter(references.values())).service
+    service = next((outcome.service for outcome in results.values()), before)
     return MethodSummary(
         method=method,
-        metrics={key: summarise(values(results, key)) for key in keys},
+        metrics={key: summarise(values(results, key)) for key in METRICS},
         against_fedavg={}
         if is_reference
-        else {key: paired_test(values(results, key), values(references, key)) for key in keys},
+        else {
+            key: paired_test(values(results, key), values(references, key), metric.test_scale)
+            for key, metric in METRICS.items()
+        },
         client_accuracy={client: summarise(accuracies(client)) for client in ids},
         uncertainty={client: summarise(uncertainties(client)) for client in ids},
         undefined={
@@ -154,4 +281,49 @@ def summarise_method(
         },
         failed={seed: reason for seed, reason in by_seed.items() if isinstance(reason, str)},
         notes=sorted({note for outcome in results.values() for note in outcome.notes}),
+        runs=_pair(ids, results, references),
+        test_sizes=_smallest_test_parts(ids, references.values()),
+        n_classes=next(iter(references.values())).n_classes,
+        expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
+        accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
+        service=service,
+        common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
+        served_theories=() if service == before else service_theories(service),
     )
+
+
+def _pair(
+    ids: Sequence[str], results: Mapping[int, FinishedRun], references: Mapping[int, FinishedRun]
+) -> PairedRuns:
+    seeds = [seed for seed in results if seed in references]
+    return PairedRuns(
+        tuple(ids),
+        tuple(outcome_of(results[seed], references[seed]) for seed in seeds),
+        tuple(outcome_of(references[seed], references[seed]) for seed in seeds),
+    )
+
+
+def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dict[str, int] | None:
+    sizes = [run.test_sizes for run in runs]
+    known = [size for size in sizes if size is not None]
+    if not known:
+        return None
+    return {client: min(size[client] for size in known) for client in ids}
+
+
+def _or_none(run: FinishedRun | str, name: str) -> dict[str, float] | None:
+    """Return numbers of a run by client; None if it failed, or has none."""
+    values: dict[str, float] | None = None if isinstance(run, str) else getattr(run, name)
+    return values
+
+
+def _by_client(
+    ids: Sequence[str], measured: Sequence[dict[str, float] | None]
+) -> dict[str, Summary] | None:
+    """Summarise numbers that some seeds have, client by client."""
+    if not any(measured):
+        return None
+    return {
+        client: summarise([scores.get(client) if scores else None for scores in measured])
+        for client in ids
+    }

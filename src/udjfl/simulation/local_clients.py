@@ -17,12 +17,16 @@ from udjfl.engine import (
     LocalResult,
     TrainJob,
     evaluate_together,
+    expected_accuracy,
     probe,
 )
+from udjfl.methods import ServedModels
 from udjfl.seeds import numpy_stream
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.replies import join_deltas, training_columns
+from udjfl.training.service import PriorService, class_term
+from udjfl.training.serving import Serving, serve
 from udjfl.training.state import Run, ServerState
 from udjfl.uncertainty import Uncertainty
 
@@ -65,13 +69,26 @@ class LocalClients:
         prepared = self.prepare(request)
         return self.read(request, prepared, self.engine.train_many(prepared.jobs))
 
-    def prepare(self, request: TrainRequest) -> PreparedTraining:
-        """Measure what the method reads of the received model, and make the training jobs."""
+    @property
+    def reads_scores(self) -> bool:
+        """True if clients report how they score the received model."""
+        return "scores" in self.run.extras
+
+    def prepare(self, request: TrainRequest, scores: Tensor | None = None) -> PreparedTraining:
+        """Measure what the method reads of the received model, and make the training jobs.
+
+        `scores` has the scores of all clients of the federation, if they are known already.
+        """
         indices = list(request.client_indices)
         training = self.run.local_training(request.plan, indices)
         address = (self.run.seed, "batches", request.round)
         jobs = [TrainJob(m, request.buffers, indices, training, address) for m in request.models]
-        return PreparedTraining(jobs, self._probe(request, self.run.extras))
+        if scores is None:
+            return PreparedTraining(jobs, self._probe(request, self.run.extras))
+        sizes = self.engine.score_set(range(len(self.run.ids))).sizes.cpu()
+        known = {"scores": scores[indices], "score_sizes": sizes[indices]}
+        others = self.run.extras.difference(known)
+        return PreparedTraining(jobs, known | self._probe(request, others))
 
     def read(
         self, request: TrainRequest, prepared: PreparedTraining, results: Sequence[LocalResult]
@@ -87,8 +104,60 @@ class LocalClients:
         return torch.cat([accuracies for _, accuracies in scores])
 
     def evaluate(self, server: ServerState) -> Evaluation:
-        """Evaluate what each client is served."""
-        return evaluate_async([(self, server)], training_follows=False)()[0]
+        """Evaluate what each client is served, with expected accuracies where they are known."""
+        (evaluation,) = evaluate_async([(self, server)], training_follows=False)()
+        return self.complete(server, evaluation)
+
+    def complete(self, server: ServerState, evaluation: Evaluation) -> Evaluation:
+        """Add what only the last round has: the service, and expected accuracies.
+
+        Expected accuracies, of clients whose test labels have a known distribution, are a second
+        forward pass over their test parts.
+        """
+        served = self.run.method.served(server.state, server.vector)
+        serving = self._serve(server)
+        if serving is not None:
+            served = serving.models
+            scores = {
+                name: self._evaluate_served(server, served, self.run.ids.index(name))
+                for name in serving.changed
+            }
+            evaluation = evaluation.with_served(serving, scores)
+        if served is None:
+            served = ServedModels(server.vector[None], torch.ones(len(self.run.ids), 1))
+        expected = {
+            name: expected_accuracy(
+                self.engine, served.models, served.shares[i], server.buffers, test, served.offset(i)
+            )
+            for i, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True))
+            if test.label_probabilities is not None
+        }
+        return evaluation.with_expected(expected)
+
+    def _evaluate_served(
+        self, server: ServerState, served: ServedModels, index: int
+    ) -> tuple[float, float]:
+        """Return loss and accuracy, 0 to 1, of what a client is served on its test part."""
+        return self.engine.evaluate_mixture(
+            served.models,
+            served.shares[index],
+            server.buffers,
+            self._client_tests[index],
+            served.offset(index),
+        )
+
+    def _serve(self, server: ServerState) -> Serving | None:
+        """Return what the service gives to each client; None without a service."""
+        service, clients = self.run.spec.service, self.federation.clients
+        if service is None:
+            return None
+        if isinstance(service, PriorService):
+            facts = [class_term(c.train.y, self.federation.n_classes) for c in clients]
+        else:
+            data = self.engine.score_set(range(len(clients)))
+            facts = list(self.engine.evaluate(server.vector, server.buffers, data)[1][:, None])
+        by_client = dict(zip(self.run.ids, facts, strict=True))
+        return serve(self.run, server, by_client, self.uncertainty.readings)
 
     def evaluate_mixtures(self, server: ServerState) -> Evaluation | None:
         """Evaluate each client with the models it is served; None: all have the server's model."""
@@ -96,8 +165,7 @@ class LocalClients:
         if served is None:
             return None
         scores = [
-            self.engine.evaluate_mixture(served.models, shares, server.buffers, test)
-            for shares, test in zip(served.shares, self._client_tests, strict=True)
+            self._evaluate_served(server, served, index) for index in range(len(self.run.ids))
         ]
         shared = None
         if self.run.method.global_model:
@@ -151,11 +219,37 @@ class LocalClients:
 
     @functools.cached_property
     def _known_columns(self) -> dict[str, Tensor]:
-        values = [self.uncertainty.values[name] for name in self.run.ids]
+        readings = self.uncertainty.readings
+        values = [readings[name] for name in self.run.ids]
         return {
             "sizes": torch.tensor(self.federation.sizes, dtype=torch.float64),
             "uncertainties": torch.tensor(values, dtype=torch.float64),
         }
+
+
+def score_together(
+    requests: Sequence[tuple[LocalClients, TrainRequest]],
+) -> list[Tensor | None]:
+    """Return the scores that all clients give the models of several requests, together.
+
+    None for a request whose clients report no scores, or receive models of their own.
+    """
+    alike: dict[int, list[int]] = {}
+    for number, (clients, request) in enumerate(requests):
+        if clients.reads_scores and len(request.models) == 1 and request.models[0].ndim == 1:
+            alike.setdefault(id(clients.engine), []).append(number)
+    jobs = []
+    for numbers in alike.values():
+        clients = requests[numbers[0]][0]
+        received = [requests[number][1] for number in numbers]
+        models = [(request.models[0], request.buffers) for request in received]
+        data = clients.engine.score_set(range(len(clients.run.ids)))
+        jobs.append((clients.engine, EvaluationJob(models, data)))
+    scores: list[Tensor | None] = [None] * len(requests)
+    for numbers, own in zip(alike.values(), evaluate_together(jobs, False)(), strict=True):
+        for number, (_, accuracies) in zip(numbers, own, strict=True):
+            scores[number] = accuracies
+    return scores
 
 
 def evaluate_async(

@@ -9,7 +9,12 @@ from torch import nn
 
 from udjfl.engine import train_together
 from udjfl.errors import DivergedError, NotDefinedError, ReportError
-from udjfl.simulation.local_clients import LocalClients, PreparedTraining, evaluate_async
+from udjfl.simulation.local_clients import (
+    LocalClients,
+    PreparedTraining,
+    evaluate_async,
+    score_together,
+)
 from udjfl.training.clients import Replies
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.lifecycle import RunLog
@@ -96,8 +101,11 @@ class PendingEvaluation:
         if not rounds:
             return
         for (method_run, records), evaluation in zip(self.evaluated, self.wait(), strict=True):
+            server = method_run.server
+            if server.round == method_run.run.settings.rounds:
+                evaluation = method_run.clients.complete(server, evaluation)
             method_run.evaluation = evaluation
-            records += evaluation.records(method_run.server.round)
+            records += evaluation.records(server.round)
         for method_run, records in rounds:
             method_run.log.write(method_run.server, records)
             method_run.report("training", method_run.server.round)
@@ -116,15 +124,7 @@ def _run_round(
     method_runs: Sequence[MethodRun], pending: PendingEvaluation | None
 ) -> PendingEvaluation:
     """Run a round of every method. The previous one is written down before this one is closed."""
-    opened = []
-    for m in method_runs:
-        try:
-            started = open_round(m.run, m.server, m.clients)
-            request = started.request
-            prepared = None if request is None else m.clients.prepare(request)
-            opened.append(_OpenMethod(m, started, prepared))
-        except FAILURES as error:
-            m.fail(error)
+    opened = _open(method_runs)
     replies = _train(opened)
     if pending:
         pending.flush()
@@ -139,6 +139,27 @@ def _run_round(
         m.server = result.server
         rounds.append((m, result.records))
     return PendingEvaluation(rounds)
+
+
+def _open(method_runs: Sequence[MethodRun]) -> list[_OpenMethod]:
+    """Open a round of every method, and prepare its training."""
+    started: list[tuple[MethodRun, OpenRound]] = []
+    for m in method_runs:
+        try:
+            started.append((m, open_round(m.run, m.server, m.clients)))
+        except FAILURES as error:
+            m.fail(error)
+    requests = [(m.clients, o.request) for m, o in started if o.request is not None]
+    scores = iter(score_together(requests))
+    opened = []
+    for m, begun in started:
+        request = begun.request
+        try:
+            prepared = None if request is None else m.clients.prepare(request, next(scores))
+            opened.append(_OpenMethod(m, begun, prepared))
+        except FAILURES as error:
+            m.fail(error)
+    return opened
 
 
 def _train(opened: Sequence[_OpenMethod]) -> list[Replies]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from torch import nn
+from torch import Tensor, nn
 
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation
 from udjfl.engine import Engine, make_engine, make_engines, one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
-from udjfl.methods import Method
+from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
 from udjfl.simulation.local_clients import LocalClients
 from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
+from udjfl.simulation.reference import scores_alone, unknown_scores
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
@@ -26,12 +28,14 @@ from udjfl.training.lifecycle import (
     finish_run,
     load_uncertainty,
     open_run_folder,
+    scores_by_round,
 )
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.service import parse_service
 from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState, initial_state
-from udjfl.uncertainty import Uncertainty, measure
+from udjfl.uncertainty import Uncertainty, measure_many
 
 
 @dataclass(frozen=True)
@@ -47,8 +51,9 @@ class MethodTask:
 class SeedTask:
     """Methods to train on the federation of one seed.
 
-    uncertainty  of its clients, if it is known already
-    reference    the client accuracies that psi is measured from
+    uncertainty       of its clients, if it is known already
+    reference         the client accuracies that psi is measured from
+    reference_scores  FedAvg's scores by round, if they are known already
     """
 
     federation: Federation
@@ -56,6 +61,13 @@ class SeedTask:
     methods: Sequence[MethodTask]
     uncertainty: Uncertainty | None = None
     reference: Mapping[str, float] | None = None
+    reference_scores: Tensor | None = None
+
+    @property
+    def needs_reference_run(self) -> bool:
+        """True if FedAvg has to be trained before the other methods."""
+        needed = any(task.method.needs_reference for task in self.methods)
+        return needed and self.reference_scores is None
 
 
 def run_seeds(
@@ -74,78 +86,164 @@ def run_seeds(
     """
     workers = settings.workers or available_cores()
     with one_thread(), thread_limit(workers), contextlib.ExitStack() as stack:
-        prepared = [_prepare(task, settings, model) for task in tasks]
-        engines = _make_engines(tasks, prepared, settings, stack)
+        seeds = _prepare_seeds([_complete(task, settings) for task in tasks], settings, model)
         # From here on nothing the caller chose can be wrong: only now is anything written.
-        folders = [
-            _open_folders(task, methods.starts, resume, stack)
-            for task, methods in zip(tasks, prepared, strict=True)
-        ]
-        runs = []
-        for task, methods, engine, own in zip(tasks, prepared, engines, folders, strict=True):
-            source = _UncertaintySource(task, engine, settings, model)
-            runs.append(_start_runs(task, methods, engine, own, source, stack))
-        run_lockstep([m for own in runs for m in own if isinstance(m, MethodRun)])
+        for seed, engine in zip(seeds, _make_engines(seeds, settings, stack), strict=True):
+            seed.open(engine, resume, stack)
+        _measure_uncertainties(seeds, settings, model)
+        if any(seed.task.needs_reference_run for seed in seeds):
+            run_lockstep([m for seed in seeds for m in seed.start_reference(stack)])
+        run_lockstep([m for seed in seeds for m in seed.start_others(stack)])
+        counts = [len(task.methods) for task in tasks]
         return [
-            _finish(own, task.reference, first_is_reference)
-            for task, own in zip(tasks, runs, strict=True)
+            _finish(seed.runs[:count], seed.task.reference, first_is_reference)
+            for seed, count in zip(seeds, counts, strict=True)
         ]
 
 
-def _prepare(
-    task: SeedTask, settings: TrainingSettings, model: ModelChoice | None
-) -> PreparedMethods:
-    info = FederationInfo.of(task.federation)
-    if task.uncertainty is not None:
-        check_complete(task.uncertainty, info.ids)
-    return prepare_methods(info, [m.method for m in task.methods], settings, task.seed, model)
+def _complete(task: SeedTask, settings: TrainingSettings) -> SeedTask:
+    """Hold examples out as the settings say, and add FedAvg, last, if it is needed but missing."""
+    task = replace(task, federation=task.federation.hold_out(settings.holdout, task.seed))
+    if not task.needs_reference_run or any(m.method == FedAvg() for m in task.methods):
+        return task
+    first = task.methods[0]
+    return replace(task, methods=[*task.methods, MethodTask(FedAvg(), None, first.on_progress)])
+
+
+def _prepare_seeds(
+    tasks: Sequence[SeedTask], settings: TrainingSettings, model: ModelChoice | None
+) -> list[_Seed]:
+    seeds = []
+    for task in tasks:
+        info = FederationInfo.of(task.federation)
+        if task.uncertainty is not None:
+            check_complete(task.uncertainty, info.ids)
+        methods = [m.method for m in task.methods]
+        prepared = prepare_methods(info, methods, settings, task.seed, model)
+        seeds.append(_Seed(task, prepared, settings, model))
+    return seeds
 
 
 def _make_engines(
-    tasks: Sequence[SeedTask],
-    prepared: Sequence[PreparedMethods],
-    settings: TrainingSettings,
-    stack: contextlib.ExitStack,
+    seeds: Sequence[_Seed], settings: TrainingSettings, stack: contextlib.ExitStack
 ) -> list[Engine]:
     """Return an engine for each seed's federation, all of them parts of one if that is possible."""
-    modules = [methods.base_model for methods in prepared]
-    clients = [task.federation.clients for task in tasks]
+    modules = [seed.prepared.base_model for seed in seeds]
+    clients = [seed.task.federation.clients for seed in seeds]
     engines = make_engines(modules, clients, settings.engine, settings.device, settings.workers)
     for engine in engines:
         stack.callback(engine.close)
     return engines
 
 
-def _start_runs(
-    task: SeedTask,
-    prepared: PreparedMethods,
-    engine: Engine,
-    folders: Sequence[RunFolder | None],
-    source: _UncertaintySource,
-    stack: contextlib.ExitStack,
-) -> list[MethodRun | Failure]:
-    """Bring the methods of one seed to the round in which they are, or to why they have none."""
-    method_runs: list[MethodRun | Failure] = []
-    for method, start, folder in zip(task.methods, prepared.starts, folders, strict=True):
-        if isinstance(start, NotDefinedError):
-            method_runs.append(start)
-            continue
-        settings, own = start.run.settings, engine
-        if start.module is not prepared.base_model:
-            own = make_engine(
+class _Seed:
+    """The methods of one seed: prepared, then opened, then started where they are.
+
+    `runs` has each method's run, or why it has none, once it is started.
+    """
+
+    def __init__(
+        self,
+        task: SeedTask,
+        prepared: PreparedMethods,
+        settings: TrainingSettings,
+        model: ModelChoice | None,
+    ) -> None:
+        self.task, self.prepared, self.settings, self.model = task, prepared, settings, model
+        self.started: dict[int, MethodRun | Failure] = {}
+        self.uncertainty = task.uncertainty
+
+    @property
+    def runs(self) -> list[MethodRun | Failure]:
+        return [self.started[number] for number in range(len(self.task.methods))]
+
+    def open(self, engine: Engine, resume: bool, stack: contextlib.ExitStack) -> None:
+        """Open the run folders."""
+        self.engine = engine
+        self.folders = _open_folders(self.task, self.prepared.starts, resume, stack)
+
+    def find_uncertainty(self) -> Uncertainty | None:
+        """Return the uncertainties if they are given, or kept in one of the run folders."""
+        for folder in self.folders:
+            if self.uncertainty is None and folder is not None:
+                self.uncertainty = load_uncertainty(folder, self.task.federation.ids)
+        return self.uncertainty
+
+    def _uncertainty_of(self, folder: RunFolder | None) -> Uncertainty:
+        """Return the uncertainties for a run: those in its folder, or else they go there."""
+        kept = load_uncertainty(folder, self.task.federation.ids) if folder else None
+        if kept is not None:
+            return kept
+        assert self.uncertainty is not None, "it was measured"
+        if folder:
+            folder.write_json("uncertainty.json", self.uncertainty.as_dict())
+        return self.uncertainty
+
+    def start_reference(self, stack: contextlib.ExitStack) -> list[MethodRun]:
+        """Start FedAvg alone, where the others need its scores."""
+        if not self.task.needs_reference_run:
+            return []
+        methods = [task.method for task in self.task.methods]
+        self.reference = methods.index(FedAvg())
+        return self._start([self.reference], None, stack)
+
+    def start_others(self, stack: contextlib.ExitStack) -> list[MethodRun]:
+        """Start every method that is not started yet."""
+        scores = self.task.reference_scores
+        if self.task.needs_reference_run:
+            reference = self.started[self.reference]
+            if isinstance(reference, MethodRun) and reference.failure is None:
+                scores = scores_by_round(reference.log.history(), self.task.federation.ids)
+        left = [n for n in range(len(self.task.methods)) if n not in self.started]
+        return self._start(left, scores, stack)
+
+    def _start(
+        self, numbers: Sequence[int], scores: Tensor | None, stack: contextlib.ExitStack
+    ) -> list[MethodRun]:
+        for number in numbers:
+            start = self.prepared.starts[number]
+            method = self.task.methods[number].method
+            if method.needs_reference and scores is None:
+                sentence = "FedAvg, from which its budget is measured, did not finish"
+                start = NotDefinedError(f"{method.label}: {sentence}")
+            self.started[number] = (
+                start
+                if isinstance(start, NotDefinedError)
+                else self._start_one(number, start, scores, stack)
+            )
+        return [run for n in numbers if isinstance(run := self.started[n], MethodRun)]
+
+    def _start_one(
+        self, number: int, start: StartedMethod, scores: Tensor | None, stack: contextlib.ExitStack
+    ) -> MethodRun:
+        """Bring a method to the round in which it is."""
+        settings, engine, federation = self.settings, self.engine, self.task.federation
+        task, folder, method = self.task.methods[number], self.folders[number], start.run.method
+        if start.module is not self.prepared.base_model:
+            engine = make_engine(
                 start.module,
-                task.federation.clients,
+                federation.clients,
                 settings.engine,
                 settings.device,
                 settings.workers,
             )
-            stack.callback(own.close)
-        measured = source.get(folder, method)
-        log = RunLog(settings, start.server, folder)
-        clients = LocalClients(start.run, task.federation, own, measured)
-        run = MethodRun(start.run, start.module, clients, log, start.notes, method.on_progress)
-        method_runs.append(run)
-    return method_runs
+            stack.callback(engine.close)
+        server = start.server
+        if method.needs_reference or method.needs_alone:
+            reference = scores if method.needs_reference else None
+            alone = self._scores_alone if method.needs_alone else None
+            _, known, _ = initial_state(start.run, self.prepared.base_model, reference, alone)
+            # Engines overwrite the module: the model before round 1 is the one prepared then.
+            server = replace(server, state=known.state)
+        measured = self._uncertainty_of(folder)
+        log = RunLog(settings, server, folder)
+        clients = LocalClients(start.run, federation, engine, measured)
+        return MethodRun(start.run, start.module, clients, log, start.notes, task.on_progress)
+
+    @functools.cached_property
+    def _scores_alone(self) -> Tensor:
+        task = self.task
+        return scores_alone(task.federation, self.engine, self.settings, task.seed, self.model)
 
 
 @dataclass(frozen=True)
@@ -177,12 +275,20 @@ def prepare_methods(
     starts: list[StartedMethod | NotDefinedError] = []
     mistakes: list[str] = []
     base_model: nn.Module | None = None
+    parse_service(settings.service)  # once: it would be a mistake in every method
+    is_reference = any(method.needs_reference for method in methods)
     for method in methods:
-        spec = RunSpec(method, settings, seed, model)
+        record_scores = is_reference and method == FedAvg()
+        spec = RunSpec(method, settings, seed, model, record_scores=record_scores)
         base_model = spec.build_model(info) if base_model is None else base_model
+        # FedAvg's scores come when it has been trained; nothing is known for now.
+        unknown = unknown_scores(info.ids)
+        reference = unknown if method.needs_reference else None
+        alone = unknown[0] if settings.holdout and method.needs_alone else None
         try:
             run = Run(spec, info)
-            starts.append(StartedMethod(run, *initial_state(run, base_model)))
+            begun = initial_state(run, base_model, reference, alone)
+            starts.append(StartedMethod(run, *begun))
         except NotDefinedError as error:
             starts.append(error)
         except SettingsError as error:
@@ -236,37 +342,25 @@ def _open_folder(
     return folder
 
 
-class _UncertaintySource:
-    """The uncertainties of a federation: given, read from a run folder, or measured once."""
+def _measure_uncertainties(
+    seeds: Sequence[_Seed], settings: TrainingSettings, model: ModelChoice | None
+) -> None:
+    """Measure the uncertainties of all seeds for which they are neither given nor kept."""
+    unknown = [seed for seed in seeds if seed.find_uncertainty() is None]
+    if not unknown:
+        return
+    first = unknown[0].task
+    on_progress, label = first.methods[0].on_progress, first.methods[0].method.label
 
-    def __init__(
-        self,
-        task: SeedTask,
-        engine: Engine,
-        settings: TrainingSettings,
-        model: ModelChoice | None,
-    ) -> None:
-        self.arguments = (task.federation, engine, settings, task.seed, model)
-        self.ids, self.seed, self.shared = task.federation.ids, task.seed, task.uncertainty
+    def report(done: int, total: int) -> None:
+        if on_progress:
+            on_progress(Progress(label, first.seed, "uncertainty", done, total))
 
-    def get(self, folder: RunFolder | None, task: MethodTask) -> Uncertainty:
-        """Return the uncertainties for one method, and write them into its folder."""
-        kept = load_uncertainty(folder, self.ids) if folder else None
-        if kept is not None:
-            self.shared = kept
-            return kept
-        if self.shared is None:
-            self.shared = measure(*self.arguments, progress=self._report(task))
-        if folder:
-            folder.write_json("uncertainty.json", self.shared.as_dict())
-        return self.shared
-
-    def _report(self, task: MethodTask) -> Callable[[int, int], None] | None:
-        on_progress = task.on_progress
-        if on_progress is None:
-            return None
-        label, seed = task.method.label, self.seed
-        return lambda done, total: on_progress(Progress(label, seed, "uncertainty", done, total))
+    federations = [seed.task.federation for seed in unknown]
+    numbers = [seed.task.seed for seed in unknown]
+    measured = measure_many(federations, settings, numbers, model, report)
+    for seed, uncertainty in zip(unknown, measured, strict=True):
+        seed.uncertainty = uncertainty
 
 
 def _finish(

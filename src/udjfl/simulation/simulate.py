@@ -22,7 +22,7 @@ from udjfl.settings import (
 )
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
-from udjfl.training.lifecycle import reference_accuracies
+from udjfl.training.lifecycle import reference_accuracies, reference_scores
 from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec
@@ -39,7 +39,7 @@ def simulate(
     *,
     seed: int = 0,
     reference: Result | str | os.PathLike[str] | None = None,
-    uncertainty: str | Mapping[str, float] = "entropy",
+    uncertainty: str | Mapping[str, float] = "crossfit",
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,
@@ -225,6 +225,7 @@ def run_methods(
     place of a result. `reference` is for all of them.
     """
     before = reference_accuracies(reference, federation.ids, seed)
-    task = SeedTask(federation, seed, tasks, uncertainty, before)
+    scores = reference_scores(reference, federation.ids)
+    task = SeedTask(federation, seed, tasks, uncertainty, before, scores)
     (results,) = run_seeds([task], settings, model=model, resume=resume)
     return results

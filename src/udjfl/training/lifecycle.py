@@ -12,13 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from udjfl._files import write_atomic
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.metrics import Outcome, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
-from udjfl.settings import TrainingSettings
+from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.records import History, Record
 from udjfl.training.result import Result, summary
@@ -94,6 +95,7 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != new[key]]
     # A setting that did not exist when the run was started had its default.
     before = {**TrainingSettings().model_dump(), **old["training"]}
+    before["uncertainty"] = OLDER_NAMES.get(before["uncertainty"], before["uncertainty"])
     training = {key: value for key, value in new["training"].items() if key != "workers"}
     changed += [key for key, value in training.items() if before[key] != value]
     flower = old.get("flower", {})
@@ -199,6 +201,30 @@ def reference_accuracies(
     return {name: float(value) for name, value in result["client_accuracy"].items()}
 
 
+def reference_scores(
+    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str]
+) -> Tensor | None:
+    """Return the scores by round of a reference run; None if it has none."""
+    if reference is None:
+        return None
+    if isinstance(reference, Result):
+        return scores_by_round(reference.history, ids)
+    return scores_by_round(History(list(RunFolder.open(reference).read_records())), ids)
+
+
+def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
+    """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
+    scores = [r for r in history.records if r.metric == "score" and r.client in ids]
+    if not scores:
+        return None
+    index = {name: number for number, name in enumerate(ids)}
+    table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
+    for record in scores:
+        if isinstance(record.value, float) and record.client is not None:
+            table[record.round - 1, index[record.client]] = record.value
+    return table
+
+
 def finish_run(
     run: Run,
     module: nn.Module,
@@ -215,22 +241,33 @@ def finish_run(
     """
     method, server = run.method, log.server
     served = method.served(server.state, server.vector)
+    common: dict[str, float] | None = None
     if method.n_models == 1:
         from_vector(module, server.vector)
         buffers_from_vector(module, server.buffers)
     accuracies = {
         name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
     }
+    if evaluation.served is not None:
+        serving, own = evaluation.served.serving, evaluation.served.accuracies
+        served, notes = serving.models, [*notes, *serving.notes]
+        common = {name: value for name, value in accuracies.items() if name in own}
+        accuracies = {name: own[name] for name in common}
+    expected = evaluation.expected_accuracies
     uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
+    sizes = run.federation.test_sizes
+    test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
     outcome = Outcome(
         list(accuracies.values()),
         [uncertainties[name] for name in accuracies],
         [reference[name] for name in accuracies] if reference else None,
         evaluation.global_accuracy,
+        None if test_sizes is None else [test_sizes[name] for name in accuracies],
     )
     metrics, undefined = compute_metrics(outcome)
     if evaluation.no_global_reason and "global_accuracy" in undefined:
         undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
+    notes = [*notes, *uncertainty.notes()]
     missing = [name for name in run.ids if name not in accuracies]
     if missing:
         sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
@@ -247,7 +284,13 @@ def finish_run(
         history=log.history(),
         folder=log.folder,
         notes=list(notes),
+        expected_accuracy=None if expected is None else dict(expected),
+        accuracy_alone=uncertainty.accuracy_alone,
         served=served,
+        test_sizes=test_sizes,
+        n_classes=run.federation.n_classes,
+        service=run.settings.service,
+        common_accuracy=common,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
@@ -261,5 +304,7 @@ def _write_result(folder: RunFolder, result: Result, round: int, has_reference: 
         write_atomic(folder.model_path, pack(result.model.state_dict(), {"round": round}))
     if result.served is not None:
         tensors = {"models": result.served.models, "shares": result.served.shares}
+        if result.served.offsets is not None:
+            tensors["offsets"] = result.served.offsets
         write_atomic(folder.served_path, pack(tensors, {"round": round}))
     folder.write_json("result.json", summary(result))

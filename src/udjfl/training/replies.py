@@ -1,8 +1,6 @@
 """Turn what clients return, results of an engine or single replies, into columns."""
 
-from __future__ import annotations
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -65,77 +63,66 @@ def stack_replies(
     rejected = dict(errors or {})
     shapes: dict[str, tuple[int, ...]] = {}
     for reply in replies:
-        try:
-            if has_update:
-                _check_update(reply, n_parameters, n_buffers, round)
-            _check_values(reply, n_parameters, numbers, extras, shapes, round)
-            _check_norm(reply, max_update_norm, round)
-        except ReportError as error:
-            rejected.setdefault(reply.id, error)
-            continue
-        usable.append(reply)
+        problems = _find_problems(
+            reply, n_parameters, n_buffers if has_update else None, numbers, extras, shapes
+        )
+        problem = next(problems, None) or _find_long_update(reply, max_update_norm)
+        if problem is None:
+            usable.append(reply)
+        else:
+            rejected.setdefault(reply.id, ReportError(reply.id, *problem, round))
     columns: dict[str, Tensor] = {}
     deltas = buffers = None
     if usable:
-        for name in sorted(numbers):
-            values = [reply.numbers[name] for reply in usable]
-            columns[name] = torch.tensor(values, dtype=torch.float64)
-        for name in sorted(extras):
-            columns[name] = torch.stack([reply.extras[name] for reply in usable])
+        columns = {
+            name: torch.tensor([r.numbers[name] for r in usable], dtype=torch.float64)
+            for name in sorted(numbers)
+        }
+        columns |= {name: torch.stack([r.extras[name] for r in usable]) for name in sorted(extras)}
         if has_update:
             deltas = torch.stack([r.delta for r in usable if r.delta is not None])
         if n_buffers:
             buffers = torch.stack([r.buffers for r in usable if r.buffers is not None])
-    ids = [reply.id for reply in usable]
-    return Replies(ids, deltas, columns, buffers, absent or {}, rejected)
+    return Replies([r.id for r in usable], deltas, columns, buffers, absent or {}, rejected)
 
 
-def _check_update(reply: ClientReply, n_parameters: int, n_buffers: int, round: int) -> None:
-    """Raise a `ReportError` if the update or the buffers have the wrong shape."""
-    if reply.delta is None or reply.delta.shape != (n_parameters,):
-        shape = [0] if reply.delta is None else list(reply.delta.shape)
-        problem = f"has shape {shape}; the model has {n_parameters} numbers"
-        raise ReportError(reply.id, "deltas", problem, round)
-    buffers = torch.zeros(0) if reply.buffers is None else reply.buffers
-    if buffers.shape != (n_buffers,):
-        problem = f"has shape {list(buffers.shape)}; the model has {n_buffers}"
-        raise ReportError(reply.id, "buffers", problem, round)
-
-
-def _check_values(
+def _find_problems(
     reply: ClientReply,
     n_parameters: int,
+    n_buffers: int | None,
     numbers: Collection[str],
     extras: Collection[str],
     shapes: dict[str, tuple[int, ...]],
-    round: int,
-) -> None:
-    """Raise a `ReportError` if a value is missing, or an extra has the wrong shape.
+) -> Iterator[tuple[str, str]]:
+    """Yield what is missing or has the wrong shape: the field, and what is wrong with it.
 
-    Extras whose shape is not known must agree: `shapes` has those of the first client.
+    Each check needs the ones before it to have passed. `n_buffers` is None for a reply without
+    update. Extras whose shape is not known must agree: `shapes` has those of the first client.
     """
-    missing = [name for name in sorted(numbers) if name not in reply.numbers]
-    missing += [name for name in sorted(extras) if name not in reply.extras]
-    if missing:
-        problem = "is missing; the method needs it of every client"
-        raise ReportError(reply.id, missing[0], problem, round)
+    if n_buffers is not None:
+        delta, buffers = (torch.zeros(0) if t is None else t for t in (reply.delta, reply.buffers))
+        if reply.delta is None or delta.shape != (n_parameters,):
+            yield "deltas", f"has shape {list(delta.shape)}; the model has {n_parameters} numbers"
+        if buffers.shape != (n_buffers,):
+            yield "buffers", f"has shape {list(buffers.shape)}; the model has {n_buffers}"
+    for needed, sent in ((numbers, reply.numbers), (extras, reply.extras)):
+        for name in sorted(set(needed) - sent.keys()):
+            yield name, "is missing; the method needs it of every client"
     known = {"[N": (), "[N, D": (n_parameters,)}
     for name in sorted(extras):
         shape = tuple(reply.extras[name].shape)
         axes = EXTRAS.get(name, "").partition("]")[0]
         expected = known[axes] if axes in known else shapes.setdefault(name, shape)
         if shape != expected:
-            problem = f"has shape {list(shape)}, not {list(expected)}"
-            raise ReportError(reply.id, name, problem, round)
+            yield name, f"has shape {list(shape)}, not {list(expected)}"
 
 
-def _check_norm(reply: ClientReply, max_update_norm: float | None, round: int) -> None:
+def _find_long_update(reply: ClientReply, max_update_norm: float | None) -> tuple[str, str] | None:
     if max_update_norm is None or reply.delta is None:
-        return
+        return None
     norm = float(reply.delta.to(torch.float64).norm())
-    if max_update_norm < norm < float("inf"):
-        problem = f"has length {norm:.4g}, above max_update_norm, {max_update_norm:g}"
-        raise ReportError(reply.id, "deltas", problem, round)
+    too_long = f"has length {norm:.4g}, above max_update_norm, {max_update_norm:g}"
+    return ("deltas", too_long) if max_update_norm < norm < float("inf") else None
 
 
 def find_bad_buffers(replies: Replies, round: int) -> dict[int, ReportError]:

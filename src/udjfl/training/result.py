@@ -11,9 +11,9 @@ from torch import nn
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, Outcome
-from udjfl.models import Mixture, from_vector
+from udjfl.models import Mixture, ShiftedLogits, from_vector
 from udjfl.training.records import History
-from udjfl.training.run_folder import RunFolder
+from udjfl.training.run_folder import RunFolder, unpack
 from udjfl.uncertainty import without_nan
 
 
@@ -21,12 +21,21 @@ from udjfl.uncertainty import without_nan
 class FinishedRun:
     """The part of a finished run that tables show.
 
-    metrics          the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
-                     where undefined, with the reason in `undefined`; `psi` only with a reference
-    client_accuracy  percent, on each client's own test data
-    uncertainty      each client's uncertainty, as the method saw it; NaN where it is unknown
-    epistemic        each client's epistemic uncertainty, if an ensemble measured it
-    notes            remarks on the method on this federation, for readers of the results
+    metrics            the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
+                       where undefined, with the reason in `undefined`; `psi` only with a reference
+    client_accuracy    percent, on each client's own test data
+    uncertainty        each client's uncertainty, as the method saw it; NaN where it is unknown
+    epistemic          each client's epistemic uncertainty, if an ensemble measured it
+    notes              remarks on the method on this federation, for readers of the results
+    expected_accuracy  percent, the mean of `client_accuracy` over draws of the test labels, of the
+                       clients for which their distribution is known; None without such clients
+    test_sizes         the number of test examples of each client; None if the server does not know
+    n_classes          the number of classes; None if it is not known
+    service            what clients are served of the common model, as in the settings
+    common_accuracy    percent, of the common model on each client's own test data, where a service
+                       gives clients something else; None without a service
+    accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
+                       did not see; None where the measure of uncertainty does not tell
     """
 
     method: Method
@@ -37,6 +46,12 @@ class FinishedRun:
     uncertainty: dict[str, float]
     epistemic: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
+    expected_accuracy: dict[str, float] | None = None
+    test_sizes: dict[str, int] | None = None
+    n_classes: int | None = None
+    service: str = "none"
+    common_accuracy: dict[str, float] | None = None
+    accuracy_alone: dict[str, float] | None = None
 
     def __repr__(self) -> str:
         metrics = {
@@ -74,20 +89,34 @@ class Result(FinishedRun):
         return self.metrics["global_accuracy"]
 
     def model_for(self, client: str) -> nn.Module:
-        """Return the model that a client uses in the end; for most methods it is `model`."""
+        """Return the model that a client is served; without a service mostly `model`."""
         if client not in self.uncertainty:
             raise SettingsError(
                 f"client: there is no {client!r}.{did_you_mean(str(client), self.uncertainty)}"
             )
         if self.served is None:
             return self.model
-        shares = self.served.shares[list(self.uncertainty).index(client)]
-        members = []
-        for vector, share in zip(self.served.models, shares.tolist(), strict=True):
-            if share > 0:
-                members.append(copy.deepcopy(self.model))
-                from_vector(members[-1], vector)
-        return members[0] if len(members) == 1 else Mixture(members, shares[shares > 0])
+        return build_served(self.model, self.served, list(self.uncertainty).index(client))
+
+
+def build_served(model: nn.Module, served: ServedModels, client_index: int) -> nn.Module:
+    """Return the model that one client is served; `model` provides the architecture and buffers."""
+    shares, offset = served.shares[client_index], served.offset(client_index)
+    members = []
+    for vector, share in zip(served.models, shares.tolist(), strict=True):
+        if share > 0:
+            members.append(copy.deepcopy(model))
+            from_vector(members[-1], vector)
+    own = members[0] if len(members) == 1 else Mixture(members, shares[shares > 0])
+    return ShiftedLogits(own, offset) if offset is not None and offset.any() else own
+
+
+def read_served(folder: RunFolder) -> ServedModels | None:
+    """Read the models that clients are served from a run folder; None if all have one model."""
+    if not folder.served_path.exists():
+        return None
+    tensors, _ = unpack(folder.served_path)
+    return ServedModels(tensors["models"], tensors["shares"], tensors.get("offsets"))
 
 
 def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcome:
@@ -99,6 +128,7 @@ def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcom
         if reference
         else None,
         run.metrics.get("global_accuracy"),
+        [run.test_sizes[client] for client in run.client_accuracy] if run.test_sizes else None,
     )
 
 
@@ -114,6 +144,8 @@ def metric_value(run: FinishedRun, key: str) -> float | None:
 
 def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
+    service = {"service": result.service, "common_accuracy": result.common_accuracy}
+    expected, alone = result.expected_accuracy, result.accuracy_alone
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),
@@ -124,7 +156,12 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         **result.metrics,
         "undefined": result.undefined,
         "notes": result.notes,
+        **({} if result.service == "none" else service),
         "client_accuracy": result.client_accuracy,
+        **({} if expected is None else {"expected_accuracy": expected}),
         "uncertainty": without_nan(result.uncertainty),
         "epistemic": without_nan(result.epistemic),
+        "test_sizes": result.test_sizes,
+        "n_classes": result.n_classes,
+        **({} if alone is None else {"accuracy_alone": alone}),
     }

@@ -28,6 +28,7 @@ from udjfl.methods.reports import collect
 from udjfl.training.clients import Clients, Replies, TrainRequest
 from udjfl.training.records import Record, diagnostic_records
 from udjfl.training.replies import find_bad_buffers
+from udjfl.training.service import Checkpoints, keep_checkpoint, keep_every
 from udjfl.training.state import Run, ServerState
 
 logger = logging.getLogger("udjfl")
@@ -112,10 +113,23 @@ def close_round(
         buffers = (reports.sizes / reports.sizes.sum()) @ replies.buffers[rows]
     # 7. record
     losses = {"train_loss": reports.losses} if reports.has("losses") else {}
+    scored = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
     norm = {"step_norm": step.to(torch.float64).norm()}
-    records += diagnostic_records(round, reports.ids, {**losses, **diagnostics, **norm})
+    records += diagnostic_records(round, reports.ids, {**losses, **scored, **diagnostics, **norm})
     _log_warning(run, reports, diagnostics)
-    return RoundResult(ServerState(round, vector, buffers, state), records)
+    kept = _keep_model(run, server, reports)
+    return RoundResult(ServerState(round, vector, buffers, state, kept), records)
+
+
+def _keep_model(run: Run, server: ServerState, reports: Reports) -> State:
+    """Keep the model that clients received and scored, for a service that chooses among them."""
+    after = server.round  # the initial model is never served
+    if not isinstance(run.spec.service, Checkpoints) or after == 0:
+        return server.kept
+    if after % keep_every(run.settings.rounds, server.vector):
+        return server.kept
+    scores, clients = reports.extras["scores"], reports.client_indices
+    return keep_checkpoint(server.kept, after, server.vector, scores, clients, len(run.ids))
 
 
 def apply_step(run: Run, vector: Tensor, step: Tensor, round: int) -> Tensor:

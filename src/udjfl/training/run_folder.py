@@ -8,8 +8,8 @@ A run folder holds
     records.jsonl            one line per (round, client, metric, value), only ever appended to
     checkpoint.safetensors   the server after some round, and how long records.jsonl was then
     model.safetensors        the final model, where there is one for everybody
-    served.safetensors       the models clients use in the end, and in which shares, where those
-                             differ between clients
+    served.safetensors       the models clients use in the end, in which shares, and what a service
+                             adds to their logits, where those differ between clients
     result.json              the final metrics; these last are written when the run has finished
 
 Files are replaced atomically (written beside, synced, renamed), so a killed process leaves the old
@@ -17,8 +17,6 @@ file or the new one. Records written after the last checkpoint are cut off on re
 so none is lost and none is there twice. One process at a time may write: it holds a lock on the
 folder, which the operating system releases when the process ends, however it ends.
 """
-
-from __future__ import annotations
 
 import contextlib
 import hashlib
@@ -63,7 +61,7 @@ class Checkpoint:
 
 
 class RunFolder:
-    """One run on disk. A process that writes holds the lock: see `lock`, `unlock`, `locked`."""
+    """One run on disk. A process that writes holds the lock: see `lock`, `unlock`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +74,7 @@ class RunFolder:
     @classmethod
     def create(
         cls, path: str | os.PathLike[str], settings: Mapping[str, Any], versions: Mapping[str, str]
-    ) -> RunFolder:
+    ) -> "RunFolder":
         """Start a run, in a folder that does not hold one; the folder is locked."""
         folder = cls(Path(path))
         folder.lock()
@@ -104,7 +102,7 @@ class RunFolder:
             )
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunFolder:
+    def open(cls, path: str | os.PathLike[str]) -> "RunFolder":
         """Open a run that was started before, to read it; `lock` it before writing."""
         folder = cls(Path(path))
         if not folder.holds_a_run:
@@ -144,15 +142,6 @@ class RunFolder:
                 (self.path / OWNER).unlink(missing_ok=True)
         finally:
             lock.release()
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[RunFolder]:
-        """Hold the lock for a block of code."""
-        self.lock()
-        try:
-            yield self
-        finally:
-            self.unlock()
 
     @property
     def holds_a_run(self) -> bool:
@@ -210,8 +199,9 @@ class RunFolder:
         checkpoint = None
         if self.checkpoint_path.exists():
             tensors, metadata = unpack(self.checkpoint_path)
-            length = int(metadata["records_length"])
-            checkpoint = Checkpoint(int(metadata["round"]), tensors, length)
+            checkpoint = Checkpoint(
+                int(metadata["round"]), tensors, int(metadata["records_length"])
+            )
         keep = checkpoint.records_length if checkpoint else 0
         with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
             if file.tell() < keep:
@@ -270,8 +260,7 @@ def _damaged(path: Path, why: str) -> CheckpointError:
 
 def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
+    for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(
             tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""

@@ -18,6 +18,7 @@ from udjfl.methods.reports import EXTRAS
 from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
+from udjfl.training.service import Checkpoints, Service, check_service, parse_service
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class FederationInfo:
     sample          a few inputs of the shape of the data, to try models on
     has_groups      whether the training examples have a sensitive attribute
     has_validation  whether the server has validation data of its own
+    test_sizes      how many test examples each client has; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -36,6 +38,7 @@ class FederationInfo:
     n_classes: int
     has_groups: bool = False
     has_validation: bool = False
+    test_sizes: tuple[int, ...] | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -47,6 +50,7 @@ class FederationInfo:
             federation.n_classes,
             federation.has_groups,
             federation.validation is not None,
+            tuple(len(client.test) for client in federation.clients),
         )
 
     @property
@@ -63,6 +67,8 @@ class RunSpec:
     report_uncertainties  whether clients report their uncertainty if the method does not need it
     quorum                fewest usable reports for a round to count
     max_update_norm       a longer update is unusable; None: any finite update is used
+    record_scores         whether clients' scores are recorded if the method does not need them,
+                          so that the run can be the reference of a budget
     """
 
     method: Method
@@ -72,11 +78,18 @@ class RunSpec:
     report_uncertainties: bool = True
     quorum: int = 0
     max_update_norm: float | None = None
+    record_scores: bool = False
 
     @property
     def needs_uncertainties(self) -> bool:
         """Tell whether clients report their uncertainty."""
-        return self.report_uncertainties or "uncertainties" in self.method.needs
+        needed = "uncertainties" in self.method.needs or self.service is not None
+        return self.report_uncertainties or needed
+
+    @functools.cached_property
+    def service(self) -> Service | None:
+        """The service around the method; None: clients are served what the method gives them."""
+        return parse_service(self.settings.service)
 
     def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
         """Build the initial model, and check that it fits the data and the device."""
@@ -115,6 +128,7 @@ class Run:
 
     def __post_init__(self) -> None:
         method = self.method
+        check_service(self.spec.service, method)
         if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
             raise SettingsError(
                 f"{method.name}: trains {method.n_models} models side by side; of those only "
@@ -141,7 +155,9 @@ class Run:
     def extras(self) -> frozenset[str]:
         """The extras of `Reports` that the method reads on this federation."""
         groups = self.method.needs_groups if self.federation.has_groups else frozenset()
-        return (self.method.needs | groups).intersection(EXTRAS)
+        scored = self.spec.record_scores or isinstance(self.spec.service, Checkpoints)
+        scores = {"scores", "score_sizes"} if scored else set()
+        return (self.method.needs | groups | scores).intersection(EXTRAS)
 
     @functools.cached_property
     def _loss_at(self) -> LossAt:
@@ -221,28 +237,45 @@ class Run:
 
 @dataclass(frozen=True)
 class ServerState:
-    """Everything that passes from one round to the next."""
+    """Everything that passes from one round to the next.
+
+    `kept` has the models of earlier rounds, for a service that chooses among them.
+    """
 
     round: int
     vector: Tensor
     buffers: Tensor
     state: State
+    kept: State = field(default_factory=dict)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return all tensors by name, for a checkpoint."""
         named = {f"state.{name}": value for name, value in self.state.items()}
-        return {"vector": self.vector, "buffers": self.buffers, **named}
+        kept = {f"kept.{name}": value for name, value in self.kept.items()}
+        return {"vector": self.vector, "buffers": self.buffers, **named, **kept}
 
     @staticmethod
     def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> ServerState:
         """Restore a server from a checkpoint."""
-        prefix = "state."
-        state = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
-        return ServerState(round, tensors["vector"], tensors["buffers"], state)
+
+        def below(prefix: str) -> State:
+            named = tensors.items()
+            return {k.removeprefix(prefix): t for k, t in named if k.startswith(prefix)}
+
+        state, kept = below("state."), below("kept.")
+        return ServerState(round, tensors["vector"], tensors["buffers"], state, kept)
 
 
-def initial_state(run: Run, base_model: nn.Module) -> tuple[nn.Module, ServerState, list[str]]:
-    """Return the network that the method trains, the server before round 1, and the notes."""
+def initial_state(
+    run: Run,
+    base_model: nn.Module,
+    reference: Tensor | None = None,
+    alone: Tensor | None = None,
+) -> tuple[nn.Module, ServerState, list[str]]:
+    """Return the network that the method trains, the server before round 1, and the notes.
+
+    `reference` [rounds, N] has FedAvg's scores by round, `alone` [N] those of clients' own models.
+    """
     method, federation, settings = run.method, run.federation, run.settings
     module = run.spec.adapt_model(base_model)
     starts = [to_vector(module)]
@@ -258,11 +291,18 @@ def initial_state(run: Run, base_model: nn.Module) -> tuple[nn.Module, ServerSta
         drop_out=settings.drop_out,
         has_groups=federation.has_groups,
         has_validation=federation.has_validation,
+        reference=reference,
+        alone=alone,
     )
     server = ServerState(0, setup.model, buffers_to_vector(module), method.init(setup))
     if len(server.buffers) and method.served(server.state, server.vector) is not None:
         raise NotDefinedError(
             f"model: has buffers (such as batch norm's), and {method.title} trains several models, "
             "which cannot share them; use a model without"
+        )
+    if len(server.buffers) and isinstance(run.spec.service, Checkpoints):
+        raise NotDefinedError(
+            "service: checkpoints are kept without the model's buffers (such as batch norm's); use "
+            "a model without, or another service"
         )
     return module, server, method.notes(setup)

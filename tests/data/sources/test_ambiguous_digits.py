@@ -79,7 +79,7 @@ def noise(count: int, *shape: int, classes: int = 5) -> tuple[Tensor, Tensor]:
 class TestResult:
     def test_shapes_and_ranges(self) -> None:
         result = generated()
-        assert len(result) == 200
+        assert len(result.images) == 200
         assert result.images.shape == (200, 1, 8, 8)
         assert result.images.dtype == torch.float32
         assert float(result.images.min()) >= 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_helpers import SEEDS, held_out_rows, row_set, train_rows
+from data_helpers import SEEDS, held_out_rows, list_rows, row_set, train_rows
 from scipy import stats
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
@@ -103,6 +103,40 @@ def test_seed_draws_one_of_the_ten_labels_of_each_ambiguous_image() -> None:
         assert bool((stored["labels"] == part.y.numpy()[:, None]).any(1).all())
     assert torch.equal(drawn[0].y, drawn[1].y)
     assert not torch.equal(drawn[0].y, drawn[2].y)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_label_probabilities_are_the_stored_ones_and_one_for_clean_digits(seed: int) -> None:
+    federation = load("dirty-digits", seed=seed)
+    pools, stored = digit_pools(seed), digits.load_stored()
+    assert pools.ambiguous is not None
+    table = stored["probabilities"].astype(np.float64)
+    table /= table.sum(1, keepdims=True)
+    by_row = dict(zip(list_rows(pools.ambiguous), table, strict=True))
+    certain = 0
+    parts = [part for client in federation.clients for part in (client.train, client.test)]
+    for part in (*parts, federation.test):
+        given = part.label_probabilities
+        assert given is not None
+        for row, label, probabilities in zip(list_rows(part), part.y, given.numpy(), strict=True):
+            if row in by_row:
+                assert np.abs(probabilities - by_row[row]).max() < 1e-6
+            else:
+                certain += 1
+                assert np.array_equal(probabilities, np.eye(10)[int(label)])
+    assert certain == 300 + 20 * (19 + 15 + 10 + 5 + 1)  # the shared test set, and clean shards
+
+
+def test_expected_hits_of_drawn_labels() -> None:
+    """Over seeds, the most probable class is the drawn label as often as its probability says."""
+    parts = [digit_pools(seed).ambiguous for seed in range(20)]
+    shares = [
+        float((part.label_probabilities.argmax(1) == part.y).double().mean())
+        for part in parts
+        if part is not None and part.label_probabilities is not None
+    ]
+    expected = float(parts[0].label_probabilities.max(1).values.double().mean())  # type: ignore[union-attr]
+    assert np.mean(shares) == pytest.approx(expected, abs=0.01)
 
 
 def test_features_are_standardised_by_the_sources() -> None:

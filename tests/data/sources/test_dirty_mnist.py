@@ -32,6 +32,7 @@ from mnist_files import (
 from udjfl.data import Examples, Preparation, load
 from udjfl.data.download import Remote, RetryPolicy, fetch_all
 from udjfl.data.sources import dirty_mnist as mnist
+from udjfl.data.sources._ambiguous_mnist import RELEASE
 from udjfl.errors import DataError, SettingsError
 
 # Pools ------------------------------------------------------------------------------------------
@@ -67,6 +68,42 @@ def test_each_pair_is_an_image_with_one_of_its_labels(release_root: Path, cache:
     assert pools.ambiguous.y.tolist() == [pair % 10 for pair in pairs]
     assert pools.ambiguous_groups.tolist() == [TRAIN + pair // LABELS for pair in pairs]
     assert set(pools.ambiguous_groups.tolist()).isdisjoint(pools.clean_groups.tolist())
+
+
+@pytest.mark.parametrize("split", ["images", "pairs"])
+def test_label_probabilities_are_the_frequencies_of_an_images_labels(
+    tmp_path: Path, cache: Path, split: str
+) -> None:
+    # Image i has five labels i % 10, three (i + 1) % 10 and two (i + 2) % 10.
+    labels = torch.arange(AMBIGUOUS)[:, None] + torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
+    write_digits(tmp_path)
+    write_release(tmp_path, labels=labels % 10)
+    pools = mnist.load_pools(make_request(tmp_path, cache, split=split))
+    assert pools.ambiguous is not None
+    given = pools.ambiguous.label_probabilities
+    assert given is not None
+    assert given.shape == (AMBIGUOUS * LABELS, 10)
+    for pair in (0, 9, 17, 239):  # the pairs of an image are ten in a row
+        first, row = pair // LABELS, given[pair].tolist()
+        assert [row[(first + k) % 10] for k in range(3)] == pytest.approx([0.5, 0.3, 0.2])
+        assert sum(row) == pytest.approx(1)
+    for part in (pools.clean, pools.test):
+        assert part is not None
+        assert part.label_probabilities is not None
+        assert torch.equal(part.label_probabilities.argmax(1), part.y)
+        assert torch.equal(part.label_probabilities.sum(1), torch.ones(len(part)))
+
+
+def test_regenerated_digits_have_frequencies_and_reach_the_test_parts(
+    regenerated_root: Path,
+) -> None:
+    federation = load_mnist(regenerated_root)
+    for part in (*(client.test for client in federation.clients), federation.test):
+        assert part.label_probabilities is not None
+        assert part.label_probabilities.shape == (len(part), 10)
+    # Every stored image has each of the ten labels once.
+    rows = torch.cat([c.test.label_probabilities for c in federation.clients])  # type: ignore[misc]
+    assert set(rows.max(dim=1).values.mul(10).round().tolist()) == {1.0, 10.0}
 
 
 def test_pixels_are_standardised_by_the_usual_constants(release_root: Path, cache: Path) -> None:
@@ -230,7 +267,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         bound.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{bound.getsockname()[1]}/"
         release = tuple(
-            Remote(remote.name, (address + remote.name,), remote.md5) for remote in mnist.RELEASE
+            Remote(remote.name, (address + remote.name,), remote.md5) for remote in RELEASE
         )
         policy = RetryPolicy(attempts=2, sleep=lambda _: None)
         monkeypatch.setattr(mnist, "MIRRORS", (address + "a/", address + "b/"))

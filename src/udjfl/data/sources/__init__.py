@@ -1,12 +1,10 @@
 """Data sources by name: the built-in ones, one module each, and those of other packages."""
 
-from __future__ import annotations
-
 import inspect
 
 from udjfl._spec import Registry
 from udjfl.data.source import Source, parse_data
-from udjfl.data.sources import cure_tsr, dirty_digits, dirty_mnist, heart, traffic_signs
+from udjfl.data.sources import cure_tsr, dirty_digits, dirty_mnist, heart, scanners, traffic_signs
 from udjfl.errors import SettingsError
 
 SOURCES: Registry[Source] = Registry("data", "udjfl.sources")
@@ -40,5 +38,5 @@ def _require_source(found: object, name: str) -> Source:
     )
 
 
-for _module in (dirty_digits, dirty_mnist, cure_tsr, traffic_signs, heart):
+for _module in (dirty_digits, scanners, dirty_mnist, cure_tsr, traffic_signs, heart):
     register_source(_module.SOURCE)

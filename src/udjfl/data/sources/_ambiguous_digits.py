@@ -7,12 +7,11 @@ images of different classes, and keep those that an ensemble of small classifier
 softmax). Labels are drawn from that mean softmax, so some error always remains.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +51,6 @@ class AmbiguousImages:
     entropy: Tensor
     mutual_information: Tensor
 
-    def __len__(self) -> int:
-        return len(self.images)
-
 
 def make_ambiguous(
     images: Tensor,
@@ -84,8 +80,9 @@ def make_ambiguous(
     stream = torch_stream(seed, "ambiguous mixtures")
     with torch.no_grad():
         latents = autoencoder.encode(images)[0]
-        parts = (images, latents, labels, autoencoder, classifiers, settings, stream)
-        draw = partial(_draw_mixtures, *parts)
+        draw = partial(
+            _draw_mixtures, images, latents, labels, autoencoder, classifiers, settings, stream
+        )
         classes = len(torch.unique(labels))
         pool = _collect(draw, _hash_images(images), classes, count, settings, on_progress)
     # Rare entropies are found last; shuffled, any slice of the result is like the whole.
@@ -109,8 +106,7 @@ def select_evenly(strata: Tensor, groups: Tensor, count: int) -> Tensor:
     """
     cells = strata * (int(groups.max()) + 1 if len(groups) else 1) + groups
     queue = _rank_within(cells).argsort(stable=True)
-    rank = torch.empty_like(queue)
-    rank[queue] = _rank_within(strata[queue])
+    rank = _rank_within(strata[queue])[queue.argsort()]
     return rank.argsort(stable=True)[:count].sort().values
 
 
@@ -119,9 +115,7 @@ def _rank_within(groups: Tensor) -> Tensor:
     order = groups.argsort(stable=True)
     sizes = groups.bincount()
     first = sizes.cumsum(0) - sizes
-    rank = torch.empty_like(order)
-    rank[order] = torch.arange(len(groups)) - first[groups[order]]
-    return rank
+    return (torch.arange(len(groups)) - first[groups[order]])[order.argsort()]
 
 
 def _convert_sources(
@@ -162,13 +156,11 @@ def _convert_sources(
         raise DataError(
             f"min_entropy must be below log({classes} classes) = {math.log(classes):.3f}; lower it"
         )
-    pixels = images.detach().to("cpu", torch.float32)
-    pixels = pixels.unsqueeze(1) if images.ndim == 3 else pixels
-    return pixels, labels.detach().to("cpu", torch.int64)
+    pixels = images.unsqueeze(1) if images.ndim == 3 else images
+    return pixels.detach().to("cpu", torch.float32), labels.detach().to("cpu", torch.int64)
 
 
-@dataclass(frozen=True)
-class _Pool:
+class _Pool(NamedTuple):
     """Mixtures with the ensemble's judgement of each."""
 
     images: Tensor
@@ -178,15 +170,11 @@ class _Pool:
     mutual_information: Tensor
     hashes: Tensor
 
-    def columns(self) -> list[Tensor]:
-        return [getattr(self, field.name) for field in fields(self)]
+    def take(self, indices: Tensor) -> "_Pool":
+        return _Pool(*(column[indices] for column in self))
 
-    def take(self, indices: Tensor) -> _Pool:
-        return _Pool(*(column[indices] for column in self.columns()))
-
-    def join(self, other: _Pool) -> _Pool:
-        pairs = zip(self.columns(), other.columns(), strict=True)
-        return _Pool(*(torch.cat(pair) for pair in pairs))
+    def join(self, other: "_Pool") -> "_Pool":
+        return _Pool(*map(torch.cat, zip(self, other, strict=True)))
 
 
 def _draw_mixtures(

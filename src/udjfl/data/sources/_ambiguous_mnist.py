@@ -5,8 +5,6 @@ images with ten labels each, drawn from the predictions of an ensemble. Regenera
 called so wherever they appear; they are not the authors' images.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import asdict, dataclass
@@ -63,8 +61,8 @@ def scale_pixels(images: Images) -> Pixels:
 
 def find_release(request: Request) -> list[Path]:
     """Return the release's two files, images and labels; an empty list unless both exist."""
-    paths = [request.find((remote.name,), FOLDERS) for remote in RELEASE]
-    return [] if None in paths else [path for path in paths if path is not None]
+    paths = [path for remote in RELEASE if (path := request.find((remote.name,), FOLDERS))]
+    return paths if len(paths) == len(RELEASE) else []
 
 
 def find_regenerated(request: Request) -> list[Path]:

@@ -1,8 +1,6 @@
 """The networks of the generator: a variational autoencoder, and classifiers that judge images."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
@@ -49,11 +47,9 @@ def train_autoencoder(
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1 - log_variance).sum()
         return (misfit + settings.kl_weight * divergence) / len(batch)
 
-    def after_epoch(done: int) -> None:
-        on_progress("autoencoder", done, settings.autoencoder_epochs)
-
     epochs = settings.autoencoder_epochs
-    _train(network, len(images), epochs, stream, settings, loss, after_epoch)
+    for done in _train(network, len(images), epochs, stream, settings, loss):
+        on_progress("autoencoder", done, epochs)
     return network
 
 
@@ -76,24 +72,24 @@ def train_classifier(
     epochs = settings.classifier_epochs
 
     def loss(batch: Tensor) -> Tensor:
-        shifted = _shift(images[batch], settings.jitter, stream)
-        return F.cross_entropy(network(shifted), labels[batch])
+        return F.cross_entropy(
+            network(_shift(images[batch], settings.jitter, stream)), labels[batch]
+        )
 
-    def after_epoch(done: int) -> None:
+    for done in _train(network, len(images), epochs, stream, settings, loss):
         on_progress("classifiers", number * epochs + done, settings.members * epochs)
-
-    _train(network, len(images), epochs, stream, settings, loss, after_epoch)
     return network
 
 
 def judge(classifiers: list[nn.Sequential], images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the ensemble's mean softmax [n, classes], its entropy and mutual information [n]."""
     slices = images.tensor_split(max(1, -(-len(images) // JUDGED_AT_ONCE)))
-    members = [
-        torch.cat([classifier(part) for part in slices]).double().softmax(1)
-        for classifier in classifiers
-    ]
-    votes = torch.stack(members)
+    votes = torch.stack(
+        [
+            torch.cat([classifier(part) for part in slices]).double().softmax(1)
+            for classifier in classifiers
+        ]
+    )
     probabilities = votes.mean(0)
     entropy = torch.special.entr(probabilities).sum(1)
     return probabilities, entropy, (entropy - torch.special.entr(votes).sum(2).mean(0)).clamp_min(0)
@@ -123,9 +119,11 @@ def _train(
     shuffle: torch.Generator,
     settings: AmbiguousSettings,
     loss: Callable[[Tensor], Tensor],
-    after_epoch: Callable[[int], None],
-) -> None:
-    """Minimise `loss(batch indices)` with AdamW and a learning rate that falls along a cosine."""
+) -> Iterator[int]:
+    """Minimise `loss(batch indices)` with AdamW and a learning rate that falls along a cosine.
+
+    Yields the number of epochs done after each.
+    """
     optimiser = torch.optim.AdamW(
         network.parameters(),
         lr=settings.learning_rate,
@@ -135,12 +133,12 @@ def _train(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs)
     for epoch in range(epochs):
         order = torch.randperm(sources, generator=shuffle)
-        for start in range(0, sources, settings.batch_size):
+        for batch in torch.split(order, settings.batch_size):
             optimiser.zero_grad()
-            torch.autograd.backward(loss(order[start : start + settings.batch_size]))
+            torch.autograd.backward(loss(batch))
             optimiser.step()
         schedule.step()
-        after_epoch(epoch + 1)
+        yield epoch + 1
 
 
 def _shift(images: Tensor, jitter: float, stream: torch.Generator) -> Tensor:

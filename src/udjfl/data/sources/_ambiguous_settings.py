@@ -1,7 +1,5 @@
 """The settings of the generator of ambiguous images."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from udjfl.errors import SettingsError

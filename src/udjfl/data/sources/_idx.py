@@ -1,7 +1,5 @@
 """The idx format, in which MNIST's files are published."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 import zlib

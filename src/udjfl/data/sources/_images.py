@@ -4,16 +4,13 @@ Pictures are uint8 [n, height, width, 3] (red, green, blue); features are float3
 [n, 3, height, width].
 """
 
-from __future__ import annotations
-
 import hashlib
-import os
 import struct
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -102,11 +99,12 @@ def resize(pictures: Pictures, size: int) -> Pictures:
         return pictures
     from PIL import Image
 
-    resized = np.empty((len(pictures), size, size, 3), dtype=np.uint8)
-    for index, picture in enumerate(pictures):
-        image = Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR)
-        resized[index] = np.asarray(image)
-    return resized
+    return np.stack(
+        [
+            np.asarray(Image.fromarray(picture).resize((size, size), Image.Resampling.BILINEAR))
+            for picture in pictures
+        ]
+    )
 
 
 def read_cached_pictures(
@@ -143,17 +141,13 @@ def _load_cached(path: Path, shape: tuple[int, ...]) -> Pictures | None:
 
 def _store_cached(path: Path, pictures: Pictures) -> None:
     """Write the complete file or nothing. A cache that cannot be written is not an error."""
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, pictures=pictures)
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
+        # A folder of its own: another process may be writing the same file.
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=path.stem) as folder:
+            complete = Path(folder) / path.name
+            np.savez(complete, pictures=pictures)
+            complete.replace(path)
 
 
 def find_distinct(pictures: Pictures | Features) -> IndexArray:
@@ -165,6 +159,12 @@ def find_distinct(pictures: Pictures | Features) -> IndexArray:
     for index, picture in enumerate(pictures):
         first.setdefault(hashlib.blake2b(picture.tobytes(), digest_size=16).digest(), index)
     return np.array(list(first.values()), dtype=np.int64)
+
+
+def number_pairs(first: IndexArray, second: IndexArray) -> IndexArray:
+    """Number the distinct pairs, for each index the number of its pair."""
+    pairs = np.stack([first, second], axis=1)
+    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def channel_statistics(pictures: Pictures) -> tuple[Channels, Channels]:

@@ -11,8 +11,6 @@ but hardly any of its symbol. Radii scale with the size of the pictures, so a le
 same.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -62,7 +60,8 @@ def blur(pictures: Pictures, level: int) -> Pictures:
         batch = torch.from_numpy(pictures[start : start + PICTURES_AT_ONCE].copy())
         # In float64, the rounded result does not depend on the order of the sums.
         padded = functional.pad(batch.permute(0, 3, 1, 2).double(), (reach,) * 4, mode="replicate")
-        means = functional.conv2d(padded, weights, groups=3)
-        rounded = means.round().clamp(0, BRIGHTEST).to(torch.uint8)
-        results[start : start + PICTURES_AT_ONCE] = rounded.permute(0, 2, 3, 1).numpy()
+        means = functional.conv2d(padded, weights, groups=3).round().clamp(0, BRIGHTEST)
+        results[start : start + PICTURES_AT_ONCE] = (
+            means.permute(0, 2, 3, 1).to(torch.uint8).numpy()
+        )
     return results

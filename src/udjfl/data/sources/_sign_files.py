@@ -1,14 +1,10 @@
 """The files of traffic signs: an .npz archive, or folders of pictures as in GTSRB."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from udjfl.data.partition import IndexArray
 from udjfl.data.source import OnProgress, Request, ignore_progress
@@ -16,6 +12,7 @@ from udjfl.data.sources._images import (
     SIZE,
     Pictures,
     find_distinct,
+    number_pairs,
     open_npz,
     read_cached_pictures,
     resize,
@@ -69,10 +66,11 @@ def load_signs(
 ) -> Signs:
     """Load the photographs, resized; of equal ones, only the first."""
     path = find_signs(request)
-    if path.is_file():
-        signs = _load_archive(path, size)
-    else:
-        signs = _load_folders(path, size, request.cache, on_progress)
+    signs = (
+        _load_archive(path, size)
+        if path.is_file()
+        else _load_folders(path, size, request.cache, on_progress)
+    )
     distinct = find_distinct(signs.pictures)
     copies = len(signs.labels) - len(distinct)
     if copies:
@@ -93,10 +91,9 @@ def find_signs(request: Request) -> Path:
     if request.root is not None and request.root.is_file():
         _check_archive(request.root)
         return request.root
-    searches = [(request.cache, _find_named)]
-    if request.root is not None:
-        searches = [(request.root, _find_named), (request.root, _find_unnamed), *searches]
-    for place, search in searches:
+    roots = [] if request.root is None else [request.root]
+    searches = [(root, search) for root in roots for search in (_find_named, _find_unnamed)]
+    for place, search in [*searches, (request.cache, _find_named)]:
         candidates = search(place)
         if len(candidates) > 1:
             listed = ", ".join(str(path) for path in candidates)
@@ -173,47 +170,34 @@ def _load_archive(path: Path, size: int) -> Signs:
                 f"{path}: {name} is {column.dtype} {list(column.shape)}: give a whole number from "
                 f"0 up for each of the {len(pictures)} pictures"
             )
-    classes, numbers = np.unique(labels, return_inverse=True)
-    class_names = _name_classes(path, classes.astype(np.int64), names)
-    groups = _number_groups(numbers, tracks)
-    return Signs(resize(pictures, size), numbers.astype(np.int64), groups, class_names)
-
-
-def _name_classes(
-    path: Path, classes: IndexArray, names: npt.NDArray[Any] | None
-) -> tuple[str, ...]:
-    if names is None:
-        return tuple(str(label) for label in classes.tolist())
-    if names.ndim != 1 or names.dtype.kind != "U" or len(names) <= classes[-1]:
+    classes, numbers = np.unique(labels.astype(np.int64), return_inverse=True)
+    if names is not None and (
+        names.ndim != 1 or names.dtype.kind != "U" or len(names) <= classes[-1]
+    ):
         raise DataError(
             f"{path}: names is {names.dtype} {list(names.shape)}: give a text for each label from "
             f"0 to {classes[-1]}"
         )
-    return tuple(str(name) for name in names[classes])
+    class_names = classes.astype(str) if names is None else names[classes]
+    groups = number_pairs(numbers, tracks.astype(np.int64))
+    return Signs(resize(pictures, size), numbers, groups, tuple(class_names.tolist()))
 
 
 def _load_folders(place: Path, size: int, cache: Path, on_progress: OnProgress) -> Signs:
-    files: list[Path] = []
-    keys: list[tuple[int, int]] = []
+    frames: list[tuple[Path, int, int]] = []
     folders = _find_class_folders(place)
     for label, folder in enumerate(folders):
         for file in sorted(folder.iterdir()):
             frame = FRAME.fullmatch(file.name)
             if frame:
-                files.append(file)
-                keys.append((label, int(frame[1])))
+                frames.append((file, label, int(frame[1])))
             elif file.suffix.lower() in PICTURE_SUFFIXES and not file.name.startswith("."):
                 raise DataError(
                     f"{file}: its name does not contain its track; call pictures TRACK_FRAME, "
                     "as in 00003_00017.ppm"
                 )
+    files, *columns = zip(*frames, strict=True)
     pictures = read_cached_pictures(files, cache / "decoded-signs", "signs", size, on_progress)
-    labels, tracks = np.array(keys, dtype=np.int64).T
+    labels, tracks = (np.array(column, dtype=np.int64) for column in columns)
     names = tuple(folder.name for folder in folders)
-    return Signs(pictures, np.ascontiguousarray(labels), _number_groups(labels, tracks), names)
-
-
-def _number_groups(labels: npt.NDArray[Any], tracks: npt.NDArray[Any]) -> IndexArray:
-    """Number the pairs of class and track: GTSRB counts tracks from 0 in each class."""
-    pairs = np.stack([labels.astype(np.int64), tracks.astype(np.int64)], axis=1)
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return Signs(pictures, labels, number_pairs(labels, tracks), names)

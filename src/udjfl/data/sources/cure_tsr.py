@@ -19,8 +19,6 @@ photographs is held out for the server. The names do not identify neighbouring f
 this source, like the authors, cannot keep them together.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +41,7 @@ from udjfl.data.source import (
 from udjfl.data.sources._images import (
     Features,
     find_distinct,
+    number_pairs,
     read_cached_pictures,
     scale_for_display,
     standardise_each,
@@ -114,7 +113,7 @@ class Folder:
     labels: IndexArray
     indices: IndexArray
 
-    def take(self, chosen: IndexArray | Mask) -> Folder:
+    def take(self, chosen: IndexArray | Mask) -> "Folder":
         """Return some of the pictures."""
         return Folder(self.features[chosen], self.labels[chosen], self.indices[chosen])
 
@@ -131,11 +130,14 @@ def load_pools(request: Request) -> Pools:
     with one group number. The global test set is the clients' clean test parts. Of pictures that
     are equal once standardised, only the first is used.
     """
-    options = request.options or CureTsrOptions()
+    options = request.options
     tree = find_tree(request)
     folders = [_read_folder(path, request) for path in _find_folders(tree, options)]
     clean, hard = (folder.take(find_distinct(folder.features)) for folder in folders)
-    clean_groups, hard_groups = number_photographs(clean, hard)
+    # Both versions of a photograph have one number: same sign type and index.
+    columns = zip((clean.labels, clean.indices), (hard.labels, hard.indices), strict=True)
+    groups = number_pairs(*(np.concatenate(column) for column in columns))
+    clean_groups, hard_groups = np.split(groups, [len(clean.labels)])
     size = max(1, len(clean.labels) // HELD_OUT)
     stream = numpy_stream(request.seed, "cure-tsr", "validation")
     held_out = stratified_sample(clean.labels, size, stream)
@@ -158,14 +160,6 @@ def load_pools(request: Request) -> Pools:
     )
 
 
-def number_photographs(clean: Folder, hard: Folder) -> tuple[IndexArray, IndexArray]:
-    """Number photographs, with one number for both versions: same sign type and index."""
-    keys = [np.stack([folder.labels, folder.indices], axis=1) for folder in (clean, hard)]
-    numbers = np.unique(np.concatenate(keys), axis=0, return_inverse=True)[1]
-    numbers = numbers.reshape(-1).astype(np.int64)
-    return numbers[: len(clean.labels)], numbers[len(clean.labels) :]
-
-
 def find_tree(request: Request) -> Path:
     """Return the folder Real_Train."""
     for place in request.places:
@@ -178,7 +172,7 @@ def find_tree(request: Request) -> Path:
 def find_files(request: Request) -> list[Path]:
     """Return the folder Real_Train if it has the two folders that the options need."""
     tree = find_tree(request)
-    _find_folders(tree, request.options or CureTsrOptions())
+    _find_folders(tree, request.options)
     return [tree]
 
 
@@ -199,17 +193,14 @@ def _find_folders(tree: Path, options: CureTsrOptions) -> tuple[Path, Path]:
 def _read_folder(
     folder: Path, request: Request, on_progress: OnProgress = ignore_progress
 ) -> Folder:
-    names = sorted(path.name for path in folder.iterdir() if _is_data(path))
+    files = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    names = [name for name in files if name.lower() not in NOT_DATA]
     if not names:
         raise DataError(f"{folder} is empty: unpack it again")
     parsed = np.array([_parse_name(folder, name) for name in names], dtype=np.int64)
     paths, cache = [folder / name for name in names], request.cache / "cure-tsr"
     pictures = read_cached_pictures(paths, cache, folder.name, on_progress=on_progress)
     return Folder(standardise_each(pictures), parsed[:, 0], parsed[:, 1])
-
-
-def _is_data(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name.lower() not in NOT_DATA
 
 
 def _parse_name(folder: Path, name: str) -> tuple[int, int]:
@@ -227,11 +218,9 @@ def _parse_name(folder: Path, name: str) -> tuple[int, int]:
             "unpack the data set again"
         )
     title, _, title_level = folder.name.partition("-")
-    expected = (REAL, 0, 0)
-    if title != CLEAN:
-        expected = (REAL, 1 + CHALLENGES.index(title), int(title_level))
-    if (sequence, challenge, level) != expected:
-        prefix = "{:02}_{:02}_{:02}_{:02}".format(expected[0], sign, *expected[1:])
+    kind = (0, 0) if title == CLEAN else (1 + CHALLENGES.index(title), int(title_level))
+    if (sequence, challenge, level) != (REAL, *kind):
+        prefix = "{:02}_{:02}_{:02}_{:02}".format(REAL, sign, *kind)
         raise DataError(
             f"{folder / name} does not belong in {folder.name}, where names begin with {prefix}; "
             "move it away"
@@ -243,12 +232,14 @@ def prepare(preparation: Preparation) -> list[str]:
     """Decode the two folders into the cache and return a line for each."""
     request = preparation.request
     lines = []
-    for path in _find_folders(find_tree(request), request.options or CureTsrOptions()):
+    for path in _find_folders(find_tree(request), request.options):
         folder = _read_folder(path, request, preparation.on_progress)
         copies = len(folder.labels) - len(find_distinct(folder.features))
         left_out = f", of which {copies:,} are copies and left out" if copies else ""
-        types = len(np.unique(folder.labels))
-        lines.append(f"{path}: {len(folder.labels):,} pictures of {types} sign types{left_out}")
+        lines.append(
+            f"{path}: {len(folder.labels):,} pictures of {len(np.unique(folder.labels))} sign "
+            f"types{left_out}"
+        )
     return lines
 
 

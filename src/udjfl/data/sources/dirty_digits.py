@@ -6,8 +6,7 @@ citation) and stored with ten labels each, drawn from the predictions of an ense
 never clean examples, so no client is tested on a parent of what another one trained on.
 """
 
-from __future__ import annotations
-
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from udjfl.data._label_probabilities import normalise
 from udjfl.data.federation import Examples
 from udjfl.data.partition import Labels
 from udjfl.data.source import Pools, Request, Source
@@ -25,6 +25,7 @@ from udjfl.seeds import numpy_stream
 
 STORED = "dirty_digits.npz"
 TEST_SIZE = 300
+CLASSES = 10
 BRIGHTEST = 16  # scikit-learn's digits have whole-number pixels from 0 to 16
 
 
@@ -34,7 +35,8 @@ def load_pools(request: Request) -> Pools:
     The validation set is the 497 sources of the mixtures, which are in no client's data. The seed
     decides which digits are held out for testing and which of its ten labels each ambiguous image
     gets. Features are [1, 8, 8] images, standardised by the mean and standard deviation of all
-    pixels of the sources.
+    pixels of the sources. The label probabilities of ambiguous images are the ensemble's, which
+    the ten labels were drawn from; the others' labels are certain.
     """
     seed, stored = request.seed, load_stored()
     images, labels = load_handwritten()
@@ -43,7 +45,8 @@ def load_pools(request: Request) -> Pools:
 
     def examples(pixels: npt.NDArray[Any], answers: Labels) -> Examples:
         x = ((pixels / BRIGHTEST - mean) / std).astype(np.float32)[:, None]
-        return Examples(torch.from_numpy(x), torch.from_numpy(answers.astype(np.int64)))
+        y = torch.from_numpy(answers.astype(np.int64))
+        return Examples(torch.from_numpy(x), y).with_certain_labels(CLASSES)
 
     clean = np.setdiff1d(np.arange(len(images)), sources)
     test_stream = numpy_stream(seed, "dirty-digits", "test")
@@ -51,11 +54,12 @@ def load_pools(request: Request) -> Pools:
     clean = np.setdiff1d(clean, test)
     count, labels_per_image = stored["labels"].shape
     drawn = numpy_stream(seed, "dirty-digits", "labels").integers(labels_per_image, size=count)
+    ambiguous = examples(stored["images"], stored["labels"][np.arange(count), drawn])
     return Pools(
         clean=examples(images[clean], labels[clean]),
-        ambiguous=examples(stored["images"], stored["labels"][np.arange(count), drawn]),
+        ambiguous=replace(ambiguous, label_probabilities=normalise(stored["probabilities"])),
         test=examples(images[test], labels[test]),
-        class_names=tuple(str(digit) for digit in range(10)),
+        class_names=tuple(str(digit) for digit in range(CLASSES)),
         clean_groups=clean,
         ambiguous_groups=len(images) + np.arange(count),
         validation=examples(images[sources], labels[sources]),

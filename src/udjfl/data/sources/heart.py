@@ -27,11 +27,8 @@ client's own train part only:
 Features are in the order of the columns, followed by the ten indicators: `FEATURES` has the names.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -53,15 +50,14 @@ HIGHEST = 1e6  # far above any of these measurements
 MAX_SHOWN = 5
 
 
-def _remote(name: str, md5: str) -> Remote:
-    return Remote(name, (ARCHIVE + name,), md5)
-
-
 HOSPITALS = {
-    "cleveland": _remote("processed.cleveland.data", "2d91a8ff69cfd9616aa47b59d6f843db"),
-    "hungary": _remote("processed.hungarian.data", "22e96bee155b5973568101c93b3705f6"),
-    "switzerland": _remote("processed.switzerland.data", "9a87f7577310b3917730d06ba9349e20"),
-    "va": _remote("processed.va.data", "4249d03ca7711e84f4444768c9426170"),
+    hospital: Remote(name, (ARCHIVE + name,), md5)
+    for hospital, name, md5 in (
+        ("cleveland", "processed.cleveland.data", "2d91a8ff69cfd9616aa47b59d6f843db"),
+        ("hungary", "processed.hungarian.data", "22e96bee155b5973568101c93b3705f6"),
+        ("switzerland", "processed.switzerland.data", "9a87f7577310b3917730d06ba9349e20"),
+        ("va", "processed.va.data", "4249d03ca7711e84f4444768c9426170"),
+    )
 }
 
 
@@ -133,12 +129,13 @@ def find_files(request: Request) -> list[Path]:
 
 def _locate(request: Request) -> dict[str, Path]:
     """Return the file of each hospital, or raise a DataError that names the missing ones."""
-    paths = {
-        hospital: request.find((remote.name,), FOLDERS) for hospital, remote in HOSPITALS.items()
+    located = {
+        hospital: path
+        for hospital, remote in HOSPITALS.items()
+        if (path := request.find((remote.name,), FOLDERS))
     }
-    located = {hospital: path for hospital, path in paths.items() if path is not None}
-    if len(located) < len(paths):
-        missing = ", ".join(HOSPITALS[key].name for key in paths if key not in located)
+    missing = ", ".join(HOSPITALS[key].name for key in HOSPITALS if key not in located)
+    if missing:
         raise request.not_found(f"{missing} of the heart disease data were", SOURCE.how_to_get)
     return located
 
@@ -146,36 +143,35 @@ def _locate(request: Request) -> dict[str, Path]:
 def read_patients(path: Path) -> Values:
     """Read a file's patients [n, 14], the diagnosis last, NaN where a value is missing."""
     columns = (*COLUMNS, DIAGNOSIS)
-    patients: list[list[float]] = []
+    patients: list[list[float | str]] = []
     mistakes: list[str] = []
     try:
         lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        cells = line.split(",")
-        if len(cells) != len(columns):
+        cells = line.split(",") if line.strip() else []
+        if cells and len(cells) != len(columns):
             mistakes.append(
                 f"line {number} has {len(cells)} columns: there must be {len(columns)}, "
                 "with commas between"
             )
-            continue
-        patients.append([])
-        for position, (cell, column) in enumerate(zip(cells, columns, strict=True), start=1):
-            value = _parse_cell(cell.strip(), column)
-            if isinstance(value, str):
-                mistakes.append(f"line {number}, column {position} ({column.name}): {value}")
-            else:
-                patients[-1].append(value)
+        elif cells:
+            pairs = zip(cells, columns, strict=True)
+            patients.append([_parse_cell(cell.strip(), column) for cell, column in pairs])
+            mistakes += [
+                f"line {number}, column {position} ({column.name}): {value}"
+                for position, (column, value) in enumerate(
+                    zip(columns, patients[-1], strict=True), start=1
+                )
+                if isinstance(value, str)
+            ]
     if not patients and not mistakes:
         mistakes = ["the file is empty"]
+    if len(mistakes) > MAX_SHOWN:
+        mistakes[MAX_SHOWN:] = [f"and {len(mistakes) - MAX_SHOWN} more mistakes"]
     if mistakes:
-        shown = mistakes[:MAX_SHOWN]
-        if len(mistakes) > MAX_SHOWN:
-            shown.append(f"and {len(mistakes) - MAX_SHOWN} more mistakes")
-        raise DataError("\n".join([*(f"{path}: {mistake}" for mistake in shown), REMEDY]))
+        raise DataError("\n".join([*(f"{path}: {mistake}" for mistake in mistakes), REMEDY]))
     return np.array(patients, dtype=np.float64)
 
 
@@ -198,48 +194,33 @@ def _parse_cell(cell: str, column: Column) -> float | str:
     return math.nan if column.never_zero and value == 0 else value
 
 
-@dataclass(frozen=True)
-class _Statistics:
-    """Statistics of a column in a client's train part. `fill` is NaN if it has no value there."""
-
-    fill: float
-    mean: float = 0.0
-    std: float = 1.0
-
-
 def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
     """Fill missing values and scale features of both parts by statistics of the train part."""
-    columns = zip(COLUMNS, train.x.double().numpy().T, strict=True)
-    statistics = [_measure(column, values) for column, values in columns]
-    return _transform(train, statistics), _transform(test, statistics)
+    return _transform(train, train), _transform(test, train)
 
 
-def _measure(column: Column, values: Values) -> _Statistics:
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return _Statistics(math.nan)
-    if column.categories:
-        return _Statistics(
-            float(max(column.categories, key=lambda c: np.count_nonzero(known == c)))
-        )
-    # The deviation of equal values is exactly 0: float64 adds this many float32 values exactly.
-    return _Statistics(float(np.median(known)), float(known.mean()), float(known.std()) or 1.0)
-
-
-def _transform(part: Examples, statistics: Sequence[_Statistics]) -> Examples:
-    features, indicators = [], []
-    raw = part.x.double().numpy().T
-    for column, measured, values in zip(COLUMNS, statistics, raw, strict=True):
-        unknown = np.isnan(values) | math.isnan(measured.fill)
-        filled = np.where(unknown, measured.fill, values)
-        if column.categories:
+def _transform(part: Examples, train: Examples) -> Examples:
+    features: list[Values] = []
+    indicators: list[Values] = []
+    tables = (part.x.double().numpy().T, train.x.double().numpy().T)
+    for column, values, trained in zip(COLUMNS, *tables, strict=True):
+        known = trained[~np.isnan(trained)]
+        unknown = np.isnan(values) | (len(known) == 0)
+        if not len(known):
+            features += [np.zeros(len(values))] * max(1, len(column.categories))
+        elif column.categories:
+            usual = max(column.categories, key=lambda c: np.count_nonzero(known == c))
+            filled = np.where(unknown, usual, values)
             features += [(filled == category).astype(np.float64) for category in column.categories]
         else:
-            features.append(np.nan_to_num((filled - measured.mean) / measured.std))
+            filled = np.where(unknown, np.median(known), values)
+            # The deviation of equal values is exactly 0: float64 adds this many float32 values
+            # exactly.
+            features.append((filled - known.mean()) / (known.std() or 1.0))
         if column.may_miss:
             indicators.append(unknown.astype(np.float64))
     x = np.stack([*features, *indicators], axis=1).astype(np.float32)
-    return Examples(torch.from_numpy(x), part.y, part.group)
+    return replace(part, x=torch.from_numpy(x))
 
 
 def prepare(preparation: Preparation) -> list[str]:

@@ -7,8 +7,6 @@ Salmen, Igel, "Man vs. computer: Benchmarking machine learning algorithms for tr
 recognition", Neural Networks 32, 2012. Results on this source are not results on CURE-TSR.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +58,7 @@ def load_pools(request: Request) -> Pools:
     paper has it for CURE-TSR. Features are standardised per channel by mean and standard deviation
     of the validation photographs, which are in no train or test part.
     """
-    options = request.options or SignsOptions()
+    options = request.options
     signs = load_signs(request, options.size)
     role = assign_roles(signs.labels, signs.groups, request.seed)
     validation, clean, sharp = (
@@ -118,8 +116,7 @@ def find_files(request: Request) -> list[Path]:
 def prepare(preparation: Preparation) -> list[str]:
     """Decode photographs in folders into the cache, and return lines that report what was found."""
     request = preparation.request
-    options = request.options or SignsOptions()
-    signs = load_signs(request, options.size, preparation.on_progress)
+    signs = load_signs(request, request.options.size, preparation.on_progress)
     lines = [
         f"signs: {find_signs(request)}",
         f"{len(signs.labels):,} photographs of {len(signs.class_names)} kinds of sign, in "

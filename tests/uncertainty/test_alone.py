@@ -1,4 +1,4 @@
-"""Uncertainty: the formulas on known distributions, the measurement on known data."""
+"""Uncertainty after training alone: the formulas, and the measurement on known data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from udjfl.models import build
 from udjfl.settings import TrainingSettings
 from udjfl.uncertainty import Uncertainty, decompose, entropies, entropy, measure, train_alone
 
-KINDS = ["entropy", "confidence", "ensemble"]
+KINDS = ["paper", "confidence", "ensemble"]
 
 
 def to_rows(*distributions: list[float]) -> Tensor:
@@ -82,7 +82,7 @@ def make_two_points(labels: dict[str, list[int]], scale: float = 1.0) -> udjfl.F
 def measure_in(
     federation: udjfl.Federation, seed: int = 0, model: Any = "mlp", **changes: Any
 ) -> Uncertainty:
-    settings = TrainingSettings(hidden=8, **changes)
+    settings = TrainingSettings(**{"hidden": 8, "uncertainty": "paper", **changes})
     module = build(model, federation.input_shape, federation.n_classes, seed, hidden=8)
     engine = make_engine(module, federation.clients, settings.engine)
     with one_thread():
@@ -193,7 +193,9 @@ def test_the_settings_of_the_measurement_are_used() -> None:
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_the_models_that_clients_trained_alone_have_the_measured_entropies(optimiser: str) -> None:
     federation = make_two_points(LABELS)
-    settings = TrainingSettings(hidden=8, uncertainty_epochs=4, uncertainty_optimiser=optimiser)  # type: ignore[arg-type]
+    settings = TrainingSettings(
+        hidden=8, uncertainty="paper", uncertainty_epochs=4, uncertainty_optimiser=optimiser
+    )  # type: ignore[arg-type]
     engine = make_engine(build("mlp", (2,), 3, 0, hidden=8), federation.clients, "serial")
     with one_thread():
         trained = train_alone(federation, engine, settings, seed=0)
@@ -287,8 +289,3 @@ def test_a_model_that_is_certain_in_floating_point_still_gives_a_positive_number
         federation, model="logistic", uncertainty=kind, uncertainty_models=2, uncertainty_epochs=3
     ).values["one class"]
     assert 0 < value < 1e-6
-
-
-def test_uncertainties_are_restored_from_plain_values() -> None:
-    uncertainty = Uncertainty("ensemble", {"a": 0.1}, {"a": 0.01})
-    assert Uncertainty(**uncertainty.as_dict()) == uncertainty

@@ -1,4 +1,4 @@
-"""The mathematics of UDJ-FL against hand-worked numbers, closed forms and finite differences."""
+"""What UDJ-FL starts from, against hand-worked numbers, closed forms and finite differences."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
-from udjfl.errors import SettingsError
-from udjfl.methods._udj_math import (
+from udj_theory import (
     alpha_fair_utility,
     curvature_as_printed,
     curvature_bound,
     fairness_measure,
     objective,
 )
+
+from udjfl.errors import SettingsError
 from udjfl.seeds import numpy_stream
 
 positive = st.floats(0.01, 100.0)

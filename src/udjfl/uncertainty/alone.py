@@ -1,75 +1,32 @@
-"""A client's aleatoric uncertainty: a property of its data, measured once before training, in nats.
+"""Uncertainty after a fixed number of epochs of training alone, on the examples trained on.
 
-Each client trains a model on its own training data alone; the uncertainty is how unsure that model
-is, averaged over those same data (Carey & Wu, FAccT 2025, section "Uncertainty Quantification").
-
-    entropy      mean over examples of -sum_c p_c ln p_c     (the paper's choice; its equation
-                 drops the minus sign)
+    paper        mean over examples of -sum_c p_c ln p_c (Carey & Wu, FAccT 2025, section
+                 "Uncertainty Quantification"; the paper's equation drops the minus sign)
     confidence   mean over examples of 1 - max_c p_c
     ensemble     K models with different initial values and batches. The entropy of their mean
                  prediction splits into
                  aleatoric  = mean entropy of the models' predictions (conditional entropy; used
                               as the uncertainty)
                  epistemic  = the rest (mutual information between label and model)
+
+All three depend on the number of epochs: after few of them every client looks uncertain, after many
+the model has memorised its labels and no client does.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from udjfl.data import Federation
 from udjfl.engine import Engine, LocalTraining
-from udjfl.errors import ReportError
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
+from udjfl.uncertainty.values import Uncertainty, mean_uncertainty
 
-# A model can be certain to the last bit, as for a client with one class: its uncertainty is small,
-# not zero.
-SMALLEST = 1e-12
-
-
-@dataclass(frozen=True)
-class Uncertainty:
-    """One number per client, in client order, and how it was measured; NaN where it failed."""
-
-    kind: str
-    values: dict[str, float]
-    epistemic: dict[str, float] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON, with null in place of NaN."""
-        return {
-            "kind": self.kind,
-            "values": without_nan(self.values),
-            "epistemic": without_nan(self.epistemic),
-        }
-
-    @staticmethod
-    def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
-        def numbers(column: Mapping[str, float | None]) -> dict[str, float]:
-            return {
-                name: math.nan if value is None else float(value) for name, value in column.items()
-            }
-
-        epistemic = kept.get("epistemic")
-        return Uncertainty(
-            kept["kind"], numbers(kept["values"]), None if epistemic is None else numbers(epistemic)
-        )
-
-
-def without_nan(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
-    """Replace numbers that are not finite by None."""
-    return (
-        None
-        if values is None
-        else {name: value if math.isfinite(value) else None for name, value in values.items()}
-    )
+DEFAULT_EPOCHS = 30
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -88,7 +45,7 @@ def decompose(probabilities: Tensor) -> tuple[Tensor, Tensor]:
     return aleatoric, epistemic.clamp_min(0)  # below zero it is rounding
 
 
-def measure(
+def measure_alone(
     federation: Federation,
     engine: Engine,
     settings: TrainingSettings,
@@ -96,7 +53,7 @@ def measure(
     model: ModelChoice | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Uncertainty:
-    """Train every client alone, and measure how unsure its model is.
+    """Train every client alone, and measure how unsure its model is of what it trained on.
 
     `progress(done, total)` counts the models of an ensemble.
     """
@@ -109,15 +66,7 @@ def measure(
         if progress:
             progress(number + 1, n_models)
     stacked = [torch.stack(own) for own in predictions]
-    uncertainty = _summarise(settings.uncertainty, federation.ids, stacked)
-    failed = [name for name, value in uncertainty.values.items() if not math.isfinite(value)]
-    if failed and settings.on_bad_report == "fail":
-        problem = (
-            "could not be measured: training alone diverged; check its data, or try a smaller "
-            "uncertainty_lr"
-        )
-        raise ReportError(failed[0], "uncertainties", problem)
-    return uncertainty
+    return _summarise(settings.uncertainty, federation.ids, stacked)
 
 
 def train_alone(
@@ -136,7 +85,7 @@ def train_alone(
         settings.uncertainty_lr,
         settings.momentum,
         settings.batch_size,
-        settings.uncertainty_epochs,
+        settings.uncertainty_epochs or DEFAULT_EPOCHS,
         optimiser=settings.uncertainty_optimiser,
     )
     module = build(
@@ -164,26 +113,21 @@ def entropies(
         engine.probabilities(vector, buffers, index)[None]
         for index, (vector, buffers) in enumerate(trained)
     ]
-    return _summarise("entropy", federation.ids, predictions).values
+    return _summarise("paper", federation.ids, predictions).values
 
 
 def _summarise(kind: str, ids: tuple[str, ...], predictions: list[Tensor]) -> Uncertainty:
     """Average over the examples of each client; predictions are [models, examples, classes]."""
     by_client = dict(zip(ids, predictions, strict=True))
     if kind == "confidence":
-        values = {name: _mean(1 - p[0].amax(dim=1)) for name, p in by_client.items()}
+        values = {name: mean_uncertainty(1 - p[0].amax(dim=1)) for name, p in by_client.items()}
         return Uncertainty(kind, values)
-    if kind == "entropy":
-        return Uncertainty(kind, {name: _mean(entropy(p[0])) for name, p in by_client.items()})
+    if kind == "paper":
+        values = {name: mean_uncertainty(entropy(p[0])) for name, p in by_client.items()}
+        return Uncertainty(kind, values)
     parts = {name: decompose(p) for name, p in by_client.items()}
     return Uncertainty(
         kind,
-        values={name: _mean(aleatoric) for name, (aleatoric, _) in parts.items()},
+        values={name: mean_uncertainty(aleatoric) for name, (aleatoric, _) in parts.items()},
         epistemic={name: float(epistemic.mean()) for name, (_, epistemic) in parts.items()},
     )
-
-
-def _mean(values: Tensor) -> float:
-    """Return the mean, but not less than the smallest uncertainty; NaN stays NaN."""
-    mean = float(values.mean())
-    return SMALLEST if mean < SMALLEST else mean

@@ -1,0 +1,184 @@
+"""Was each theory delivered, within its budget, on five federations?
+
+    python experiments/measure_justice.py scanners        # one federation: results/justice-*.csv
+    python experiments/measure_justice.py --page          # JUSTICE.md from all results
+
+Every method of a federation has the same splits, seeds and settings. `heart`, `signs` and
+`dirty-mnist` need their files (docs/data.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import udjfl
+from udjfl.methods import THEORIES
+from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.training.records import Progress
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+BUDGET = 2.0
+WITHIN = tuple(f"udj:theory={theory}:budget={BUDGET:g}" for theory in THEORIES)
+VERDICT_COLUMNS = (
+    *("data", "method", "theory", "kind", "sentence", "seeds", "mean_change", "largest_loss"),
+    *("within_budget", "within_budget_plus_1"),
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One federation: its data, its number of seeds, its methods and settings."""
+
+    data: str
+    seeds: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    methods: tuple[str, ...] = (*WITHIN, *THEORIES)
+
+
+STUDIES = {
+    "scanners": Study("scanners", 30, {"rounds": 50, "batch_size": 32, "momentum": 0.0}),
+    "dirty-digits": Study("dirty-digits", 30, {"rounds": 100}),
+    "heart": Study("heart", 30, {"rounds": 100, "model": "logistic"}),
+    "signs": Study("signs", 10, {"rounds": 50}, WITHIN),
+    "dirty-mnist": Study("dirty-mnist", 10, {"rounds": 30}, WITHIN),
+}
+
+
+def main() -> None:
+    """Run one study, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("study", nargs="?", choices=STUDIES)
+    parser.add_argument("--methods", help="other methods than the study's, separated by commas")
+    parser.add_argument("--name", help="name of the result's files; default: the study's")
+    parser.add_argument("--seeds", type=int, help="number of seeds; default: the study's")
+    parser.add_argument("--jobs", type=int, default=0, help="processes (0: one per core)")
+    parser.add_argument("--page", action="store_true", help="write JUSTICE.md from the results")
+    arguments = parser.parse_args()
+    if arguments.study:
+        measure(arguments)
+    if arguments.page:
+        (HERE / "JUSTICE.md").write_text(make_page(), encoding="utf-8")
+    if not (arguments.study or arguments.page):
+        parser.print_help()
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    """Run a comparison and write its verdicts and its numbers by seed."""
+    study = STUDIES[arguments.study]
+    methods = arguments.methods.split(",") if arguments.methods else list(study.methods)
+    settings = {"eval_every": study.settings["rounds"], **study.settings}
+    model = settings.pop("model", "mlp")
+    comparison = udjfl.compare(
+        study.data,
+        ["fedavg", *methods],
+        model,
+        seeds=arguments.seeds or study.seeds,
+        jobs=arguments.jobs,
+        on_progress=_print_finished,
+        **settings,
+    )
+    name = arguments.name or arguments.study
+    _write(RESULTS / f"justice-{name}.csv", VERDICT_COLUMNS, verdict_rows(comparison))
+    rows = seed_rows(comparison)
+    _write(RESULTS / f"justice-{name}-seeds.csv", tuple(rows[0]), rows)
+
+
+def _print_finished(event: Progress) -> None:
+    if event.done == event.total and event.stage == "training":
+        print(f"seed {event.seed}: {event.label}", file=sys.stderr, flush=True)
+
+
+def verdict_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return each verdict, and how the mean score kept to the budget run by run."""
+    rows = []
+    for summary, verdicts in zip(comparison.rows, comparison.verdicts, strict=True):
+        changes = mean_changes(summary)
+        for verdict in verdicts:
+            rows.append(
+                {
+                    "data": comparison.data,
+                    "method": summary.method.label,
+                    "theory": verdict.theory,
+                    "kind": verdict.kind,
+                    "sentence": verdict.sentence,
+                    "seeds": len(changes),
+                    "mean_change": f"{sum(changes) / len(changes):.2f}",
+                    "largest_loss": f"{-min(changes):.2f}",
+                    "within_budget": sum(change >= -BUDGET for change in changes),
+                    "within_budget_plus_1": sum(change >= -BUDGET - 1 for change in changes),
+                }
+            )
+    return rows
+
+
+def mean_changes(summary: MethodSummary) -> list[float]:
+    """Return the change of the clients' mean accuracy from FedAvg, seed by seed."""
+    pairs = zip(summary.runs.outcomes, summary.runs.references, strict=True)
+    return [
+        sum(ours.accuracies) / len(ours.accuracies) - sum(ref.accuracies) / len(ref.accuracies)
+        for ours, ref in pairs
+    ]
+
+
+def seed_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the numbers of every run."""
+    rows = []
+    for summary in comparison.rows:
+        for number, seed in enumerate(comparison.seeds):
+            metrics = {key: value.values[number] for key, value in summary.metrics.items()}
+            clients = {
+                f"accuracy {c}": s.values[number] for c, s in summary.client_accuracy.items()
+            }
+            certain = {f"u {c}": s.values[number] for c, s in summary.uncertainty.items()}
+            values = {**metrics, **clients, **certain}
+            rounded = {k: "" if v is None else f"{v:.4f}" for k, v in values.items()}
+            row = {"data": comparison.data, "method": summary.method.label, "seed": seed}
+            rows.append({**row, **rounded})
+    return rows
+
+
+def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def make_page() -> str:
+    """Return JUSTICE.md: the verdicts of every study that has results."""
+    parts = [
+        "# Was the theory delivered?",
+        "",
+        "Made by `python experiments/measure_justice.py STUDY` for each study and then `--page`; "
+        "the numbers\nof every run are in `results/justice-*-seeds.csv`. Verdicts are by paired "
+        "t-tests over seeds, corrected\nwithin each study (Holm). The last columns count the runs "
+        "in which the clients' mean test accuracy\nended within the budget of 2 points below "
+        "FedAvg's, and within 3: a single run's mean is measured on\na few hundred test examples "
+        "and has noise of its own.",
+    ]
+    for name, study in STUDIES.items():
+        path = RESULTS / f"justice-{name}.csv"
+        if not path.exists():
+            continue
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        settings = ", ".join(f"{key} {value}" for key, value in study.settings.items())
+        parts += ["", f"## {name}", "", f"{rows[0]['seeds']} seeds; {settings}.", ""]
+        parts += ["| method | verdict | mean | runs within 2 | within 3 |", "|---|---|---|---|---|"]
+        parts += [
+            f"| {row['method']} | {row['sentence']} | {float(row['mean_change']):+.2f} | "
+            f"{row['within_budget']} of {row['seeds']} | "
+            f"{row['within_budget_plus_1']} of {row['seeds']} |"
+            for row in rows
+        ]
+    return "\n".join([*parts, ""])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""As much justice as it may cost: a theory's direction, with prices for what it must not cost.
+
+A budget of B points says: the clients' mean score may end at most B points below FedAvg's. Write
+A_i for client i's score of the received model (a fraction), a_i for FedAvg's in the same round, and
+w_i for FedAvg's own weights. The server steps along
+
+    step = sum_i v_i (theta - theta_i) / sum_i v_i        v_i = d_i + lambda w_i + mu_i
+
+    lambda <- lambda + kappa (mean a - B + min(z e, B) - mean A)    within 0 and LARGEST_PRICE
+    mu_i   <- mu_i + kappa (floor_i - A_i)                          the same; only with a floor
+
+d is the theory's direction, which sums to 1:
+
+    rawls         all weight on the least advantaged client (of more than 20 clients: on the least
+                  advantaged tenth, since one client's number is noise)
+    egalitarian   w_i exp(t_i) / sum_j w_j exp(t_j),  t_i <- t_i + kappa (mean A - A_i)
+    utilitarian   (w_i/u_i) / sum_j (w_j/u_j), the paper's coefficients at beta = 0, gamma = -1
+    desert        (w_i/u_i^2) / sum_j (w_j/u_j^2): good data counts more than in proportion
+
+This is dual ascent on: minimise sum_i d_i H_i subject to the limits, with accuracies in place of
+losses as the measure of each limit. lambda is the price of the promise about the mean, mu_i that of
+the promise to client i: 0 where a promise costs nothing. Where it settles, the model is stationary
+for sum_i v_i H_i, and each limit is met exactly or has the price 0. As lambda grows the step
+becomes FedAvg's, so with FedAvg as the reference the limit on the mean can always be met; limits
+that cannot be met end at the largest price, which is the least violation this rule can reach, and
+the run says so.
+
+A score is a sample: a promise about scores not yet seen has to allow for that. z e does: e is the
+standard error of the mean score, e^2 = sum_i A_i (1 - A_i) / n_i / N^2 with n_i examples scored,
+and z is `caution`. Measured from FedAvg, z e is at most B, so that no more than FedAvg's own mean
+is asked for. Scores are smoothed by half from round to round; means are over the clients that have
+reported so far.
+
+No client has more than the cap of all v; what it would have beyond goes to the others, in
+proportion to their own v, or by size if they have none.
+
+Every sum here is over clients: with lambda and the sums of scores known to all, a client can
+compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from udjfl.methods._udj_math import floor_uncertainties, largest_share, log_cap
+from udjfl.methods.base import Diagnostics, Reports, Setup, State, weighted_sum
+
+RATE = 5.0  # kappa
+SMOOTHING = 0.5
+FIRST_PRICE, LARGEST_PRICE = 1.0, 20.0
+# Too small to move a model, but above zero: where one client is capped, others get the rest.
+TINY_PRICE = 1e-100
+LARGEST_TILT = 5.0
+FEW_CLIENTS = 20
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits on what a theory may cost, in fractions.
+
+    mean       the mean score may end this much below the reference's
+    client     no client's score may end this much below its own reference; None: no limit
+    absolute   the mean score to keep in place of the reference's less the budget
+    alone      no client's score may end below that of its own model, trained alone
+    caution    standard errors of the mean score by which its limit is kept
+    """
+
+    mean: float
+    client: float | None = None
+    absolute: float | None = None
+    alone: bool = False
+    caution: float = 2.0
+
+
+def initial_state(setup: Setup) -> State:
+    """Return the prices, and what is known of each client, before round 1."""
+    n = len(setup)
+    unknown = torch.full((n,), float("nan"), dtype=torch.float64)
+    reference = setup.reference
+    return {
+        "price": torch.tensor(FIRST_PRICE, dtype=torch.float64),
+        "client_prices": torch.zeros(n, dtype=torch.float64),
+        "tilts": torch.zeros(n, dtype=torch.float64),
+        "scores": unknown,
+        "score_sizes": unknown.clone(),
+        "reference_scores": unknown.clone(),
+        "uncertainties": unknown.clone(),
+        "reference": torch.empty(0, n, dtype=torch.float64) if reference is None else reference,
+        "alone": unknown.clone() if setup.alone is None else setup.alone,
+    }
+
+
+def budgeted_step(
+    state: State, reports: Reports, theory: str, advantage: str, limits: Limits, cap: float
+) -> tuple[State, Tensor, Diagnostics]:
+    """Return the next state, the step, and diagnostics of a round under a budget."""
+    state = observe(state, reports)
+    rows = reports.client_indices
+    state, violation = update_prices(state, rows, limits)
+    direction, state = DIRECTIONS[theory](state, reports, advantage)
+    base = reports.sizes / reports.sizes.sum()
+    v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
+    largest = log_cap(v.log(), largest_share(cap, len(reports)))
+    weights = v.log().clamp_max(largest).softmax(dim=0)
+    diagnostics = {
+        "weight": weights,
+        "direction": direction,
+        "client_price": state["client_prices"][rows],
+        "price": state["price"],
+        "violation": violation,
+        "capped": (v.log() > largest).to(torch.float64),
+    }
+    return state, weighted_sum(weights, reports.deltas), diagnostics
+
+
+def observe(state: State, reports: Reports) -> State:
+    """Take in the scores of a round, and the reference's of the same round."""
+    rows = reports.client_indices
+    scores, uncertainties = state["scores"].clone(), state["uncertainties"].clone()
+    sizes = state["score_sizes"].clone()
+    scores[rows] = _smooth(scores[rows], reports.extras["scores"].to(torch.float64))
+    sizes[rows] = reports.extras["score_sizes"].to(torch.float64)
+    uncertainties[rows] = reports.uncertainties
+    table, before = state["reference"], state["reference_scores"]
+    reference = before
+    if len(table):
+        reference = _smooth(before, table[min(reports.round or 1, len(table)) - 1])
+    return {
+        **state,
+        "scores": scores,
+        "score_sizes": sizes,
+        "reference_scores": reference,
+        "uncertainties": uncertainties,
+    }
+
+
+def _smooth(before: Tensor, now: Tensor) -> Tensor:
+    """Average with the value before; where one of the two is unknown, return the other."""
+    mixed = SMOOTHING * before + (1 - SMOOTHING) * now
+    return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
+
+
+def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Tensor]:
+    """Raise the price of a limit that is violated, lower that of one with slack.
+
+    Also return by how much the mean score is below its limit. A client's own price changes in the
+    rounds that it reports in (`rows`).
+    """
+    scores, reference = state["scores"], state["reference_scores"]
+    known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
+    violation = torch.zeros((), dtype=torch.float64)
+    price = state["price"]
+    if known.any():
+        goal, margin = limits.absolute, limits.caution * standard_error(state, known)
+        if goal is None:
+            goal = float(reference[known].mean()) - limits.mean
+            margin = min(margin, limits.mean)
+        violation = goal + margin - scores[known].mean()
+        price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
+    floors = torch.full_like(scores, float("-inf"))
+    if limits.client is not None:
+        floors = torch.fmax(floors, reference - limits.client)
+    if limits.alone:
+        floors = torch.fmax(floors, state["alone"])
+    shortfall = (floors - scores)[rows].clamp_min(-1.0)  # also where there is no floor
+    client_prices = state["client_prices"].clone()
+    client_prices[rows] = (client_prices[rows] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
+    return {**state, "price": price, "client_prices": client_prices}, violation
+
+
+def standard_error(state: State, known: Tensor) -> float:
+    """Return the standard error of the mean score over the clients that are `known`."""
+    scores, sizes = state["scores"][known], state["score_sizes"][known]
+    return float((scores * (1 - scores) / sizes).sum().sqrt() / len(scores))
+
+
+def least_advantaged(values: Tensor) -> Tensor:
+    """Return the indices of the clients with the highest values; those with NaN are unknown.
+
+    One client; of more than 20, the tenth of them with the highest.
+    """
+    count = 1 if len(values) <= FEW_CLIENTS else len(values) // 10
+    highest = values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    return highest[~values[highest].isnan()]
+
+
+def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
+    """Put all weight on the least advantaged; FedAvg's weights in a round they are absent from."""
+    values = {
+        "uncertainty": state["uncertainties"],
+        "alone": -state["alone"],
+        "fedavg": -state["reference_scores"],
+    }[advantage]
+    chosen = torch.isin(reports.client_indices, least_advantaged(values))
+    direction = chosen.to(torch.float64) if chosen.any() else reports.sizes
+    return direction / direction.sum(), state
+
+
+def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Tilt FedAvg's weights towards clients whose score stays below the mean."""
+    rows = reports.client_indices
+    scores = state["scores"]
+    tilts = state["tilts"].clone()
+    behind = scores[~scores.isnan()].mean() - scores[rows]
+    tilts[rows] = (tilts[rows] + RATE * behind).clamp(-LARGEST_TILT, LARGEST_TILT)
+    direction = torch.softmax(reports.sizes.log() + tilts[rows], dim=0)
+    return direction, {**state, "tilts": tilts}
+
+
+def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Weigh clients by the certainty of their data, as the paper's utilitarian point does."""
+    direction = reports.sizes * _certainty(reports.uncertainties)
+    return direction / direction.sum(), state
+
+
+def desert_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
+    """Weigh clients by the quality of their data, more than in proportion to it."""
+    direction = reports.sizes * _certainty(reports.uncertainties) ** 2
+    return direction / direction.sum(), state
+
+
+def _certainty(u: Tensor) -> Tensor:
+    """Return 1/u_i as a multiple of the least, from 1 to 100: its square is finite whatever u."""
+    return u.max() / floor_uncertainties(u)
+
+
+DIRECTIONS: dict[str, Callable[[State, Reports, str], tuple[Tensor, State]]] = {
+    "rawls": rawls_direction,
+    "egalitarian": egalitarian_direction,
+    "utilitarian": utilitarian_direction,
+    "desert": desert_direction,
+}

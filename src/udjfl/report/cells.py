@@ -1,0 +1,59 @@
+"""Parts that tables of results share: headings, numbers, intervals."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from udjfl.metrics import METRICS, Metric
+from udjfl.simulation.comparison import MethodSummary
+from udjfl.statistics import Summary
+
+ARROW = {1: "↑", -1: "↓", 0: ""}
+
+
+def heading(text: str) -> Text:
+    """Return the heading of a table."""
+    return Text(text, style="bold")
+
+
+def footer(text: str) -> Text:
+    """Return a line below a table."""
+    return Text(text, style="dim")
+
+
+def with_arrow(metric: Metric) -> str:
+    """Return the heading of a column, with the direction that is better."""
+    first, *below = metric.heading.split("\n")
+    return "\n".join([f"{first} {ARROW[metric.better]}".strip(), *below])
+
+
+def doubt(row: MethodSummary) -> str:
+    """Return the grade of a method that could not be checked in full."""
+    return "" if row.method.grade == "verified" else row.method.grade
+
+
+def served(row: MethodSummary) -> str:
+    """Return the service of a row, if there is one."""
+    return "" if row.service == "none" else f"served {row.service}"
+
+
+def format_number(value: float, key: str) -> str:
+    """Return the value of a metric with two digits; with a sign where 0 is in the middle."""
+    signed = METRICS[key].needs_reference or METRICS[key].bounds == (-1.0, 1.0)
+    # Adding zero turns -0.00 into 0.00.
+    return f"{round(value, 2) + 0.0:{'+' if signed else ''}.2f}"
+
+
+def interval_text(metric: Metric, summary: Summary) -> str:
+    """Return the 95% interval: ± half its width, or its ends where they meet the scale's end."""
+    if summary.ci95 is None:
+        return ""
+    low, high = metric.clip(summary.ci95)
+    if (low, high) == summary.ci95:
+        return f"±{(high - low) / 2:.2f}"
+    return f"{_short(low)} to {_short(high)}"
+
+
+def _short(value: float) -> str:
+    text = f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    return text.rstrip("0").rstrip(".") if float(text).is_integer() else text

@@ -1,0 +1,131 @@
+"""Evidence beside a client's uncertainty: what it rests on, and whether it says anything.
+
+An uncertainty can be low because the labels are all alike, or high because the model learned
+nothing. Neither says how good the data are, so such clients are flagged, as are those with few
+examples and those whose uncertainty cannot be told from the next client's.
+
+The 95% interval has two parts. Sampling: the standard error s of the mean over the examples. The
+model's own error: the true value is taken to lie between the losses on seen and on held-out
+examples, u - d and u + d, as two standard deviations. Hence u +/- 1.96 sqrt(s^2 + (d/2)^2). That
+error has the same sign for all clients, so in the difference of two clients it is d_i - d_j.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from udjfl.data import Federation
+from udjfl.uncertainty.alone import entropy
+from udjfl.uncertainty.crossfit import CrossFit
+from udjfl.uncertainty.values import (
+    ALMOST_ONE_CLASS,
+    LEARNED_NOTHING,
+    ONE_CLASS,
+    TINY,
+    ClientEvidence,
+    mean_uncertainty,
+)
+
+FEW_EXAMPLES = 30
+LARGE_MAJORITY = 0.9
+LEAST_GAIN = 0.01
+TWO_SIDED, ONE_SIDED = 1.96, 1.645  # normal quantiles of 95%
+
+
+def label_evidence(federation: Federation) -> dict[str, ClientEvidence]:
+    """Return what the labels of each client's train part tell, without any model."""
+    return {
+        client.id: _of_labels(client.train.y, federation.n_classes) for client in federation.clients
+    }
+
+
+def _of_labels(labels: Tensor, n_classes: int) -> ClientEvidence:
+    shares = torch.bincount(labels.cpu(), minlength=n_classes).double() / len(labels)
+    majority = float(shares.max())
+    flags = []
+    if majority == 1:
+        flags.append(ONE_CLASS)
+    elif majority >= LARGE_MAJORITY:
+        flags.append(ALMOST_ONE_CLASS)
+    if len(labels) < FEW_EXAMPLES:
+        flags.append(TINY)
+    return ClientEvidence(len(labels), float(entropy(shares)), majority, flags=tuple(flags))
+
+
+def cross_fit_evidence(
+    federation: Federation, fits: Mapping[str, CrossFit]
+) -> dict[str, ClientEvidence]:
+    """Return the evidence of each client; one whose training diverged has that of its labels."""
+    evidence = label_evidence(federation)
+    for name, fit in fits.items():
+        if math.isfinite(float(fit.values.mean())):
+            evidence[name] = _of_cross_fit(evidence[name], fit)
+    for name, other in _indistinct_neighbours(fits, evidence):
+        evidence[name] = replace(evidence[name], indistinct_from=other)
+    return evidence
+
+
+def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
+    value, size = mean_uncertainty(fit.values), labels.size
+    error = float(fit.values.std()) / math.sqrt(size) if size > 1 else math.inf
+    out_loss, in_loss = float(fit.out_losses.mean()), float(fit.in_losses.mean())
+    half_width = TWO_SIDED * math.hypot(error, (out_loss - in_loss) / 4)
+    is_right = fit.held_out.argmax(dim=1) == fit.labels
+    evidence = replace(
+        labels,
+        held_out_accuracy=float(is_right.double().mean()),
+        held_out_loss=out_loss,
+        seen_loss=in_loss,
+        standard_error=error if math.isfinite(error) else None,
+        interval=(max(0.0, value - half_width), value + half_width) if size > 1 else None,
+    )
+    if ONE_CLASS not in labels.flags and not _has_learned(evidence, fit):
+        evidence = replace(evidence, flags=(LEARNED_NOTHING, *labels.flags))
+    return evidence
+
+
+def _has_learned(evidence: ClientEvidence, fit: CrossFit) -> bool:
+    """Tell whether held-out predictions beat the class frequencies, in accuracy or in log loss.
+
+    Two one-sided tests at 95%; one is enough. Where one class prevails, accuracy shows little. A
+    gain in log loss below 1% of the label entropy is none.
+    """
+    n, majority = evidence.size, evidence.majority_share
+    assert evidence.held_out_accuracy is not None
+    chance = math.sqrt(majority * (1 - majority) / n)
+    if evidence.held_out_accuracy > majority + ONE_SIDED * chance:
+        return True
+    shares = torch.bincount(fit.labels, minlength=fit.held_out.shape[1]).double() / n
+    gains = -shares[fit.labels].log() - fit.out_losses
+    needed = max(ONE_SIDED * float(gains.std()) / math.sqrt(n), LEAST_GAIN * evidence.label_entropy)
+    return n > 1 and float(gains.mean()) > needed
+
+
+def _indistinct_neighbours(
+    fits: Mapping[str, CrossFit], evidence: Mapping[str, ClientEvidence]
+) -> list[tuple[str, str]]:
+    """Return pairs of neighbours in the order of uncertainty whose difference may be chance."""
+    ordered = sorted(
+        (name for name in fits if evidence[name].standard_error is not None),
+        key=lambda name: float(fits[name].values.mean()),
+    )
+    pairs = []
+    for low, high in pairwise(ordered):
+        difference = float(fits[high].values.mean()) - float(fits[low].values.mean())
+        gaps = [_gap(evidence[name]) for name in (low, high)]
+        errors = [evidence[name].standard_error or 0.0 for name in (low, high)]
+        if difference <= TWO_SIDED * math.hypot(*errors, (gaps[1] - gaps[0]) / 4):
+            pairs.append((low, high))
+    return pairs
+
+
+def _gap(evidence: ClientEvidence) -> float:
+    assert evidence.held_out_loss is not None
+    assert evidence.seen_loss is not None
+    return evidence.held_out_loss - evidence.seen_loss

@@ -1,0 +1,109 @@
+"""Measurement of the clients' uncertainties, by the kind that the settings name."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from udjfl.data import Federation
+from udjfl.data.federation import Client
+from udjfl.engine import Engine, make_engine
+from udjfl.errors import ReportError
+from udjfl.models import ModelChoice, build
+from udjfl.settings import TrainingSettings
+from udjfl.uncertainty.alone import measure_alone
+from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
+from udjfl.uncertainty.evidence import cross_fit_evidence, label_evidence
+from udjfl.uncertainty.values import Uncertainty, mean_uncertainty
+
+
+def measure(
+    federation: Federation,
+    engine: Engine,
+    settings: TrainingSettings,
+    seed: int,
+    model: ModelChoice | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Uncertainty:
+    """Measure the uncertainty of every client from its own training data alone.
+
+    `engine` is one for the federation's clients; cross-fitting makes another of the same kind for
+    its folds. `progress(done, total)` counts parts of the work.
+    """
+    if settings.uncertainty == "crossfit":
+        like_this = functools.partial(
+            type(engine.whole), device=str(engine.device), workers=engine.workers
+        )
+        fits = cross_fit(
+            [SeededClients(federation.clients, seed)],
+            settings,
+            model or settings.model,
+            federation.n_classes,
+            like_this,
+            progress,
+        )
+        uncertainty = _from_cross_fits(federation, fits[0])
+    else:
+        uncertainty = measure_alone(federation, engine, settings, seed, model, progress)
+        uncertainty = replace(uncertainty, evidence=label_evidence(federation))
+    _refuse_failures(uncertainty, settings)
+    return uncertainty
+
+
+def measure_many(
+    federations: Sequence[Federation],
+    settings: TrainingSettings,
+    seeds: Sequence[int],
+    model: ModelChoice | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Uncertainty]:
+    """Measure several federations, each with its seed; crossfit trains all in one program.
+
+    They must have examples of one shape and the same number of classes. `progress(done, total)`
+    counts parts of the work.
+    """
+
+    def engine_for(module: nn.Module, clients: Sequence[Client]) -> Engine:
+        return make_engine(module, clients, settings.engine, settings.device, settings.workers)
+
+    name = model or settings.model
+    if settings.uncertainty == "crossfit":
+        measured = [SeededClients(f.clients, s) for f, s in zip(federations, seeds, strict=True)]
+        fits = cross_fit(measured, settings, name, federations[0].n_classes, engine_for, progress)
+        pairs = zip(federations, fits, strict=True)
+        results = [_from_cross_fits(federation, of_one) for federation, of_one in pairs]
+        for uncertainty in results:
+            _refuse_failures(uncertainty, settings)
+        return results
+    results = []
+    for federation, seed in zip(federations, seeds, strict=True):
+        shape, n_classes = federation.input_shape, federation.n_classes
+        module = build(
+            name, shape, n_classes, seed, hidden=settings.hidden, weight_norm=settings.weight_norm
+        )
+        engine = engine_for(module, federation.clients)
+        results.append(measure(federation, engine, settings, seed, model, progress))
+        engine.close()
+    return results
+
+
+def _from_cross_fits(federation: Federation, fits: Sequence[CrossFit]) -> Uncertainty:
+    by_client = dict(zip(federation.ids, fits, strict=True))
+    values = {name: mean_uncertainty(fit.values) for name, fit in by_client.items()}
+    evidence = cross_fit_evidence(federation, by_client)
+    return Uncertainty("crossfit", values, evidence=evidence)
+
+
+def _refuse_failures(uncertainty: Uncertainty, settings: TrainingSettings) -> None:
+    """Raise an error if a client could not be measured, unless the settings exclude it."""
+    failed = [name for name, value in uncertainty.values.items() if not math.isfinite(value)]
+    if failed and settings.on_bad_report == "fail":
+        problem = (
+            "could not be measured: training alone diverged; check its data, or try a smaller "
+            "uncertainty_lr"
+        )
+        raise ReportError(failed[0], "uncertainties", problem)

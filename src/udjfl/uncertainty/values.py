@@ -1,0 +1,197 @@
+"""The uncertainties of a federation's clients, and the evidence for them, as values to keep.
+
+Run folders hold them in `uncertainty.json`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+# A model can be certain to the last bit, as for a client with one class: its uncertainty is small,
+# not zero.
+SMALLEST = 1e-12
+
+ONE_CLASS = "one class"
+ALMOST_ONE_CLASS = "almost one class"
+LEARNED_NOTHING = "learned nothing"
+TINY = "tiny"
+# Flags of clients whose uncertainty must not be read as the quality of their data, and why.
+REASONS = {
+    ONE_CLASS: "all its labels are one class, so there is nothing to be uncertain about",
+    ALMOST_ONE_CLASS: "nine in ten of its labels or more are one class, so they carry little "
+    "entropy whatever the features say",
+    LEARNED_NOTHING: "the model trained alone predicts unseen examples no better than the class "
+    "frequencies do, so the features explain nothing, or could not be learned",
+}
+
+
+PUBLISHED = ("paper", "entropy")  # one measure under two names
+
+
+@dataclass(frozen=True)
+class ClientEvidence:
+    """The facts behind a client's uncertainty; None where the measure does not tell.
+
+    size               number of train examples
+    label_entropy      entropy of their class frequencies, in nats: uncertainty without features
+    majority_share     share of the most frequent class
+    held_out_accuracy  share of right predictions on examples that the model did not see
+    held_out_loss      mean log loss on those, calibrated
+    seen_loss          mean log loss on examples that the model saw
+    standard_error     of the uncertainty, from its spread over the examples
+    interval           95% interval of the uncertainty: of sampling, and of the model's own error
+    flags              short remarks; `REASONS` explains those that forbid to read u as quality
+    indistinct_from    the client with the next higher uncertainty, if the difference may be chance
+    """
+
+    size: int
+    label_entropy: float
+    majority_share: float
+    held_out_accuracy: float | None = None
+    held_out_loss: float | None = None
+    seen_loss: float | None = None
+    standard_error: float | None = None
+    interval: tuple[float, float] | None = None
+    flags: tuple[str, ...] = ()
+    indistinct_from: str | None = None
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> ClientEvidence:
+        interval = kept.get("interval")
+        known = {field.name for field in dataclasses.fields(ClientEvidence)}
+        return ClientEvidence(
+            **{key: value for key, value in kept.items() if key in known}
+            | {
+                "flags": tuple(kept["flags"]),
+                "interval": None if interval is None else (interval[0], interval[1]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """One number per client, in client order, and how it was measured; NaN where it failed.
+
+    `evidence` is None if the numbers were given, or come from clients elsewhere.
+    """
+
+    kind: str
+    values: dict[str, float]
+    epistemic: dict[str, float] | None = None
+    evidence: dict[str, ClientEvidence] | None = None
+
+    @property
+    def untrusted(self) -> dict[str, str]:
+        """The clients whose uncertainty must not be read as quality, each with the reason."""
+        reasons = {
+            name: [REASONS[flag] for flag in client.flags if flag in REASONS]
+            for name, client in (self.evidence or {}).items()
+        }
+        return {name: "; ".join(own) for name, own in reasons.items() if own}
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """The values as methods read them: an untrusted client's is the median of the others'.
+
+        It is then neither rewarded nor held back for it. The paper's measure is read as it is.
+        """
+        trusted = [
+            value
+            for name, value in self.values.items()
+            if name not in self.untrusted and math.isfinite(value)
+        ]
+        if self.kind in PUBLISHED or not trusted:
+            return self.values
+        middle = statistics.median(trusted)
+        return {
+            name: middle if name in self.untrusted and math.isfinite(value) else value
+            for name, value in self.values.items()
+        }
+
+    @property
+    def accuracy_alone(self) -> dict[str, float] | None:
+        """The accuracy, in percent, of clients' own models on examples that these did not see."""
+        known = {
+            name: 100 * client.held_out_accuracy
+            for name, client in (self.evidence or {}).items()
+            if client.held_out_accuracy is not None
+        }
+        return known or None
+
+    def notes(self) -> list[str]:
+        """Return short sentences for readers of tables, one for each thing to beware of."""
+        evidence = self.evidence or {}
+        notes = []
+        for flag in (*REASONS, TINY):
+            names = [name for name, client in evidence.items() if flag in client.flags]
+            if names:
+                notes.append(_NOTES[flag].format(names=", ".join(names)))
+        pairs = [
+            f"{name} and {client.indistinct_from}"
+            for name, client in evidence.items()
+            if client.indistinct_from is not None
+        ]
+        if pairs:
+            notes.append(f"Uncertainties that cannot be told apart: {'; '.join(pairs)}.")
+        return notes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON, with null in place of NaN."""
+        evidence = self.evidence
+        return {
+            "kind": self.kind,
+            "values": without_nan(self.values),
+            "epistemic": without_nan(self.epistemic),
+            "evidence": None
+            if evidence is None
+            else {name: dataclasses.asdict(client) for name, client in evidence.items()},
+        }
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
+        def numbers(column: Mapping[str, float | None]) -> dict[str, float]:
+            return {
+                name: math.nan if value is None else float(value) for name, value in column.items()
+            }
+
+        epistemic, evidence = kept.get("epistemic"), kept.get("evidence")
+        return Uncertainty(
+            kept["kind"],
+            numbers(kept["values"]),
+            None if epistemic is None else numbers(epistemic),
+            None
+            if evidence is None
+            else {name: ClientEvidence.from_dict(client) for name, client in evidence.items()},
+        )
+
+
+_NOTES = {
+    ONE_CLASS: "One class only, so the uncertainty says nothing about the data: {names}.",
+    ALMOST_ONE_CLASS: "Nearly all labels are one class, so a low uncertainty does not mean good "
+    "data: {names}.",
+    LEARNED_NOTHING: "Trained alone, no better than the class frequencies, so a high uncertainty "
+    "does not mean bad data: {names}.",
+    TINY: "So few examples that the uncertainty is a guess: {names}.",
+}
+
+
+def without_nan(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
+    """Replace numbers that are not finite by None."""
+    return (
+        None
+        if values is None
+        else {name: value if math.isfinite(value) else None for name, value in values.items()}
+    )
+
+
+def mean_uncertainty(values: Tensor) -> float:
+    """Return the mean over examples, but not less than the smallest uncertainty; NaN stays NaN."""
+    mean = float(values.mean())
+    return SMALLEST if mean < SMALLEST else mean

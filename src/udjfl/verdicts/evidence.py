@@ -1,0 +1,299 @@
+"""The evidence for a verdict: a theory's measure, its beneficiaries, and everybody else.
+
+Each theory has a measure and clients whom it should benefit:
+
+theory       measure                                        beneficiaries
+rawls        Psi: their gain less that of the others        the least advantaged
+egalitarian  STD, without test noise where sizes are known  the lower half under FedAvg
+utilitarian  accuracy on the shared test, else the mean     everybody
+desert       slope of accuracy over uncertainty             the least uncertain
+
+All numbers are differences from FedAvg on the same seeds.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from udjfl._measures import gains_of, least_advantaged
+from udjfl.metrics import METRICS, Outcome
+from udjfl.statistics import PairedTest, paired_test
+
+MARGIN = 2.0
+"""Points of mean accuracy that a theory may cost, unless the method has a budget of its own."""
+
+UNSEEN = 1e-9  # points; smaller gains are rounding
+
+LeastAdvantaged = Literal["uncertainty", "fedavg"] | Mapping[str, float]
+"""Choice of the least advantaged: the most uncertain clients of each seed, those with the lowest
+mean score under FedAvg, or those with the highest of the given numbers (by client id)."""
+
+Members = Sequence[Sequence[int]]  # for each seed the indices of some clients
+
+
+@dataclass(frozen=True)
+class PairedRuns:
+    """One method and FedAvg on the same seeds; both sequences have one outcome per seed."""
+
+    clients: tuple[str, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
+    references: tuple[Outcome, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number under FedAvg and under a method, paired by seed.
+
+    before, after  means over the seeds where both have a value; None if there are none
+    differences    after minus before, seed by seed
+    """
+
+    title: str
+    before: float | None
+    after: float | None
+    test: PairedTest
+    differences: tuple[float, ...]
+
+    @property
+    def difference(self) -> float:
+        """The mean difference; 0 where there is none."""
+        return self.test.difference or 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "before": self.before,
+            "after": self.after,
+            "difference": self.test.difference,
+            "ci95": None if self.test.ci95 is None else list(self.test.ci95),
+            "p": self.test.p,
+            "always_same": self.test.always_same,
+            "seeds": self.test.n,
+        }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The effects of a method, against FedAvg, that one theory looks at.
+
+    better         1: the measure should rise; -1: it should fall
+    beneficiary    the clients that the theory should benefit, in words
+    beneficiaries  their ids, if they are the same on every seed
+    gain, others   the mean gain in points of the beneficiaries and of all other clients; None where
+                   there are no others
+    mean, shared   the mean of the clients' accuracies; accuracy on the shared test, if there is one
+    clients        the change of each client's accuracy
+    beside         changes that are shown beside the measure, by their metric
+    budget         points of mean accuracy that the method may cost
+    """
+
+    theory: str
+    measure: Change
+    better: Literal[-1, 1]
+    beneficiary: str
+    beneficiaries: tuple[str, ...]
+    gain: Change
+    others: Change | None
+    mean: Change
+    shared: Change | None
+    clients: dict[str, Change]
+    budget: float
+    beside: dict[str, Change] = field(default_factory=dict)
+
+    @property
+    def moved(self) -> float:
+        """The measure's difference; positive in the direction of the theory."""
+        return self.better * self.measure.difference
+
+    @property
+    def somebody_gains(self) -> bool:
+        """True if the accuracy of a client, or of the beneficiaries, rises on average.
+
+        The beneficiaries may be other clients on each seed.
+        """
+        changes = [self.gain, *self.clients.values()]
+        return any(change.difference > UNSEEN for change in changes)
+
+
+def collect_evidence(
+    theory: str,
+    runs: PairedRuns,
+    budget: float = MARGIN,
+    least_advantaged_by: LeastAdvantaged = "uncertainty",
+) -> Evidence:
+    """Compare a method with FedAvg by the measure of a theory, for its beneficiaries and others."""
+    beneficiary, members, known_only = _choose_beneficiaries(theory, runs, least_advantaged_by)
+    gains, others = _gains_by_seed(runs, members, known_only)
+    measure, better = _measure(theory, runs, gains, others)
+    same = members[0] if members and all(m == members[0] for m in members) else ()
+    ids = tuple(runs.clients[index] for index in same)
+    return Evidence(
+        theory,
+        measure,
+        better,
+        _name(beneficiary, ids),
+        ids,
+        _from_zero("Gain", gains),
+        _existing(_from_zero("Gain of the others", others)),
+        compare_metric("mean_accuracy", runs),
+        _existing(compare_metric("global_accuracy", runs)),
+        _compare_clients(runs),
+        budget,
+        {key: compare_metric(key, runs) for key in BESIDE[theory]},
+    )
+
+
+BESIDE = {
+    "rawls": (),
+    "egalitarian": ("std", "corrected_std"),
+    "utilitarian": (),
+    "desert": ("pearson_r", "slope", "gap"),
+}
+
+
+def compare_metric(key: str, runs: PairedRuns) -> Change:
+    """Compare a metric seed by seed."""
+    metric = METRICS[key]
+    ours = [metric.evaluate(outcome)[0] for outcome in runs.outcomes]
+    theirs = [metric.evaluate(outcome)[0] for outcome in runs.references]
+    return _compare(metric.title, ours, theirs, metric.test_scale)
+
+
+def _compare(
+    title: str,
+    ours: Sequence[float | None],
+    theirs: Sequence[float | None],
+    scale: Callable[[float], float] | None = None,
+) -> Change:
+    both = [
+        (value, reference)
+        for value, reference in zip(ours, theirs, strict=True)
+        if value is not None and reference is not None
+    ]
+    return Change(
+        title,
+        statistics.mean(reference for _, reference in both) if both else None,
+        statistics.mean(value for value, _ in both) if both else None,
+        paired_test(ours, theirs, scale),
+        tuple(value - reference for value, reference in both),
+    )
+
+
+def _from_zero(title: str, values: Sequence[float | None]) -> Change:
+    """Return a gain as a change from 0, which it is under FedAvg itself."""
+    return _compare(title, values, [0.0] * len(values))
+
+
+def _existing(change: Change) -> Change | None:
+    return change if change.differences else None
+
+
+def _measure(
+    theory: str,
+    runs: PairedRuns,
+    gains: Sequence[float | None],
+    others: Sequence[float | None],
+) -> tuple[Change, Literal[-1, 1]]:
+    """Return the change of a theory's measure, and the direction in which it should go."""
+    if theory == "rawls":
+        pairs = zip(gains, others, strict=True)
+        psi = [None if own is None or rest is None else own - rest for own, rest in pairs]
+        return _from_zero("Psi", psi), 1
+    if theory == "egalitarian":
+        corrected = compare_metric("corrected_std", runs)
+        return (corrected if corrected.differences else compare_metric("std", runs)), -1
+    if theory == "desert":
+        return compare_metric("slope", runs), -1
+    shared = compare_metric("global_accuracy", runs)
+    return (shared if shared.differences else compare_metric("mean_accuracy", runs)), 1
+
+
+def _choose_beneficiaries(
+    theory: str, runs: PairedRuns, by: LeastAdvantaged
+) -> tuple[str, Members, bool]:
+    """Return who should benefit, in words and on each seed, and whether others need a known u."""
+    n = len(runs.clients)
+    everybody = list(range(n))
+    if theory == "utilitarian":
+        return "the clients", [everybody] * len(runs.references), False
+    if theory == "egalitarian":
+        scores: Sequence[float] = _mean_scores(runs.references) or everybody
+        lower = sorted(sorted(everybody, key=lambda index: scores[index])[: n // 2])
+        return "the lower half", [lower or everybody] * len(runs.references), False
+    if theory == "desert":
+        certain = [_highest([-u for u in o.uncertainties]) for o in runs.references]
+        return f"the least uncertain {_group(n)}", certain, True
+    if by == "uncertainty":
+        uncertain = [_highest(outcome.uncertainties) for outcome in runs.references]
+        return f"the most uncertain {_group(n)}", uncertain, True
+    if by == "fedavg":
+        # The mean over seeds: the lowest of one seed would gain by chance alone on the next.
+        lowest = least_advantaged([-score for score in _mean_scores(runs.references)] or [0.0])
+        words = f"the {_group(n)} with the lowest score under FedAvg"
+        return words, [lowest] * len(runs.references), False
+    given = least_advantaged([by[client] for client in runs.clients])
+    return f"the least advantaged {_group(n)}", [given] * len(runs.references), False
+
+
+def _group(n_clients: int) -> str:
+    return "client" if len(least_advantaged([0.0] * max(1, n_clients))) == 1 else "tenth"
+
+
+def _highest(values: Sequence[float]) -> list[int]:
+    """Return the clients with the highest known values."""
+    known = [index for index, value in enumerate(values) if math.isfinite(value)]
+    return [known[i] for i in least_advantaged([values[k] for k in known])] if known else []
+
+
+def _mean_scores(outcomes: Sequence[Outcome]) -> list[float]:
+    columns = zip(*(outcome.accuracies for outcome in outcomes), strict=True)
+    return [statistics.mean(column) for column in columns]
+
+
+def _name(words: str, ids: Sequence[str]) -> str:
+    """Name one client by its id; add the ids of a few to the words for them."""
+    if len(ids) == 1:
+        return ids[0]
+    shown = 1 < len(ids) <= 3 and words != "the clients"
+    return f"{words} ({', '.join(ids)})" if shown else words
+
+
+def _gains_by_seed(
+    runs: PairedRuns, members: Members, known_only: bool
+) -> tuple[list[float | None], list[float | None]]:
+    """Return the mean gain of some clients and that of the others, seed by seed."""
+    gains: list[float | None] = []
+    others: list[float | None] = []
+    for outcome, reference, chosen in zip(runs.outcomes, runs.references, members, strict=True):
+        usable = [
+            index
+            for index in range(len(runs.clients))
+            if not known_only or math.isfinite(reference.uncertainties[index])
+        ]
+        if not chosen:
+            gains.append(None)
+            others.append(None)
+            continue
+        own, rest = gains_of(
+            [usable.index(index) for index in chosen],
+            [outcome.accuracies[index] for index in usable],
+            [reference.accuracies[index] for index in usable],
+        )
+        gains.append(own)
+        others.append(rest)
+    return gains, others
+
+
+def _compare_clients(runs: PairedRuns) -> dict[str, Change]:
+    return {
+        client: _compare(
+            client,
+            [outcome.accuracies[index] for outcome in runs.outcomes],
+            [outcome.accuracies[index] for outcome in runs.references],
+        )
+        for index, client in enumerate(runs.clients)
+    }

@@ -1,0 +1,179 @@
+"""Verdicts on methods, decided over paired seeds.
+
+kept              the measure moved as the theory wants, its beneficiaries gained, nobody paid
+kept at a price   the same, but the mean or others lost significantly, within the budget
+over budget       the mean of the clients' accuracies fell by more than the budget
+levelled down     the measure moved, but because others fell: the beneficiaries did not gain
+opposite          the measure moved against the theory
+at its ceiling    FedAvg already has nearly all that the measure can show
+not decided       too few seeds to tell, or no effect
+
+Harm that looks like justice is never a success: where no client gains, no verdict is `kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from udjfl.statistics import FEWEST_SEEDS, SIGNIFICANT, correct_tests, seeds_needed
+from udjfl.verdicts.evidence import MARGIN, Evidence
+from udjfl.verdicts.sentences import Judged, format_points, write_sentence
+
+VerdictKind = Literal[
+    "kept",
+    "kept at a price",
+    "over budget",
+    "levelled down",
+    "opposite",
+    "at its ceiling",
+    "not decided",
+]
+KINDS: tuple[VerdictKind, ...] = get_args(VerdictKind)
+# Under FedAvg, beyond these: r can hardly fall, STD hardly fall, accuracy hardly rise.
+CEILING_R, CEILING_STD, CEILING_ACCURACY = -0.95, 0.5, 99.5
+
+CHANCE = 2.0  # points; a mean that is no further above that of a guess counts as one
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to "was the theory delivered?" for one method.
+
+    kind      one word or a few, some of `KINDS`
+    sentence  the reasons in plain words; begins with the kind
+    numbers   everything that it rests on, as plain values
+    """
+
+    theory: str
+    kind: VerdictKind
+    sentence: str
+    numbers: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "theory": self.theory,
+            "kind": self.kind,
+            "sentence": self.sentence,
+            "numbers": self.numbers,
+        }
+
+
+def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
+    """Decide on all the evidence of one table; the tests of the measures are corrected together."""
+    corrected = correct_tests([one.measure.test for one in evidence])
+    return [_judge(one, p) for one, p in zip(evidence, corrected, strict=True)]
+
+
+def _judge(evidence: Evidence, corrected_p: float | None) -> Verdict:
+    kind = decide(evidence, corrected_p)
+    judged = Judged(
+        evidence,
+        None if evidence.measure.test.always_same else corrected_p,
+        find_payers(evidence),
+        _count_seeds(evidence, corrected_p),
+    )
+    return Verdict(evidence.theory, kind, write_sentence(kind, judged), judged.as_dict())
+
+
+def decide(evidence: Evidence, corrected_p: float | None) -> VerdictKind:
+    """Return the kind of verdict; `corrected_p` is that of the measure's test."""
+    test, budget = evidence.measure.test, evidence.budget
+    if test.is_significant(corrected_p):
+        if evidence.moved < 0 or _loses_r(evidence):
+            return "opposite"
+        if not _beneficiaries_rose(evidence):
+            return "levelled down"
+        if evidence.mean.difference < -budget:
+            return "over budget"
+        return "kept at a price" if _has_a_price(evidence) else "kept"
+    interval = evidence.mean.test.ci95
+    if test.n >= FEWEST_SEEDS and interval is not None and interval[1] < -budget:
+        return "over budget"
+    return "at its ceiling" if _is_at_ceiling(evidence) else "not decided"
+
+
+def _loses_r(evidence: Evidence) -> bool:
+    """Tell if accuracy follows uncertainty less closely, which a steeper slope can hide."""
+    r = evidence.beside.get("pearson_r")
+    return evidence.theory == "desert" and r is not None and r.test.shows_rise()
+
+
+def _beneficiaries_rose(evidence: Evidence) -> bool:
+    """Tell if the measure moved through a gain of the beneficiaries, not only the others' fall.
+
+    Rawls asks for a gain whose interval is above 0. Egalitarian and desert are also content if the
+    beneficiaries lose nothing on average, and gain no less than the others lose.
+    """
+    if not evidence.somebody_gains:
+        return False
+    if evidence.theory == "utilitarian":
+        return True
+    gain, interval = evidence.gain.difference, evidence.gain.test.ci95
+    if interval is not None and interval[0] > 0:
+        return True
+    others = evidence.others.difference if evidence.others else 0.0
+    return evidence.theory != "rawls" and gain >= 0 and gain + others >= 0
+
+
+def _has_a_price(evidence: Evidence) -> bool:
+    groups = [evidence.mean, *([evidence.others] if evidence.others else [])]
+    return any(group.test.shows_fall() for group in groups) or bool(find_payers(evidence))
+
+
+def find_payers(evidence: Evidence) -> dict[str, float]:
+    """Return the clients that lose significantly and their losses, the largest first.
+
+    The tests of all clients are corrected together: with many, some would lose by chance.
+    """
+    clients = list(evidence.clients.values())
+    corrected = correct_tests([change.test for change in clients])
+    payers = {
+        change.title: change.difference
+        for change, p in zip(clients, corrected, strict=True)
+        if change.test.shows_fall(p)
+    }
+    return dict(sorted(payers.items(), key=lambda item: item[1]))
+
+
+def _is_at_ceiling(evidence: Evidence) -> bool:
+    """Tell if FedAvg leaves hardly any room to improve."""
+    measure = evidence.beside["pearson_r"] if evidence.theory == "desert" else evidence.measure
+    before = measure.before
+    if before is None or measure.test.n < FEWEST_SEEDS or evidence.theory == "rawls":
+        return False
+    if evidence.theory == "desert":
+        return before <= CEILING_R
+    return before <= CEILING_STD if evidence.theory == "egalitarian" else before >= CEILING_ACCURACY
+
+
+def _count_seeds(evidence: Evidence, corrected_p: float | None) -> int | None:
+    """Return how many seeds would decide, at the level that the correction leaves this test."""
+    test = evidence.measure.test
+    if test.p is None or corrected_p is None:
+        return None
+    return seeds_needed(evidence.measure.differences, SIGNIFICANT * test.p / corrected_p)
+
+
+def left_out_reason(
+    mean: float | None,
+    reference_mean: float | None,
+    budget: float = MARGIN,
+    n_classes: int | None = None,
+) -> str | None:
+    """Return why a method is left out of rankings, or None if it is ranked.
+
+    mean, reference_mean  mean accuracy of the clients, of the method and of FedAvg, over seeds
+    budget                points that it may lie below FedAvg's
+    n_classes             a mean less than two points above 100 / n_classes is that of a guess
+    """
+    if mean is None or reference_mean is None:
+        return None
+    if n_classes and mean <= 100 / n_classes + CHANCE:
+        return f"at chance, a mean of {format_points(mean)}% with {n_classes} classes"
+    loss = reference_mean - mean
+    if loss > budget:
+        return f"its mean is {format_points(loss)} below FedAvg's, budget {budget:g}"
+    return None

@@ -1,0 +1,253 @@
+"""Verdicts in plain words: what moved, who gained, who paid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from udjfl.statistics import FEWEST_SEEDS, MOST_SEEDS, PairedTest
+from udjfl.verdicts.evidence import UNSEEN, Change, Evidence
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Evidence, with what a verdict adds to it.
+
+    corrected_p  of the measure, after the correction over its table; None where there is none
+    payers       clients that lose significantly, and their losses
+    seeds        how many seeds would decide; None if that is not known, or above 1000
+    """
+
+    evidence: Evidence
+    corrected_p: float | None
+    payers: dict[str, float]
+    seeds: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        e = self.evidence
+        return {
+            "measure": {
+                "title": e.measure.title,
+                "should": "rise" if e.better > 0 else "fall",
+                **e.measure.as_dict(),
+                "p_holm": self.corrected_p,
+            },
+            "beneficiaries": list(e.beneficiaries),
+            "gain": e.gain.as_dict(),
+            "gain_others": None if e.others is None else e.others.as_dict(),
+            "mean_accuracy": e.mean.as_dict(),
+            "global_accuracy": None if e.shared is None else e.shared.as_dict(),
+            "budget": e.budget,
+            "client_gains": {name: c.test.difference for name, c in e.clients.items()},
+            "payers": self.payers,
+            "seeds_needed": self.seeds,
+            **{key: change.as_dict() for key, change in e.beside.items()},
+        }
+
+
+def write_sentence(kind: str, judged: Judged) -> str:
+    """Return the verdict and its reasons, in one or two sentences."""
+    return f"{kind}: {_WRITERS[kind](judged)}."
+
+
+def format_p(test: PairedTest, p: float | None) -> str:
+    """Return p as text; never as 0."""
+    if test.always_same:
+        return f"always the same on {test.n} seeds"
+    if p is None:
+        return ""
+    return f"p = {p:.3f}" if p >= 0.001 else "p < 0.001"
+
+
+def format_points(value: float | None, digits: int = 1, sign: str = "") -> str:
+    """Return a number with few digits; sums that differ in the last bits only look the same."""
+    # Adding zero turns -0.0 into 0.0.
+    return "–" if value is None else f"{round(round(value, 6), digits) + 0.0:{sign}.{digits}f}"
+
+
+def _interval(test: PairedTest, largest: float = 100.0) -> str:
+    if test.ci95 is None:
+        return ""
+    ends = [format_points(max(-largest, min(largest, end))) for end in test.ci95]
+    return f"95% interval {ends[0]} to {ends[1]}"
+
+
+def _in_brackets(*parts: str) -> str:
+    shown = ", ".join(part for part in parts if part)
+    return f" ({shown})" if shown else ""
+
+
+def _from_to(change: Change, verb: str, digits: int = 1) -> str:
+    """Say from where to where a number goes, or that it stays."""
+    before, after = format_points(change.before, digits), format_points(change.after, digits)
+    return f"stays at {after}" if before == after else f"{verb} from {before} to {after}".strip()
+
+
+def _join(*clauses: str) -> str:
+    return "; ".join(clause for clause in clauses if clause)
+
+
+def _then(first: str, *clauses: str) -> str:
+    """Add a second sentence, if there is one; a client's id at its beginning stays as it is."""
+    second = _join(*clauses)
+    if second.startswith(("the ", "accuracy ", "mean ")):
+        second = second[0].upper() + second[1:]
+    return f"{first}. {second}" if second else first
+
+
+# --- clauses
+
+
+def _gain(e: Evidence) -> str:
+    """Say what the beneficiaries gained, and the others."""
+    if e.theory == "utilitarian" or not e.gain.differences:
+        return ""
+    difference = e.gain.difference
+    amount = format_points(difference, sign="+")
+    change = f"gains {amount} points" if difference > 0 else f"loses {amount[1:]} points"
+    if amount == "+0.0":
+        change = "neither gains nor loses"
+    text = f"{e.beneficiary} {change}{_in_brackets(_interval(e.gain.test))}"
+    if e.others is not None:
+        others = "the upper half" if e.theory == "egalitarian" else "the others"
+        text += f", {others} {format_points(e.others.difference, sign='+')}"
+    return text
+
+
+def _measure(judged: Judged) -> str:
+    """Say what the measure did."""
+    e, change = judged.evidence, judged.evidence.measure
+    up, p = change.difference >= 0, format_p(change.test, judged.corrected_p)
+    word, amount = "rises" if up else "falls", format_points(abs(change.difference))
+    if e.theory == "rawls":
+        return f"Psi {word} by {amount}{_in_brackets(_interval(change.test, 200.0), p)}"
+    if e.theory == "desert":
+        r, gap = e.beside["pearson_r"], e.beside["gap"]
+        return (
+            f"the slope {_from_to(change, 'flattens' if up else 'steepens')} points per unit of "
+            f"uncertainty{_in_brackets(p)}, the gap {_from_to(gap, 'goes')}, "
+            f"r {_from_to(r, 'goes', 2)}"
+        )
+    if e.theory == "egalitarian":
+        plain, p = e.beside["std"], _in_brackets(p)
+        if change.title == plain.title:
+            return f"STD {_from_to(plain, word)}{p}"
+        noise = f"with it {_from_to(plain, '')}"
+        return f"STD without test noise {_from_to(change, word)}{p}, {noise}"
+    what = "accuracy on the shared test" if e.shared else "mean accuracy"
+    return f"{what} {word} by {amount} points{_in_brackets(_interval(change.test), p)}"
+
+
+def _mean(e: Evidence) -> str:
+    """Say what the mean of the clients' accuracies did, beside the budget and the shared test."""
+    difference, test, budget = e.mean.difference, e.mean.test, f"the budget of {e.budget:g}"
+    shared = ""
+    if e.shared is not None and e.theory != "utilitarian":
+        shared = _in_brackets(f"shared test {format_points(e.shared.difference, sign='+')}")
+    if difference < -e.budget:
+        return f"the mean loses {format_points(-difference)}{shared}, more than {budget}"
+    if e.mean.title == e.measure.title:
+        return ""  # said already
+    reach = f", within {budget}" if test.shows_fall() else ""
+    if difference < 0 and test.ci95 is not None and test.ci95[0] < -e.budget:
+        end = format_points(max(-100.0, test.ci95[0]))
+        reach = f", but its interval reaches {end}, beyond {budget}"
+    if test.shows_fall():
+        return f"the mean loses {format_points(-difference)}{shared}{reach}"
+    amount = f"{format_points(difference, sign='+')}{shared}"
+    if test.shows_rise():
+        return f"the mean gains {amount}"
+    return f"the mean changes by {amount}, not significantly{reach}"
+
+
+def _payers(judged: Judged) -> str:
+    """Name the clients that pay: those that lose significantly, else the one that loses most."""
+    losses = judged.payers
+    if not losses:
+        change = min(judged.evidence.clients.values(), key=lambda change: change.difference)
+        losses = {change.title: change.difference} if change.difference < -UNSEEN else {}
+    shown = [f"{name} ({format_points(loss)})" for name, loss in losses.items()]
+    if not shown:
+        return ""
+    first, *more = [text.replace(" (", " pays most (", 1) for text in shown[:1]] + shown[1:3]
+    rest = f" and {len(shown) - 3} more" if len(shown) > 3 else ""
+    return f"{first}{', then ' if more else ''}{', '.join(more)}{rest}"
+
+
+# --- one function for each kind
+
+
+def _kept(judged: Judged) -> str:
+    """Lead with the measure; for Rawls its two numbers are the gains."""
+    e = judged.evidence
+    return _join("" if e.theory == "rawls" else _measure(judged), _gain(e), _mean(e))
+
+
+def _kept_at_a_price(judged: Judged) -> str:
+    return _join(_kept(judged), _payers(judged))
+
+
+def _over_budget(judged: Judged) -> str:
+    e = judged.evidence
+    return _then(_join(_mean(e), _payers(judged)), _measure(judged), _gain(e))
+
+
+def _levelled_down(judged: Judged) -> str:
+    e = judged.evidence
+    why = "because others fall" if e.somebody_gains else "no client gains"
+    if e.somebody_gains and e.gain.difference > 0:
+        why = f"not clearly by a gain of {e.beneficiary}"
+    return _then(f"{_measure(judged)}, but {why}", _gain(e), _mean(e), _payers(judged))
+
+
+def _opposite(judged: Judged) -> str:
+    e = judged.evidence
+    less = "accuracy follows uncertainty less closely" if e.moved > 0 else ""
+    return _join(_measure(judged), less, _gain(e), _harm(e))
+
+
+def _at_its_ceiling(judged: Judged) -> str:
+    e = judged.evidence
+    if e.theory == "desert":
+        r = format_points(e.beside["pearson_r"].before, 2)
+        head = f"under FedAvg r is already {r} and can hardly fall"
+    elif e.theory == "egalitarian":
+        head = "under FedAvg clients hardly differ by more than test noise"
+    else:
+        head = f"FedAvg already reaches {format_points(e.measure.before)}%"
+    return _then(head, _measure(judged), _gain(e), _harm(e))
+
+
+def _not_decided(judged: Judged) -> str:
+    e, test = judged.evidence, judged.evidence.measure.test
+    if test.n == 0:
+        return f"{e.measure.title} has no value to compare"
+    if test.n > 1 and test.p is None and not test.always_same:
+        return f"no difference from FedAvg on any of {test.n} seeds"
+    if test.n < FEWEST_SEEDS:
+        seeds = "1 seed decides" if test.n == 1 else f"{test.n} seeds decide"
+        enough = f"{seeds} nothing, at least {FEWEST_SEEDS} are needed"
+    elif judged.seeds is None:
+        enough = f"no effect visible, more than {MOST_SEEDS} seeds would be needed"
+    else:
+        enough = f"{test.n} seeds do not decide this, about {judged.seeds} would"
+    gains = _gain(e) if e.theory == "rawls" else ""  # its measure in two numbers
+    return _then(f"{_measure(judged)}: {enough}", gains, _harm(e))
+
+
+def _harm(e: Evidence) -> str:
+    """Say what the mean did if it lost, decidedly or by more than the budget."""
+    lost = e.mean.test.shows_fall() or e.mean.difference < -e.budget
+    return _mean(e) if lost else ""
+
+
+_WRITERS = {
+    "kept": _kept,
+    "kept at a price": _kept_at_a_price,
+    "over budget": _over_budget,
+    "levelled down": _levelled_down,
+    "opposite": _opposite,
+    "at its ceiling": _at_its_ceiling,
+    "not decided": _not_decided,
+}

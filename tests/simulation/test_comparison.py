@@ -1,0 +1,118 @@
+"""`Comparison`: verdicts, corrected tests and who is ranked, from numbers given by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from paired_comparison import compare_gains
+
+import udjfl
+from udjfl.methods import method
+from udjfl.metrics import table_metrics
+
+RAWLS, DESERT = method("rawls"), method("desert")
+EGALITARIAN, AFL = method("egalitarian"), method("afl")
+
+
+@udjfl.parameters
+class Frugal(udjfl.Method):
+    """A method that may cost half a point."""
+
+    name: ClassVar[str] = "frugal"
+    title: ClassVar[str] = "Frugal"
+    paper: ClassVar[str] = "none"
+    grade: ClassVar[Any] = "verified"
+    theories = ("rawls",)
+
+    budget: float = 0.5
+
+    def aggregate(self, state: Any, reports: udjfl.Reports) -> Any:
+        return state, reports.deltas.mean(dim=0), {}
+
+
+def test_each_row_has_a_verdict_for_each_theory_in_the_json() -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4), AFL: (-4, -4, -4, -4, -1)})
+    document = json.loads(json.dumps(comparison.as_dict(), allow_nan=False))
+    fedavg, rawls, afl = document["methods"]
+    assert fedavg["verdicts"] == []
+    (verdict,) = rawls["verdicts"]
+    assert set(verdict) == {"theory", "kind", "sentence", "numbers"}
+    assert (verdict["theory"], verdict["kind"]) == ("rawls", "kept")
+    assert verdict["numbers"]["gain"]["difference"] == pytest.approx(4.0)
+    assert verdict["numbers"]["gain_others"]["difference"] == pytest.approx(0.0)
+    assert afl["verdicts"][0]["kind"] == "levelled down"
+    assert (document["margin"], document["least_advantaged"]) == (2.0, "uncertainty")
+
+
+def test_the_table_of_metrics_is_one_family() -> None:
+    one = compare_gains({RAWLS: (0, 1, 0, 2, 4)})
+    two = compare_gains({RAWLS: (0, 1, 0, 2, 4), DESERT: (2, 0, 1, 0, -2)})
+    keys = {metric.key for metric in table_metrics()}
+    assert set(one.corrected_p) == {(1, key) for key in keys}
+    assert set(two.corrected_p) == {(row, key) for row in (1, 2) for key in keys}
+    test = one.rows[1].against_fedavg["mean_accuracy"]
+    assert test.p is not None
+    for comparison in (one, two):
+        corrected = comparison.corrected_p[1, "mean_accuracy"]
+        document = comparison.as_dict()["methods"][1]["against_fedavg"]
+        assert corrected is not None
+        assert corrected >= test.p
+        assert document["mean_accuracy"]["p_holm"] == corrected
+        assert document["slope"]["p_holm"] is None  # not in the table
+    assert two.corrected_p[1, "mean_accuracy"] >= one.corrected_p[1, "mean_accuracy"]  # type: ignore[operator]
+
+
+def test_untrained_methods_are_not_ranked() -> None:
+    """EFFL with one step a round would be first in STD and Psi."""
+    gains = {EGALITARIAN: (0, 0, 0, 1, 2), AFL: (-60, -56, -50, -40, -34)}
+    comparison = compare_gains(gains)
+    assert comparison.left_out == {2: "its mean is 48.0 below FedAvg's, budget 2"}
+    for theory in ("egalitarian", "rawls"):
+        order = comparison.as_dict()["rankings"][theory]["order"]
+        assert [(row["label"], row["rank"]) for row in order] == [
+            ("UDJ-FL egalitarian", 1),
+            ("FedAvg", 2),
+            ("AFL", None),
+        ]
+        assert order[-1]["left_out"] == comparison.left_out[2]
+    wide = replace(comparison, margin=50.0)
+    assert wide.left_out == {}
+    assert wide.as_dict()["rankings"]["egalitarian"]["order"][0]["label"] == "AFL"
+    guess = compare_gains({AFL: (-84, -80, -74, -64, -58)})
+    assert guess.left_out == {1: "at chance, a mean of 10.0% with 10 classes"}
+
+
+def test_a_method_has_its_own_budget() -> None:
+    gains = {Frugal(): (-2, -2, -2, -2, 3), RAWLS: (-2, -2, -2, -2, 3)}  # mean -1
+    comparison = compare_gains(gains)
+    assert [row.budget for row in comparison.rows] == [None, 0.5, None]
+    kinds = [verdict.kind for row in comparison.verdicts for verdict in row]
+    assert kinds == ["over budget", "kept at a price"]
+    assert comparison.left_out == {1: "its mean is 1.0 below FedAvg's, budget 0.5"}
+
+
+def test_the_least_advantaged_are_an_input() -> None:
+    comparison = compare_gains({RAWLS: (5, 0, 0, 0, 0)})
+    assert comparison.verdicts[1][0].kind == "opposite"
+    richest = {f"client-{number}": float(-number) for number in range(1, 6)}
+    other = replace(comparison, least_advantaged=richest)
+    assert other.verdicts[1][0].kind == "kept"
+    assert json.loads(json.dumps(other.as_dict()))["least_advantaged"] == richest
+
+
+def test_the_smallest_test_parts_and_no_sizes() -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)}, test_sizes=(500, 80, 90, 400, 300))
+    assert comparison.rows[0].test_sizes == {
+        "client-1": 500,
+        "client-2": 80,
+        "client-3": 90,
+        "client-4": 400,
+        "client-5": 300,
+    }
+    unknown = compare_gains({RAWLS: (0, 0, 0, 0, 4)}, test_sizes=None)
+    assert unknown.rows[0].test_sizes is None
+    assert unknown.rows[1].metrics["corrected_std"].mean is None
+    assert unknown.verdicts[1][0].kind == "kept"
