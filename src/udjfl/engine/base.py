@@ -131,7 +131,7 @@ class Engine(ABC):
 
     @functools.cached_property
     def _all_train_data(self) -> EvaluationSet:
-        return EvaluationSet(self.train_data)
+        return EvaluationSet(self.train_data, is_kept=True)
 
     @abstractmethod
     def train(
@@ -301,10 +301,13 @@ class ForkPoolEngine(Engine):
 
 
 class EvaluationSet:
-    """Several data sets end to end, so that one forward pass serves all."""
+    """Several data sets end to end, so that one forward pass serves all.
 
-    def __init__(self, parts: Sequence[Examples]) -> None:
-        self.n_parts = len(parts)
+    `is_kept` says that it is used in many rounds, so that engines may keep what they prepare.
+    """
+
+    def __init__(self, parts: Sequence[Examples], is_kept: bool = False) -> None:
+        self.n_parts, self.is_kept = len(parts), is_kept
         examples = Examples.concatenate(parts)
         self.x, self.y, self.group = examples.x, examples.y, examples.group
         sizes = torch.tensor([len(part) for part in parts])

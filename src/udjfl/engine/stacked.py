@@ -59,7 +59,7 @@ STACKED_EVALUATION_BATCH = 1024
 EVALUATION_BYTES = 16_000_000
 # Kept from round to round: the same clients have the same plan, the same sets the same batch.
 PLANS = 64
-EVALUATION_BATCHES = 128
+EVALUATION_BATCHES = 64
 
 
 def unsupported_reason(module: nn.Module, input_axes: int = 1) -> str | None:
@@ -132,6 +132,10 @@ class StackedEngine(ForkPoolEngine):
         self.groups = self._all_train_data.group
         self.starts = [0, *torch.tensor(self.sizes).cumsum(0).tolist()]
         self._plan_batches = functools.lru_cache(PLANS)(plan_batches)
+        train_data = self.train_data
+        self._make_train_set = functools.lru_cache(EVALUATION_BATCHES)(
+            lambda begin, end: EvaluationSet(train_data[begin:end], is_kept=True)
+        )
         self._make_evaluation_batch = functools.lru_cache(EVALUATION_BATCHES)(EvaluationBatch)
 
     def train(
@@ -222,6 +226,15 @@ class StackedEngine(ForkPoolEngine):
             for jobs in chosen
         ]
         return itertools.chain(*(losses for losses, _ in self._evaluate(requests)))
+
+    def _train_set(self, client_indices: Sequence[int]) -> EvaluationSet:
+        """Return the training data of these clients; kept if it needs no memory."""
+        first, count = client_indices[0], len(client_indices)
+        if 1 < count < len(self.clients) and list(client_indices) == list(
+            range(first, first + count)
+        ):
+            return self._make_train_set(first, first + count)
+        return super()._train_set(client_indices)
 
     def train_losses(
         self, vector: Tensor, buffers: Tensor, client_indices: Sequence[int]
@@ -403,8 +416,8 @@ class StackedEngine(ForkPoolEngine):
         """Evaluate equally many models on each of several sets of one length, as one batch."""
         vectors = torch.stack([vectors for vectors, _ in requests]).to(self.device)
         sets, n_models = tuple(data for _, data in requests), vectors.shape[1]
-        # A batch of one is not kept: it is little work, and would keep the memory of a large set.
-        make_batch = EvaluationBatch if len(sets) == 1 else self._make_evaluation_batch
+        is_kept = all(data.is_kept for data in sets)
+        make_batch = self._make_evaluation_batch if is_kept else EvaluationBatch
         batch = make_batch(sets, n_models)
         stack = Stack(self.layers, self._split(vectors), len(vectors))
 

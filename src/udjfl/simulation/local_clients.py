@@ -180,7 +180,8 @@ class LocalClients:
     @functools.cached_property
     def all_tests(self) -> EvaluationSet:
         """The test parts of all clients and, last, the shared test set."""
-        return EvaluationSet([*self._client_tests, self.federation.test.on(self.engine.device)])
+        shared = self.federation.test.on(self.engine.device)
+        return EvaluationSet([*self._client_tests, shared], is_kept=True)
 
     @functools.cached_property
     def _client_tests(self) -> list[Examples]:

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from logging.handlers import QueueHandler
-from queue import Empty
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -52,21 +51,24 @@ def run_in_processes(
     start at once; the tasks may not use what threads of this process use.
     """
     context: Any = multiprocessing.get_context("fork" if fork else "spawn")
-    messages = context.Queue()
+    messages = context.SimpleQueue()  # what is sent is there before the task's result
     with ProcessPoolExecutor(
         jobs, mp_context=context, initializer=_set_up, initargs=(messages,)
     ) as pool:
         with _ignored_interrupts(), warnings.catch_warnings():
             # Python warns of forking beside threads, whose locks stay locked in the copy.
             warnings.simplefilter("ignore", DeprecationWarning)
-            futures: list[Future[Result]] = [pool.submit(_run, task) for task in tasks]
+            futures: list[Future[tuple[Result, list[Any]]]] = [
+                pool.submit(_run, task) for task in tasks
+            ]
         try:
             left = set(futures)
             while left:
                 finished, left = wait(left, timeout=POLL_INTERVAL, return_when=FIRST_COMPLETED)
                 _deliver(messages, receive)
                 for future in finished:
-                    future.result()
+                    for message in future.result()[1]:
+                        receive(message)
         except BaseException:
             processes = list((pool._processes or {}).values())  # which `shutdown` forgets
             pool.shutdown(wait=False, cancel_futures=True)
@@ -74,7 +76,7 @@ def run_in_processes(
                 process.terminate()
             raise
         _deliver(messages, receive)
-        return [future.result() for future in futures]
+        return [future.result()[0] for future in futures]
 
 
 @contextlib.contextmanager
@@ -91,11 +93,8 @@ def _ignored_interrupts() -> Iterator[None]:
 
 
 def _deliver(messages: Any, receive: Callable[[Any], None]) -> None:
-    while True:
-        try:
-            message = messages.get_nowait()
-        except Empty:
-            return
+    while not messages.empty():
+        message = messages.get()
         if isinstance(message, logging.LogRecord):
             logger.handle(message)
             continue
@@ -111,15 +110,18 @@ def _set_up(messages: Any) -> None:
     global _queue
     _queue = messages
     torch.set_num_threads(1)  # forked, it has none of the threads that its parent has started
-    logger.handlers, logger.propagate = [QueueHandler(messages)], False
+    logger.handlers, logger.propagate = [_LogHandler(messages)], False
 
 
-def _run(task: Task[Result]) -> Result:
+class _LogHandler(QueueHandler):
+    def enqueue(self, record: logging.LogRecord) -> None:
+        _queue.put(record)
+
+
+def _run(task: Task[Result]) -> tuple[Result, list[Any]]:
+    """Return the result of a task, and its messages that were not sent yet."""
     outbox = _Outbox()
-    try:
-        return task(outbox.send)
-    finally:
-        outbox.flush()
+    return task(outbox.send), outbox.waiting
 
 
 class _Outbox:
@@ -127,14 +129,10 @@ class _Outbox:
 
     def __init__(self) -> None:
         self.waiting: list[Any] = []
-        self.sent_at = 0.0
+        self.sent_at = -POLL_INTERVAL
 
     def send(self, message: Any) -> None:
         self.waiting.append(message)
         if time.monotonic() - self.sent_at > POLL_INTERVAL:
-            self.flush()
-
-    def flush(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        self.sent_at = time.monotonic()
-        _queue.put(waiting)
+            _queue.put(self.waiting)
+            self.waiting, self.sent_at = [], time.monotonic()
