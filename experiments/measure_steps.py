@@ -1,4 +1,4 @@
-"""Measure step rules, and points along the family of methods, for docs/steps.md.
+"""Measure step rules, and points along the family of methods, for experiments/STEPS.md.
 
     python experiments/measure_steps.py rules --seeds 10 \\
         --csv experiments/steps-rules-dirty-digits.csv
@@ -14,7 +14,7 @@
 `rules` trains every theory at the paper's setting with every step rule, `distinct` leaves out those
 equal by identity. `points` measures points along the family with the default rule; `search` tries
 more of them for desert, and `found` tests the best of both on other seeds; `table` prints a CSV as
-docs/steps.md has it.
+experiments/STEPS.md has it.
 
 With --mnist, the four original MNIST files in FOLDER and ambiguous digits made by
 udjfl.data.sources._ambiguous_digits replace the embedded digits, in shards of 120 images (the paper
@@ -27,10 +27,7 @@ from __future__ import annotations
 import argparse
 import csv
 import functools
-import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +37,6 @@ import udjfl
 from udjfl.methods.udj import UDJ
 from udjfl.metrics import METRICS
 from udjfl.simulation.comparison import Comparison
-from udjfl.statistics import paired_test, summarise
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 RULES = ("paper", "authors", "safe", "calibrated", "normalised")
@@ -60,9 +56,10 @@ def rules() -> list[UDJ]:
 
 
 def distinct() -> list[UDJ]:
-    """Return `rules` without those that are equal by identity.
+    """Return `rules` without those that are equal by identity, or but for the cap.
 
-    At exponent 1 or more, the paper's, the authors' and the safe rule are one.
+    At exponent 1 or more, the paper's, the authors' and the safe rule are one until a client's
+    share reaches the cap, which the published rules do not have.
     """
     same = {
         "rawls": ("authors", "safe"),
@@ -120,17 +117,6 @@ def found() -> list[udjfl.Method]:
         for beta, gamma in ((0, -0.25), (0, -0.5), (0.1, -1))
     ]
     return methods
-
-
-def compare_seed(
-    methods: list[udjfl.Method],
-    rounds: int,
-    federation: Callable[[int], udjfl.Federation],
-    seed: int,
-) -> Comparison:
-    comparison = udjfl.compare(federation, methods, seeds=[seed], rounds=rounds, eval_every=rounds)
-    print(f"seed {seed} done", file=sys.stderr, flush=True)
-    return comparison
 
 
 def load_digits(seed: int) -> udjfl.Federation:
@@ -205,48 +191,29 @@ def make_ambiguous_mnist(folder: Path, cache: Path) -> None:
     )
 
 
-def write_csv(path: Path, results: list[Comparison]) -> None:
+COLUMNS = (
+    *("method", "theory", "metric", "mean", "low", "high"),
+    *("difference", "p", "seeds", "failed"),
+)
+
+
+def write_csv(path: Path, comparison: Comparison) -> None:
     """Write one line per method and metric.
 
     It has mean and interval over seeds, and the paired test against FedAvg.
     """
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(
-            [
-                "method",
-                "theory",
-                "metric",
-                "mean",
-                "low",
-                "high",
-                "difference",
-                "p",
-                "seeds",
-                "failed",
-            ]
-        )
-        for index in range(len(results[0].rows)):
-            summaries = [result.rows[index] for result in results]
-            method = summaries[0].method
-            failed = sum(len(summary.failed) for summary in summaries)
+        out.writerow(COLUMNS)
+        for row in comparison.rows:
+            theory = getattr(row.method, "theory", None) or ""
             for key in METRICS:
-                values = [summary.metrics[key].values[0] for summary in summaries]
-                fedavg = [result.rows[0].metrics[key].values[0] for result in results]
-                total, test = summarise(values), paired_test(values, fedavg)
+                total, test = row.metrics[key], row.against_fedavg.get(key)
                 low, high = total.ci95 or (None, None)
-                numbers = [total.mean, low, high, test.difference, test.p]
+                difference, p = (test.difference, test.p) if test else (0.0, None)
+                numbers = [total.mean, low, high, difference, p]
                 shown = ["" if number is None else f"{number:.6g}" for number in numbers]
-                out.writerow(
-                    [
-                        method.label,
-                        getattr(method, "theory", None) or "",
-                        key,
-                        *shown,
-                        total.n,
-                        failed,
-                    ]
-                )
+                out.writerow([row.method.label, theory, key, *shown, total.n, len(row.failed)])
 
 
 SHOWN = {
@@ -294,7 +261,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=2, help="processes; each takes whole seeds")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the seeds")
+    parser.add_argument("--uncertainty", default="crossfit", help="how to measure it, as in udjfl")
     parser.add_argument("--mnist", type=Path, help="folder with MNIST's four original files")
     parser.add_argument("--cache", type=Path, default=Path("ambiguous-mnist.npz"))
     parser.add_argument("--csv", type=Path, required=True)
@@ -307,11 +275,16 @@ def main() -> None:
         if not given.cache.exists():
             make_ambiguous_mnist(given.mnist, given.cache)
         federation = functools.partial(load_mnist, given.mnist, given.cache)
-    work = functools.partial(compare_seed, METHODS[given.what](), given.rounds, federation)
-    with ProcessPoolExecutor(given.jobs, mp_context=get_context("spawn")) as pool:
-        write_csv(
-            given.csv, list(pool.map(work, range(given.first_seed, given.first_seed + given.seeds)))
-        )
+    comparison = udjfl.compare(
+        federation,
+        METHODS[given.what](),
+        seeds=range(given.first_seed, given.first_seed + given.seeds),
+        jobs=given.jobs,
+        uncertainty=given.uncertainty,
+        rounds=given.rounds,
+        eval_every=given.rounds,
+    )
+    write_csv(given.csv, comparison)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,11 @@ def test_numbers_of_a_cross_fit_by_hand() -> None:
     assert a.interval == pytest.approx((1.5 * half - wide, 1.5 * half + wide))
 
 
+def test_the_rule_of_three_keeps_an_interval_of_certain_predictions_open() -> None:
+    (a,) = evidence_of(a=make_fit([0, 1] * 30, [1e-6] * 60)).values()
+    assert a.interval == pytest.approx((1e-6, 1e-6 + 3 / 60))
+
+
 def test_an_interval_does_not_go_below_zero() -> None:
     fit = make_fit([0, 1] * 5, [0.001] * 9 + [3.0])
     (a,) = evidence_of(a=fit).values()

@@ -108,6 +108,8 @@ class MessageHandler:
             numbers = {NUMBERS["uncertainties"]: result.values[self.id]}
             if result.epistemic is not None and self.spec.report_uncertainties:
                 numbers["epistemic"] = result.epistemic[self.id]
+            if self.id in result.untrusted:
+                numbers["unreliable"] = 1.0
             state[UNCERTAINTY_KEY] = MetricRecord(dict(numbers))
         kept = state.metric_records[UNCERTAINTY_KEY]
         numbers = {name: float(kept[name]) for name in kept}  # type: ignore[arg-type]

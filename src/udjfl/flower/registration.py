@@ -81,6 +81,7 @@ class ClientRegistry:
         self.rejected_nodes: dict[int, str] = {}
         self.uncertainties: dict[str, float] = {}
         self.epistemic: dict[str, float] = {}
+        self.unreliable: set[str] = set()
         self.members: tuple[str, ...] | None = None
         self.expected: ClientInfo | None = None
         self.excluded: dict[str, str] = {}
@@ -166,6 +167,7 @@ class ClientRegistry:
             self.spec.settings.uncertainty,
             values,
             {name: self.epistemic.get(name, math.nan) for name in ids} if self.epistemic else None,
+            unreliable=tuple(name for name in ids if name in self.unreliable),
         )
 
     def _ask(self, kind: str, nodes: Sequence[int]) -> dict[int, Message]:
@@ -282,4 +284,6 @@ class ClientRegistry:
             )
         if "epistemic" in reply.numbers:
             self.epistemic.setdefault(client, reply.numbers["epistemic"])
+        if reply.numbers.get("unreliable"):
+            self.unreliable.add(client)
         self._measured.add(client)

@@ -136,7 +136,7 @@ class RemoteClients:
         self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
     ) -> Evaluation:
         """Let the clients that are served something else than the common model evaluate that."""
-        serving = serve(self.run, server, facts, self.registry.uncertainties)
+        serving = serve(self.run, server, facts, self._readings)
         buffers = {"buffers": server.buffers} if len(server.buffers) else {}
 
         def own(index: int) -> dict[str, Tensor]:
@@ -195,9 +195,15 @@ class RemoteClients:
             errors=errors,
         )
 
+    @property
+    def _readings(self) -> dict[str, float]:
+        """The uncertainties reported so far, as methods read them."""
+        known = self.registry.known_uncertainty(tuple(self.registry.uncertainties))
+        return known.readings
+
     def _known_numbers(self, client: str) -> dict[str, float]:
         """Return the size and the uncertainty that a client reported when it registered."""
-        columns = {"sizes": self._sizes, "uncertainties": self.registry.uncertainties}
+        columns = {"sizes": self._sizes, "uncertainties": self._readings}
         return {name: values[client] for name, values in columns.items() if client in values}
 
     def _send(

@@ -361,4 +361,5 @@ def load_uncertainties(folder: RunFolder, registry: ClientRegistry) -> None:
             "asked for them again"
         ) from None
     registry.uncertainties = dict(known.values)
+    registry.unreliable = set(known.unreliable)
     registry.epistemic = {name: value for name, value in epistemic.items() if value is not None}

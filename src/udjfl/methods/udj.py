@@ -20,9 +20,9 @@ coefficient c_i leaves
     step = sum_i s_i c_i (theta - theta_i)  /  sum_i s'_i c_i (1 + k_i)
     c_i  = |p_i| u_i^gamma H_i^(p_i-1)           k_i = (p_i-1) |D_i|^2 / (L H_i)
 
-The step rules differ only in the signs s and s', in k and in L (docs/steps.md measures them). The
-first is the paper's, the second the authors' code; the others are ours, and so is the default: it
-is not the algorithm as published.
+The step rules differ only in the signs s and s', in k and in L; experiments/STEPS.md measures
+them, docs/steps.md says which to use. The first is the paper's, the second the authors' code; the
+others are ours, and so is the default: it is not the algorithm as published.
 
     paper        s = s' = sign(p), L = 1/lr: as printed. For p < 1 the denominator is no bound, and
                  for desert the step can point uphill.
@@ -73,6 +73,16 @@ from udjfl.methods._udj_math import (
     log_coefficients,
     step_signs,
 )
+from udjfl.methods._udj_parameters import (
+    Advantage,
+    Budget,
+    Cap,
+    Caution,
+    ClientBudget,
+    Floor,
+    Limit,
+    check_budget,
+)
 from udjfl.methods.base import Diagnostics, Method, Reports, Setup, State, parameters, weighted_sum
 from udjfl.methods.udj_sums import UDJSums
 
@@ -104,7 +114,7 @@ Number = TypeVar("Number", float, Tensor)
 
 DEFAULT_CAUTION = 2.0
 ROUNDING = 1e-9
-DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: docs/steps.md
+DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: experiments/STEPS.md
 LARGEST_POWER = 1e6  # beyond it, logarithms of powers overflow in the end
 PAPER_GAMMA = {"rawls": 1.0, "egalitarian": 1.0, "utilitarian": -1.0, "desert": 0.0}
 PAPER_BETA = {"rawls": 5.0, "egalitarian": 1.0, "utilitarian": 0.0}
@@ -145,55 +155,13 @@ class UDJ(Method):
         StepRule,
         Field(description="step rule: paper is as published, the default is ours (docs/steps.md)"),
     ] = DEFAULT_STEP
-    cap: Annotated[
-        float | None,
-        Field(
-            ge=0.5,
-            le=1,
-            description="largest share of the step for one client; default: 0.5 (2/N of fewer than "
-            "4 clients), 1 for the published step rules",
-        ),
-    ] = None
-    budget: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=100,
-            description="points that the clients' mean score may end below FedAvg's; makes the "
-            "method pursue the theory within this limit, in place of beta, gamma and step",
-        ),
-    ] = None
-    client_budget: Annotated[
-        float | None,
-        Field(ge=0, le=100, description="points that each client's score may end below FedAvg's"),
-    ] = None
-    floor: Annotated[
-        Literal["alone"] | None,
-        Field(description="alone: no client ends below its own model, trained alone"),
-    ] = None
-    limit: Annotated[
-        float | None,
-        Field(
-            gt=0,
-            lt=100,
-            description="mean score to keep, in percent, where there is no FedAvg to compare with",
-        ),
-    ] = None
-    advantage: Annotated[
-        Literal["uncertainty", "alone", "fedavg"] | None,
-        Field(
-            description="who is least advantaged: the client with the most uncertain data "
-            "(default), or with the lowest score alone, or under FedAvg"
-        ),
-    ] = None
-    caution: Annotated[
-        float | None,
-        Field(
-            ge=0,
-            le=10,
-            description="standard errors of the mean score by which the budget is kept; default: 2",
-        ),
-    ] = None
+    cap: Cap = None
+    budget: Budget = None
+    client_budget: ClientBudget = None
+    floor: Floor = None
+    limit: Limit = None
+    advantage: Advantage = None
+    caution: Caution = None
 
     @property
     def limits(self) -> budgets.Limits | None:
@@ -376,7 +344,7 @@ class UDJ(Method):
     @model_validator(mode="after")
     def _complete(self) -> UDJ:
         """Fill in the theory's beta and gamma, so that `params` has all values; check them."""
-        self._check_budget()
+        check_budget(self.params, DEFAULT_STEP)
         if self.budget is not None:
             return self
         if self.theory is None and (self.beta is None or self.gamma is None):
@@ -401,26 +369,6 @@ class UDJ(Method):
                 "use step='calibrated' or 'normalised'"
             )
         return self
-
-    def _check_budget(self) -> None:
-        """Reject parameters that have no meaning with, or without, a budget."""
-        with_budget = ("client_budget", "floor", "limit", "advantage", "caution")
-        without = ("beta", "gamma", "r")
-        if self.budget is None:
-            stray = [name for name in with_budget if getattr(self, name) is not None]
-            if stray:
-                raise ValueError(f"{stray[0]} applies to a budget; give one, as in budget=2")
-            return
-        if self.theory is None:
-            raise ValueError("a budget needs a theory, as in theory=rawls")
-        stray = [name for name in without if getattr(self, name) is not None]
-        if stray or self.step != DEFAULT_STEP:
-            raise ValueError(
-                f"{(stray or ['step'])[0]} has no effect with a budget, which has directions and "
-                "prices in its place; leave one of them out"
-            )
-        if self.advantage is not None and self.theory != "rawls":
-            raise ValueError("advantage is a choice of rawls; leave it out")
 
     @property
     def theories(self) -> tuple[str, ...]:  # type: ignore[override]  # those of this point

@@ -1,4 +1,4 @@
-"""What `udjfl demo` shows: each theory's verdict, and who gains and who pays, client by client."""
+"""The view of `udjfl demo`: each theory's verdict, and who gains and who pays, by client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods with a budget are measured from: FedAvg's scores by round, and clients alone."""
+"""References of methods with a budget: FedAvg's scores by round, and scores of clients alone."""
 
 from __future__ import annotations
 

@@ -7,7 +7,9 @@ examples and those whose uncertainty cannot be told from the next client's.
 The 95% interval has two parts. Sampling: the standard error s of the mean over the examples. The
 model's own error: the true value is taken to lie between the losses on seen and on held-out
 examples, u - d and u + d, as two standard deviations. Hence u +/- 1.96 sqrt(s^2 + (d/2)^2). That
-error has the same sign for all clients, so in the difference of two clients it is d_i - d_j.
+error has the same sign for all clients, so in the difference of two clients it is d_i - d_j. Where
+no label among n was a surprise, s is nearly 0 although 3/n of all labels may be surprises (the
+"rule of three"), of about one nat each: the upper end is not below u + 3/n.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from udjfl.uncertainty.values import (
 FEW_EXAMPLES = 30
 LARGE_MAJORITY = 0.9
 LEAST_GAIN = 0.01
+SURPRISES = 3.0
 TWO_SIDED, ONE_SIDED = 1.96, 1.645  # normal quantiles of 95%
 
 
@@ -83,7 +86,9 @@ def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
         held_out_loss=out_loss,
         seen_loss=in_loss,
         standard_error=error if math.isfinite(error) else None,
-        interval=(max(0.0, value - half_width), value + half_width) if size > 1 else None,
+        interval=(max(0.0, value - half_width), value + max(half_width, SURPRISES / size))
+        if size > 1
+        else None,
     )
     if ONE_CLASS not in labels.flags and not _has_learned(evidence, fit):
         evidence = replace(evidence, flags=(LEARNED_NOTHING, *labels.flags))

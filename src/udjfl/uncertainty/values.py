@@ -32,6 +32,7 @@ REASONS = {
 }
 
 
+SAID_SO = "the client itself says so"
 PUBLISHED = ("paper", "entropy")  # one measure under two names
 
 
@@ -79,13 +80,15 @@ class ClientEvidence:
 class Uncertainty:
     """One number per client, in client order, and how it was measured; NaN where it failed.
 
-    `evidence` is None if the numbers were given, or come from clients elsewhere.
+    `evidence` is None if the numbers were given, or come from clients elsewhere; then `unreliable`
+    are the clients that said of theirs that it does not tell the quality of their data.
     """
 
     kind: str
     values: dict[str, float]
     epistemic: dict[str, float] | None = None
     evidence: dict[str, ClientEvidence] | None = None
+    unreliable: tuple[str, ...] = ()
 
     @property
     def untrusted(self) -> dict[str, str]:
@@ -94,7 +97,8 @@ class Uncertainty:
             name: [REASONS[flag] for flag in client.flags if flag in REASONS]
             for name, client in (self.evidence or {}).items()
         }
-        return {name: "; ".join(own) for name, own in reasons.items() if own}
+        said = dict.fromkeys(self.unreliable, SAID_SO)
+        return said | {name: "; ".join(own) for name, own in reasons.items() if own}
 
     @property
     def readings(self) -> dict[str, float]:
@@ -152,6 +156,7 @@ class Uncertainty:
             "evidence": None
             if evidence is None
             else {name: dataclasses.asdict(client) for name, client in evidence.items()},
+            **({"unreliable": list(self.unreliable)} if self.unreliable else {}),
         }
 
     @staticmethod
@@ -169,6 +174,7 @@ class Uncertainty:
             None
             if evidence is None
             else {name: ClientEvidence.from_dict(client) for name, client in evidence.items()},
+            tuple(kept.get("unreliable", ())),
         )
 
 
