@@ -185,6 +185,11 @@ def _needs_equal_sizes(job: TrainJob, sizes: Sequence[int]) -> bool:
     return job.work.objective is not None or min(job.work.batch_size, longest) > EXACT_WIDTH
 
 
+def rows_are_free(job: TrainJob, sizes: Sequence[int]) -> bool:
+    """Tell whether clients may be beside any others, with the bits of an exact model."""
+    return not _needs_equal_sizes(job, sizes) or len({sizes[i] for i in job.client_indices}) == 1
+
+
 def _rows_key(job: TrainJob, sizes: Sequence[int]) -> object:
     """Return what must be the same for the clients of two jobs to be rows of one grid."""
     if not _needs_equal_sizes(job, sizes):

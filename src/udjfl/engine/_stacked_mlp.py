@@ -149,7 +149,7 @@ class Stack:
                 forward.matrices[number],
             )
             if layer.relu:
-                torch.ops.aten.threshold_backward.grad_input(d, output, 0, grad_input=d)
+                d = torch.ops.aten.threshold_backward(d, output, 0)
             if layer.count > 1:
                 update.add(layer.first + layer.count - 1, d.sum(dim=1))
             if matrices.wide and self.settings > 1:  # one below the other -> side by side

@@ -178,7 +178,8 @@ class Engine(ABC):
         key = tuple(client_indices)
         if key not in self._score_sets:
             parts = [self.clients[index].scored.on(self.device) for index in key]
-            self._score_sets = {key: EvaluationSet(parts)}
+            is_kept = len(key) == len(self.clients)
+            self._score_sets = {key: EvaluationSet(parts, is_kept)}
         return self._score_sets[key]
 
     def evaluate(self, vector: Tensor, buffers: Tensor, data: EvaluationSet) -> Scores:

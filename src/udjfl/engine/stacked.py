@@ -25,6 +25,7 @@ from udjfl.engine._grid import (
     ChunkTask,
     Grid,
     group_jobs,
+    rows_are_free,
     sum_batch_losses,
     write_deltas,
 )
@@ -52,6 +53,8 @@ STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 CHUNK_BYTES = 16_000_000
 CHUNK_FLOPS = 20_000_000
 MIN_CLIENTS_PER_CHUNK, MAX_CHUNKS = 4, 8
+# The Python of a step takes as long as a tenth of this.
+STEP_FLOPS = 100_000_000
 GPU_CHUNK_BYTES = 2_000_000_000
 # With less to do, a few milliseconds, asking another process takes longer than it saves.
 SHARED_FLOPS = 300_000_000
@@ -163,12 +166,16 @@ class StackedEngine(ForkPoolEngine):
         sizes = [self.sizes[index] for index in grid.client_indices]
         steps = [work.count_steps(size) for size in sizes]
         order = sorted(range(len(sizes)), key=lambda row: (-steps[row], -sizes[row]))
+        share = self._flops(sizes, work, n_settings) >= SHARED_FLOPS
         size = self._chunk_size(sizes, work, n_settings)
+        jobs = [job for group in groups for job in group]
+        if self.is_exact and all(rows_are_free(job, self.sizes) for job in jobs):
+            size = self._larger_chunk_size(size, sizes, work, n_settings, share)
         chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
         tables = self._map(
             [ChunkTask(grid, rows) for rows in chunks],
             self._table_shapes(grid),
-            share=self._flops(sizes, work, n_settings) >= SHARED_FLOPS,
+            share=share,
             costs=[self._flops([sizes[row] for row in rows], work, n_settings) for rows in chunks],
         )
         running = tables.pop("running").cpu() / torch.tensor(steps)
@@ -246,19 +253,34 @@ class StackedEngine(ForkPoolEngine):
         return torch.cat([losses[0] for losses, _ in self._evaluate(requests)])
 
     def _chunk_size(self, sizes: list[int], work: LocalTraining, n_settings: int) -> int:
-        """Return how many clients are trained at a time."""
+        """Return how many clients are trained at a time, whatever the number of cores."""
+        fits = self._clients_that_fit(sizes, work, n_settings)
+        if self.device.type != "cpu":
+            return fits
+        worth_it = math.ceil(CHUNK_FLOPS * len(sizes) / self._flops(sizes, work, n_settings))
+        n_chunks = max(2, min(MAX_CHUNKS, len(sizes) // MIN_CLIENTS_PER_CHUNK))
+        return int(min(fits, max(worth_it, math.ceil(len(sizes) / n_chunks))))
+
+    def _larger_chunk_size(
+        self, size: int, sizes: list[int], work: LocalTraining, n_settings: int, share: bool
+    ) -> int:
+        """Return a chunk size at which a step is work enough, where bits do not depend on it."""
+        batch = min(work.batch_size, max(sizes))
+        enough = math.ceil(STEP_FLOPS / (4 * self.n_parameters * n_settings * batch))
+        fits = self._clients_that_fit(sizes, work, n_settings)
+        n_chunks = math.ceil(len(sizes) / max(size, min(fits, enough)))
+        n_cores = self.workers if share else 1
+        return math.ceil(len(sizes) / (n_cores * math.ceil(n_chunks / n_cores)))
+
+    def _clients_that_fit(self, sizes: list[int], work: LocalTraining, n_settings: int) -> int:
+        """Return how many clients fit the cache; on another device, its memory."""
         batch = min(work.batch_size, max(sizes))
         copies = 3 if work.optimiser == "sgd" else 5  # of the parameters: velocities and the like
         widest = max(shape[0] for shape in self.shapes)
         activations = batch * (self.x.shape[1] + 4 * n_settings * widest)
         bytes_per_client = 4 * (copies * n_settings * self.n_parameters + activations)
         room = CHUNK_BYTES if self.device.type == "cpu" else GPU_CHUNK_BYTES
-        fits = max(1, room // bytes_per_client)
-        if self.device.type != "cpu":
-            return fits
-        worth_it = math.ceil(CHUNK_FLOPS * len(sizes) / self._flops(sizes, work, n_settings))
-        n_chunks = max(2, min(MAX_CHUNKS, len(sizes) // MIN_CLIENTS_PER_CHUNK))
-        return int(min(fits, max(worth_it, math.ceil(len(sizes) / n_chunks))))
+        return int(max(1, room // bytes_per_client))
 
     def _flops(self, sizes: list[int], work: LocalTraining, n_settings: int) -> int:
         """Return roughly the floating-point operations of training clients of these sizes."""

@@ -241,8 +241,10 @@ class ProgramTask:
 
         `send` gets `Progress` events.
         """
+        with one_thread():
+            tasks = [self._seed_task(seed, send) for seed in self.seeds]
         results = run_seeds(
-            [self._seed_task(seed, send) for seed in self.seeds],
+            tasks,
             self.settings.training,
             model=self.model,
             resume=self.root is not None,

@@ -86,10 +86,10 @@ class LocalClients:
         if scores is None:
             return PreparedTraining(jobs, self._probe(request, self.run.extras))
         sizes = self.engine.score_set(range(len(self.run.ids))).sizes.cpu()
-        columns = {"scores": scores[indices], "score_sizes": sizes[indices]}
-        known = {name: columns[name] for name in columns if name in self.run.extras}
+        known = {"scores": scores[indices], "score_sizes": sizes[indices]}
+        columns = {name: column for name, column in known.items() if name in self.run.extras}
         others = self.run.extras.difference(known)
-        return PreparedTraining(jobs, known | self._probe(request, others))
+        return PreparedTraining(jobs, columns | self._probe(request, others))
 
     def read(
         self, request: TrainRequest, prepared: PreparedTraining, results: Sequence[LocalResult]
