@@ -515,7 +515,7 @@ def test_a_liar_about_its_score_has_a_bounded_effect_on_the_mean():
 def test_the_text_of_a_method_with_a_budget():
     rule = method("udj", theory="rawls", budget="2", client_budget="0.5", floor="alone")
     assert isinstance(rule, UDJ)
-    assert rule.limits == Limits(mean=0.02, client=0.005, alone=True, caution=1.0)
+    assert rule.limits == Limits(mean=0.02, client=0.005, alone=True, caution=2.0)
     assert rule.label == "UDJ-FL rawls (budget=2, client_budget=0.5, floor=alone)"
     assert method("rawls", budget=2.0).label == "UDJ-FL rawls (budget=2)"
     assert UDJ(theory="rawls").limits is None

@@ -28,7 +28,10 @@ def test_a_client_of_one_class_counts_as_the_median_of_the_others(flag: str) -> 
 
 
 def test_other_flags_and_the_papers_measure_change_nothing() -> None:
-    for uncertainty in (measured({"d": (LEARNED_NOTHING,)}), measured({"a": (ONE_CLASS,)}, "paper")):
+    for uncertainty in (
+        measured({"d": (LEARNED_NOTHING,)}),
+        measured({"a": (ONE_CLASS,)}, "paper"),
+    ):
         assert uncertainty.readings == uncertainty.values
 
 

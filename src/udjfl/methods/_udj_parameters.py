@@ -51,7 +51,7 @@ Caution = Annotated[
     Field(
         ge=0,
         le=10,
-        description="standard errors of the mean score by which the budget is kept; default: 1",
+        description="standard errors of the mean score by which the budget is kept; default: 2",
     ),
 ]
 

@@ -73,7 +73,7 @@ class Limits:
     client: float | None = None
     absolute: float | None = None
     alone: bool = False
-    caution: float = 1.0
+    caution: float = 2.0
 
 
 def initial_state(setup: Setup) -> State:

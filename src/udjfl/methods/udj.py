@@ -112,7 +112,7 @@ Theory = Literal["rawls", "egalitarian", "utilitarian", "desert"]
 Beta = float | tuple[float, ...] | dict[str, float]
 Number = TypeVar("Number", float, Tensor)
 
-DEFAULT_CAUTION = 1.0
+DEFAULT_CAUTION = 2.0
 ROUNDING = 1e-9
 DEFAULT_STEP: StepRule = "calibrated"  # chosen by measurement: experiments/STEPS.md
 LARGEST_POWER = 1e6  # beyond it, logarithms of powers overflow in the end
