@@ -99,7 +99,7 @@ def verdict_rows(comparison: Comparison) -> list[dict[str, Any]]:
     rows = []
     for summary, verdicts in zip(comparison.rows, comparison.verdicts, strict=True):
         changes = mean_changes(summary)
-        for verdict in verdicts:
+        for verdict in verdicts if changes else ():
             rows.append(
                 {
                     "data": comparison.data,

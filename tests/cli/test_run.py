@@ -38,7 +38,7 @@ def test_the_demo_is_one_command(udjfl_command: Command) -> None:
     output = udjfl_command("demo --seeds 2 --rounds 2 --jobs 1")
     assert output.code == 0
     assert output.out.startswith("Five scanners")
-    assert "The settings as published" in output.out
+    assert "The paper's beta and gamma" in output.out
     document = json.loads(udjfl_command("demo --seeds 2 --rounds 1 --jobs 1 --json").out)
     assert len(document["methods"]) == 9
 

@@ -37,7 +37,7 @@ def demo(
 
     Five scanners of falling quality read handwritten digits and train one model together. Shows
     what each client has under FedAvg and alone, who gains and who pays under each theory, and what
-    the settings as published do.
+    the paper's beta and gamma do.
     """
     from udjfl.report.demo_intro import introduction
 

@@ -28,7 +28,7 @@ from udjfl.methods import (
 )
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice, to_vector
-from udjfl.settings import CompareSettings
+from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.simulation.comparison import Comparison, summarise_method
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.process_pool import run_in_processes, unpicklable_reason
@@ -152,7 +152,9 @@ def run_comparison(
     with one_thread():  # a mistake shows before anything is written
         info = FederationInfo.of(first)
         prepared = prepare_methods(info, methods, training, settings.seeds[0], model)
-    together = _seeds_per_program(first, prepared.base_model, settings, out is not None)
+    together = _seeds_per_program(
+        first, prepared.base_model, training, len(methods), out is not None
+    )
     own_data = not isinstance(data, str)
     in_settings = by_name and not own_data and not callable(model) and uncertainty is None
     root = None
@@ -193,13 +195,18 @@ def run_comparison(
 
 
 def _seeds_per_program(
-    federation: Federation, module: nn.Module, settings: CompareSettings, has_folders: bool
+    federation: Federation,
+    module: nn.Module,
+    training: TrainingSettings,
+    n_runs: int,
+    has_folders: bool,
 ) -> int:
-    """Return how many seeds are trained as one program, if their federations are like this one."""
-    training = settings.training
+    """Return how many seeds are trained as one program, if their federations are like this one.
+
+    Every seed has `n_runs` runs, one for each method.
+    """
     if not can_join([module], [federation.clients], training.engine, training.device):
         return 1
-    n_runs = len(settings.methods)
     n_updates = n_runs * len(federation.clients)
     n_examples = sum(federation.sizes) + sum(len(client.test) for client in federation.clients)
     n_values = n_examples * math.prod(federation.input_shape) + 3 * n_updates * len(

@@ -143,6 +143,11 @@ class Uncertainty:
             names = [name for name, client in evidence.items() if flag in client.flags]
             if names:
                 notes.append(_NOTES[flag].format(names=", ".join(names)))
+        replaced = [name for name in self.uninformative if self.readings[name] != self.values[name]]
+        if replaced:
+            notes.append(
+                f"Uncertainties that count as the median of the others: {', '.join(replaced)}."
+            )
         pairs = [
             f"{name} and {client.indistinct_from}"
             for name, client in evidence.items()
