@@ -45,7 +45,7 @@ STUDIES = {
     "scanners": Study("scanners", 30, {"rounds": 50, "batch_size": 32, "momentum": 0.0}),
     "dirty-digits": Study("dirty-digits", 30, {"rounds": 100}),
     "heart": Study("heart", 30, {"rounds": 100, "model": "logistic"}),
-    "signs": Study("signs", 10, {"rounds": 50}, WITHIN),
+    "signs": Study("signs", 10, {"rounds": 50, "momentum": 0.0}, WITHIN),
     "dirty-mnist": Study("dirty-mnist", 10, {"rounds": 30}, WITHIN),
 }
 
