@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,52 @@ def test_scores_alone_need_held_out_data() -> None:
         train_briefly(federation, f"{BUDGET}:floor=alone", rounds=1)
     result = train_briefly(federation, f"{BUDGET}:floor=alone", rounds=2, holdout=0.3)
     assert scores(result, 2)
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
+    federation = make_federation()
+    settings = {"rounds": 6, "checkpoint_every": 2, "participation": 0.7, "drop_out": 0.1}
+
+    class Stop(Exception):
+        pass
+
+    def stop_in_round_5(event: udjfl.Progress) -> None:
+        if "budget" in event.label and event.stage == "training" and event.done == 5:
+            raise Stop
+
+    whole = train_briefly(federation, BUDGET, out=tmp_path / "whole", **settings)
+    with pytest.raises(Stop):
+        train_briefly(
+            federation, BUDGET, out=tmp_path / "cut", on_progress=stop_in_round_5, **settings
+        )
+    resumed = train_briefly(federation, BUDGET, out=tmp_path / "cut", resume=True, **settings)
+    for name in ("model.safetensors", "records.jsonl", "result.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert resumed.client_accuracy == whole.client_accuracy
+
+
+def test_several_seeds_together_are_the_same_as_one_by_one() -> None:
+    settings = {"rounds": 3, "hidden": 5, "uncertainty_epochs": 2}
+    together = udjfl.compare(make_federation(), ["fedavg", BUDGET], seeds=3, **settings)
+    for number, seed in enumerate(together.seeds):
+        alone = udjfl.compare(make_federation(), ["fedavg", BUDGET], seeds=[seed], **settings)
+        for client, accuracy in alone.rows[1].client_accuracy.items():
+            assert accuracy.values[0] == together.rows[1].client_accuracy[client].values[number]
+
+
+def test_shuffled_test_labels_change_nothing_that_is_chosen() -> None:
+    federation = make_federation()
+    shuffled = replace(
+        federation,
+        clients=tuple(
+            replace(client, test=replace(client.test, y=client.test.y.flip(0)))
+            for client in federation.clients
+        ),
+        test=replace(federation.test, y=federation.test.y.flip(0)),
+    )
+    for theory in ("rawls", "egalitarian", "utilitarian", "desert"):
+        models = [
+            train_briefly(data, f"udj:theory={theory}:budget=2", rounds=3).model.state_dict()
+            for data in (federation, shuffled)
+        ]
+        assert all(torch.equal(a, b) for a, b in zip(*map(dict.values, models), strict=True))
