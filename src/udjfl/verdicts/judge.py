@@ -96,9 +96,14 @@ def decide(evidence: Evidence, corrected_p: float | None) -> VerdictKind:
 
 
 def _loses_r(evidence: Evidence) -> bool:
-    """Tell if accuracy follows uncertainty less closely, which a steeper slope can hide."""
+    """Tell if accuracy follows uncertainty less closely, which a steeper slope can hide.
+
+    Not where r stays at its ceiling, near -1: there a change of r says nothing.
+    """
     r = evidence.beside.get("pearson_r")
-    return evidence.theory == "desert" and r is not None and r.test.shows_rise()
+    if evidence.theory != "desert" or r is None or r.after is None:
+        return False
+    return r.after > CEILING_R and r.test.shows_rise()
 
 
 def _beneficiaries_rose(evidence: Evidence) -> bool:
