@@ -186,6 +186,14 @@ def test_a_steeper_slope_that_loses_r_is_the_opposite() -> None:
     assert "accuracy follows uncertainty less closely" in found.sentence
 
 
+def test_r_that_stays_at_its_ceiling_is_not_lost() -> None:
+    line = (90.0, 85.0, 80.0, 75.0, 70.0)  # r = -1; after the gains -0.99
+    found = verdict("desert", make_runs((3, 1, 1, -1, -1), fedavg=line))
+    assert found.numbers["slope"]["difference"] < 0
+    assert -1 < found.numbers["pearson_r"]["after"] < -0.95
+    assert found.kind == "kept at a price"
+
+
 def test_r_that_can_hardly_fall_is_at_its_ceiling_and_slope_and_gap_are_shown() -> None:
     runs = make_runs((0, 0, 0, 0, 0))
     # The slope wiggles from seed to seed: client-1 gains 0.4, -0.4, 0.2, -0.2, 0 more.
