@@ -18,8 +18,10 @@ from typing import Any
 
 import udjfl
 from udjfl.methods import THEORIES
+from udjfl.metrics import Outcome
 from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.training.records import Progress
+from udjfl.verdicts import PairedRuns, collect_evidence, judge
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -58,13 +60,16 @@ def main() -> None:
     parser.add_argument("--name", help="name of the result's files; default: the study's")
     parser.add_argument("--seeds", type=int, help="number of seeds; default: the study's")
     parser.add_argument("--jobs", type=int, default=0, help="processes (0: one per core)")
+    parser.add_argument("--judge", choices=STUDIES, help="judge the numbers by seed again")
     parser.add_argument("--page", action="store_true", help="write JUSTICE.md from the results")
     arguments = parser.parse_args()
     if arguments.study:
         measure(arguments)
+    if arguments.judge:
+        judge_again(arguments.judge)
     if arguments.page:
         (HERE / "JUSTICE.md").write_text(make_page(), encoding="utf-8")
-    if not (arguments.study or arguments.page):
+    if not (arguments.study or arguments.judge or arguments.page):
         parser.print_help()
 
 
@@ -168,6 +173,43 @@ def summary_lines(tables: dict[str, list[dict[str, str]]]) -> list[str]:
         runs = sum(int(row["seeds"]) for row in within.values())
         lines.append(f"| {name} | {' | '.join(kinds)} | {kept} of {runs} |")
     return lines
+
+
+def judge_again(name: str) -> None:
+    """Write the verdicts anew from the numbers by seed, as after a change of the rules."""
+    with (RESULTS / f"justice-{name}-seeds.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    federation = udjfl.load(STUDIES[name].data, seed=0)
+    sizes = [len(client.test) for client in federation.clients]
+
+    def outcome(row: dict[str, str], before: dict[str, str]) -> Outcome:
+        accuracies, reference = (
+            [float(r[f"accuracy {c}"]) for c in federation.ids] for r in (row, before)
+        )
+        uncertainties = [float(before[f"u {c}"]) for c in federation.ids]
+        shared = float(row["global_accuracy"])
+        return Outcome(accuracies, uncertainties, reference, shared, sizes)
+
+    by_method: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_method.setdefault(row["method"], []).append(row)
+    fedavg = by_method.pop("FedAvg")
+    runs = [
+        PairedRuns(
+            federation.ids,
+            tuple(map(outcome, own, fedavg)),
+            tuple(map(outcome, fedavg, fedavg)),
+        )
+        for own in by_method.values()
+    ]
+    theories = [row["theory"] for row in _read(name)]
+    evidence = [collect_evidence(t, r, BUDGET) for t, r in zip(theories, runs, strict=True)]
+    verdicts = judge(evidence)
+    kept = [
+        {**row, "kind": verdict.kind, "sentence": verdict.sentence}
+        for row, verdict in zip(_read(name), verdicts, strict=True)
+    ]
+    _write(RESULTS / f"justice-{name}.csv", VERDICT_COLUMNS, kept)
 
 
 def make_page() -> str:
