@@ -103,8 +103,8 @@ def measured(name: str, method: str, metric: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("method", "metric", "pages"),
     [
-        ("UDJ-FL rawls", "psi", ("README.md", "experiments/STEPS.md")),
-        ("UDJ-FL egalitarian", "std", ("README.md", "experiments/STEPS.md")),
+        ("UDJ-FL rawls", "psi", ("experiments/STEPS.md",)),
+        ("UDJ-FL egalitarian", "std", ("experiments/STEPS.md",)),
         ("UDJ-FL utilitarian", "global_accuracy", ("experiments/STEPS.md",)),
         ("UDJ-FL utilitarian (gamma=-0.5)", "global_accuracy", ("experiments/STEPS.md",)),
         ("UDJ-FL utilitarian (beta=0.1)", "global_accuracy", ("experiments/STEPS.md",)),

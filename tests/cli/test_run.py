@@ -34,6 +34,15 @@ def test_run_shows_metrics_and_clients(udjfl_command: Command) -> None:
     assert "\x1b" not in output.out + output.err
 
 
+def test_the_demo_is_one_command(udjfl_command: Command) -> None:
+    output = udjfl_command("demo --seeds 2 --rounds 2 --jobs 1")
+    assert output.code == 0
+    assert output.out.startswith("Five scanners")
+    assert "The paper's beta and gamma" in output.out
+    document = json.loads(udjfl_command("demo --seeds 2 --rounds 1 --jobs 1 --json").out)
+    assert len(document["methods"]) == 9
+
+
 def test_run_json_is_one_document_and_nothing_else(udjfl_command: Command, tmp_path: Path) -> None:
     output = udjfl_command("run", SMALL, "--method rawls --json --out", tmp_path / "run")
     document = json.loads(output.out)

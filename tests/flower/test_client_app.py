@@ -64,7 +64,8 @@ def test_only_what_the_method_declares_leaves_a_client(name: str) -> None:
     }
     assert seen.pop("evaluate") == {"test-loss", "test-accuracy"}
     if "uncertainties" in rule.needs:
-        assert seen.pop("query.uncertainty") == {"uncertainty"}
+        # A mark goes with an uncertainty that does not tell the quality of the data.
+        assert seen.pop("query.uncertainty") - {"unreliable"} == {"uncertainty"}
     if rule.probes:
         assert seen.pop("query.probe") == {WORDS.get(what, what) for what in rule.probes}
     assert seen == {}
@@ -132,14 +133,14 @@ def test_the_uncertainty_is_measured_once_in_a_run() -> None:
     assert uncertainty() != value
 
 
-def test_remarks_on_the_uncertainty_are_logged_and_not_sent(
+def test_remarks_on_the_uncertainty_are_logged_and_only_a_mark_is_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     x = torch.arange(40.0).view(20, 2) / 40
     data = ClientData("a", (x, [1] * 20), (x + 1, [1] * 20), 3)
     with caplog.at_level("WARNING", "udjfl"):
         reply = ask_client("query.uncertainty", data)
-    assert set(reply["metrics"]) == {"uncertainty"}
+    assert set(reply["metrics"]) == {"uncertainty", "unreliable"}
     one_class, tiny = (record.getMessage() for record in caplog.records)
     assert one_class.startswith("The uncertainty of this client's data: One class only")
     assert "So few examples" in tiny

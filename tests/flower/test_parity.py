@@ -144,7 +144,7 @@ def test_records_and_result_equal_the_simulators(tmp_path: Any) -> None:
     ]
     # A server on Flower does not learn how many test examples its clients have.
     assert results[1]["test_sizes"] is None
-    assert results[0].keys() - {"corrected_std"} == results[1].keys()
+    assert results[0].keys() - {"corrected_std", "accuracy_alone"} == results[1].keys()
     assert results[0]["client_accuracy"] == results[1]["client_accuracy"]
     assert results[0]["uncertainty"] == pytest.approx(results[1]["uncertainty"], rel=1e-5)
     assert {path.name for path in (tmp_path / "here").iterdir()} == {
@@ -175,7 +175,8 @@ def read_reports(
     if "sizes" in rule.needs:
         given["sizes"] = [strategy.run.federation.sizes[position] for *_, position in rows]
     if "uncertainties" in rule.needs:
-        given["uncertainties"] = [strategy.registry.uncertainties[name] for name, *_ in rows]
+        readings = strategy.registry.known_uncertainty(strategy.run.ids).readings
+        given["uncertainties"] = [readings[name] for name, *_ in rows]
     return Reports(
         [row[0] for row in rows],
         torch.stack([arrays["delta"] for _, arrays, _, _ in rows]),

@@ -75,6 +75,7 @@ def test_notes_are_one_sentence_for_each_remark() -> None:
         "Trained alone, no better than the class frequencies, so a high uncertainty does not mean "
         "bad data: b.",
         "So few examples that the uncertainty is a guess: b, c.",
+        "Uncertainties that count as the median of the others: b, c.",
         "Uncertainties that cannot be told apart: a and b.",
     ]
     assert Uncertainty("given", {"a": 1.0}).notes() == []

@@ -17,7 +17,7 @@ SECTIONS = {
     "Data": "data data_root clients partition",
     "Model": "model hidden weight_norm",
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "
-    "on_bad_report",
+    "holdout on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
     "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "service eval_every checkpoint_every",

@@ -37,12 +37,12 @@ def demo(
 
     Five scanners of falling quality read handwritten digits and train one model together. Shows
     what each client has under FedAvg and alone, who gains and who pays under each theory, and what
-    the settings as published do.
+    the paper's beta and gamma do.
     """
-    from udjfl.report.demo_intro import INTRODUCTION
+    from udjfl.report.demo_intro import introduction
 
     if not json:
-        print(INTRODUCTION, flush=True)  # before anything that takes time to load
+        print(introduction(), flush=True)  # before anything that takes time to load
     from udjfl.engine import tune_allocator
     from udjfl.report.demo import demo_view
     from udjfl.simulation.compare import choose_methods, run_comparison

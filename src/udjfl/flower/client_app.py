@@ -108,7 +108,7 @@ class MessageHandler:
             numbers = {NUMBERS["uncertainties"]: result.values[self.id]}
             if result.epistemic is not None and self.spec.report_uncertainties:
                 numbers["epistemic"] = result.epistemic[self.id]
-            if self.id in result.untrusted:
+            if self.id in result.uninformative:
                 numbers["unreliable"] = 1.0
             state[UNCERTAINTY_KEY] = MetricRecord(dict(numbers))
         kept = state.metric_records[UNCERTAINTY_KEY]

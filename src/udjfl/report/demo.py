@@ -19,12 +19,13 @@ ANSWERS = {
     "utilitarian": "make the model the best on the whole, on clean digits that nobody trained on",
     "desert": "reward the clients that bring good data",
 }
+PUBLISHED = "The paper's beta and gamma, with our step rule and without a budget"
 WIDEST_BAR = 24
 SMALLEST_SCALE = 2.0  # points at the end of a bar, at least: small changes look small
 
 
 def demo_view(comparison: Comparison) -> RenderableType:
-    """Show the clients before, each theory within its budget, and the settings as published."""
+    """Show the clients before, each theory within its budget, and the paper's settings."""
     return FitWidth(lambda width: Group(*_demo_parts(comparison, width)))
 
 
@@ -51,7 +52,10 @@ def _demo_parts(comparison: Comparison, width: int) -> list[RenderableType]:
     ]
     for row, verdict in within:
         parts += [Text(""), *_theory_parts(row, verdict, reference, scale, width)]
-    parts += [Text(""), heading("The settings as published, without a budget")]
+    parts += [
+        Text(""),
+        heading(PUBLISHED),
+    ]
     parts += [
         _verdict_line(verdict, f"{verdict.theory.capitalize()}: ") for _, verdict in published
     ]
@@ -121,9 +125,11 @@ def _number(value: float | None, digits: int = 1) -> str:
 
 
 def _closing(comparison: Comparison) -> str:
+    rounds = comparison.settings.training.rounds
     return (
         "Changes are against FedAvg on the same seeds, in points; verdicts by paired t-tests over "
         f"{len(comparison.seeds)} seeds, corrected for all verdicts here (Holm). The same as a "
         "table: `udjfl compare --data scanners --methods rawls:budget=2,rawls --batch-size 32 "
-        "--momentum 0`. Your own data: docs/data.md."
+        f"--momentum 0 --rounds {rounds} --seeds {len(comparison.seeds)}`. Your own data: "
+        "docs/data.md."
     )

@@ -30,6 +30,8 @@ SENT_AS = {
     "losses": "loss",
     "steps": "number of steps",
     "accuracies": "training accuracy",
+    "scores": "accuracy on held-out or training data",
+    "score_sizes": "number of examples behind it",
     "squared_losses": "mean squared loss",
     "gradients": "gradient",
     "gradient_norms": "length of the gradient",

@@ -86,9 +86,19 @@ class MethodSummary:
 
     @property
     def budget(self) -> float | None:
-        """Points of mean accuracy that the method may cost, if it says so."""
+        """Points of mean accuracy that the method may cost, if it says so.
+
+        None for a method that keeps to a score given as a number, not to FedAvg's.
+        """
         budget: float | None = getattr(self.method, "budget", None)
-        return budget
+        return budget if getattr(self.method, "limit", None) is None else None
+
+    def least_advantaged(self, default: LeastAdvantaged) -> LeastAdvantaged:
+        """Return how the method chooses the least advantaged, if it says so."""
+        advantage = getattr(self.method, "advantage", None)
+        if advantage == "alone" and self.accuracy_alone is not None:
+            return {client: -(s.mean or 0.0) for client, s in self.accuracy_alone.items()}
+        return advantage if advantage in ("uncertainty", "fedavg") else default
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -138,7 +148,15 @@ class Comparison:
     def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
         """A verdict for each row and each theory that it serves; none for the reference."""
         evidence = [
-            (index, collect_evidence(theory, row.runs, self.budget_of(row), self.least_advantaged))
+            (
+                index,
+                collect_evidence(
+                    theory,
+                    row.runs,
+                    self.budget_of(row),
+                    row.least_advantaged(self.least_advantaged),
+                ),
+            )
             for index, row in enumerate(self.rows)
             for theory in (row.theories if row.against_fedavg else ())
             if row.runs.clients

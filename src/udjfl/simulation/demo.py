@@ -9,7 +9,7 @@ BUDGET = 2
 
 
 def demo_settings(seeds: int, rounds: int, jobs: int) -> CompareSettings:
-    """Return the demo's settings: the theories within a budget, then as published."""
+    """Return the demo's settings: the theories within a budget, then at the paper's points."""
     within_budget = [f"udj:theory={theory}:budget={BUDGET}" for theory in THEORIES]
     return validate_settings(
         CompareSettings,

@@ -254,7 +254,8 @@ def finish_run(
         common = {name: value for name, value in accuracies.items() if name in own}
         accuracies = {name: own[name] for name in common}
     expected = evaluation.expected_accuracies
-    uncertainties = {name: uncertainty.values.get(name, math.nan) for name in run.ids}
+    readings = uncertainty.readings
+    uncertainties = {name: readings.get(name, math.nan) for name in run.ids}
     sizes = run.federation.test_sizes
     test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
     outcome = Outcome(

@@ -101,23 +101,29 @@ class Uncertainty:
         return said | {name: "; ".join(own) for name, own in reasons.items() if own}
 
     @property
-    def readings(self) -> dict[str, float]:
-        """The values as methods read them: an untrusted client's is the median of the others'.
-
-        It is then neither rewarded nor held back for it. The paper's measure is read as it is.
-        """
-        trusted = [
-            value
-            for name, value in self.values.items()
-            if name not in self.untrusted and math.isfinite(value)
+    def uninformative(self) -> tuple[str, ...]:
+        """The clients whose labels carry (almost) no entropy."""
+        flagged = [
+            name
+            for name, client in (self.evidence or {}).items()
+            if {ONE_CLASS, ALMOST_ONE_CLASS}.intersection(client.flags)
         ]
-        if self.kind in PUBLISHED or not trusted:
+        return (*self.unreliable, *flagged)
+
+    @property
+    def readings(self) -> dict[str, float]:
+        """The values as methods and metrics read them.
+
+        A client whose labels are (nearly) one class is certain whatever its data are: it counts as
+        the median of the others, so that it is neither rewarded nor held back. The paper's measure
+        is read as it is.
+        """
+        left = {k: v for k, v in self.values.items() if k not in self.uninformative}
+        known = [value for value in left.values() if math.isfinite(value)]
+        if self.kind in PUBLISHED or not known:
             return self.values
-        middle = statistics.median(trusted)
-        return {
-            name: middle if name in self.untrusted and math.isfinite(value) else value
-            for name, value in self.values.items()
-        }
+        middle = statistics.median(known)
+        return {name: left.get(name, middle) for name in self.values}
 
     @property
     def accuracy_alone(self) -> dict[str, float] | None:
@@ -137,6 +143,11 @@ class Uncertainty:
             names = [name for name, client in evidence.items() if flag in client.flags]
             if names:
                 notes.append(_NOTES[flag].format(names=", ".join(names)))
+        replaced = [name for name in self.uninformative if self.readings[name] != self.values[name]]
+        if replaced:
+            notes.append(
+                f"Uncertainties that count as the median of the others: {', '.join(replaced)}."
+            )
         pairs = [
             f"{name} and {client.indistinct_from}"
             for name, client in evidence.items()
