@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,3 +27,16 @@ class Fail:
 
     def __call__(self, send: Callable[[Any], None]) -> None:
         raise ValueError("failed on purpose")
+
+
+@dataclass(frozen=True)
+class Count:
+    """Sends numbers quickly, and logs a warning."""
+
+    end: int
+
+    def __call__(self, send: Callable[[Any], None]) -> int:
+        for number in range(self.end):
+            send(number)
+        logging.getLogger("udjfl").warning("counted to %d", self.end)
+        return self.end

@@ -24,7 +24,7 @@ import udjfl
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError, UdjflError
 from udjfl.methods import weighted_sum
 from udjfl.report.saved_runs import read_run
-from udjfl.simulation.compare import folder_name
+from udjfl.simulation.programs import folder_name
 
 TINY: dict[str, Any] = {
     "model": "logistic",

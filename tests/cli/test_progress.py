@@ -16,7 +16,7 @@ from rich.text import Text
 import udjfl
 from udjfl.cli.progress import show_progress, show_status
 from udjfl.simulation import simulate as simulation
-from udjfl.simulation.compare import folder_name
+from udjfl.simulation.programs import folder_name
 from udjfl.training.records import Progress
 
 

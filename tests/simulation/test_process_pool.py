@@ -5,9 +5,24 @@ from __future__ import annotations
 import time
 
 import pytest
-from process_tasks import Fail, Sleep
+from process_tasks import Count, Fail, Sleep
 
+from udjfl.engine import can_fork
 from udjfl.simulation.process_pool import run_in_processes
+
+STARTS = [False, pytest.param(True, marks=pytest.mark.skipif(not can_fork(), reason="no fork"))]
+
+
+@pytest.mark.parametrize("fork", STARTS)
+def test_every_message_arrives_before_the_results(
+    fork: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However quickly they are sent; and warnings are logged in this process, once each."""
+    messages: list[int] = []
+    assert run_in_processes([Count(500), Count(300)], 2, messages.append, fork=fork) == [500, 300]
+    assert sorted(messages) == sorted([*range(500), *range(300)])
+    logged = [record.getMessage() for record in caplog.records]
+    assert sorted(logged) == ["counted to 300", "counted to 500"]
 
 
 def test_results_come_in_the_order_of_the_tasks_and_messages_are_delivered() -> None:

@@ -22,7 +22,7 @@ from conftest import create_folder, read_files
 import udjfl
 from udjfl._files import write_atomic
 from udjfl.errors import CheckpointError, StorageError, UdjflError
-from udjfl.simulation.compare import folder_name
+from udjfl.simulation.programs import folder_name
 from udjfl.training.records import History, Record
 from udjfl.training.run_folder import RunFolder, pack, unpack
 

@@ -25,6 +25,7 @@ from udjfl.engine.base import (
     TrainJob,
     one_thread,
 )
+from udjfl.engine.batches import ALIGNMENT
 from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.parts import EnginePart, evaluate_together, train_together
@@ -96,16 +97,19 @@ def can_join(
 ) -> bool:
     """Tell whether one engine can train the clients of several federations without a difference.
 
-    That is the stacked one, for models without parameters of their own, and on a CPU.
+    That is the stacked one, on a CPU, if the models and the data of each client begin at a multiple
+    of 64 bytes however many there are.
     """
-    axes = clients[0][0].train.x.ndim - 1
+    x = clients[0][0].train.x
+    shapes = {(str(module), *(p.shape for p in module.parameters())) for module in modules}
+    formats = {(c.train.x.shape[1:], c.train.group is None) for own in clients for c in own}
     return (
         engine in ("auto", "stacked")
         and _is_cpu(device)
-        and unsupported_reason(modules[0], axes) is None
+        and unsupported_reason(modules[0], x.ndim - 1) is None
         and is_exact_in_company(modules[0])
-        and len({str(module) for module in modules}) == 1
-        and len({own[0].train.x.shape[1:] for own in clients}) == 1
+        and x.shape[1:].numel() % ALIGNMENT == 0
+        and len(shapes) == len(formats) == 1
     )
 
 

@@ -15,7 +15,7 @@ from udjfl.engine.base import Address, LocalTraining, Objective, TrainJob
 from udjfl.engine.batches import Batch
 
 # Up to this many examples a batch is added up in one go, whatever padding follows.
-EXACT_WIDTH = 256
+EXACT_WIDTH = 128
 
 
 @dataclass(frozen=True)

@@ -60,9 +60,9 @@ class EvaluationBatch:
     @functools.cached_property
     def _x(self) -> Tensor:
         """The inputs [G, rows, F]; the data of each set begin at a multiple of 64 bytes."""
-        if len(self.sets) == 1:
-            return self.sets[0].x.flatten(1)[None]
         inputs = [data.x.flatten(1) for data in self.sets]
+        if len(inputs) == 1 and inputs[0].data_ptr() % (4 * ALIGNMENT) == 0:
+            return inputs[0][None]
         n_rows, n_features = inputs[0].shape
         padded = inputs[0].new_zeros(len(inputs), n_rows + -n_rows % ALIGNMENT, n_features)
         for own, x in zip(padded, inputs, strict=True):

@@ -149,7 +149,9 @@ class Stack:
                 forward.matrices[number],
             )
             if layer.relu:
-                d = torch.ops.aten.threshold_backward(d, output, 0)
+                # In place: else it would have the strides of `output`, and be added up in another
+                # order where those are not its own, as with one client.
+                torch.ops.aten.threshold_backward.grad_input(d, output, 0, grad_input=d)
             if layer.count > 1:
                 update.add(layer.first + layer.count - 1, d.sum(dim=1))
             if matrices.wide and self.settings > 1:  # one below the other -> side by side

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from udjfl.data.federation import Examples
 from udjfl.engine.base import (
     Address,
     Engine,
@@ -35,7 +36,8 @@ class EnginePart(Engine):
         self.workers, self.batch_size = whole.workers, whole.batch_size
         own = slice(first, first + n_clients)
         self.clients, self.sizes = whole.clients[own], whole.sizes[own]
-        self.train_data = whole.train_data[own]
+        # Where the federation has them: products depend on where a client's data begin in memory.
+        self.train_data = Examples.lay_out([c.train.on(self.device) for c in self.clients])
         self._score_sets = {}
 
     @property

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from udjfl._threads import available_cores
-from udjfl.data import Federation
-from udjfl.engine import can_fork, can_join, one_thread
-from udjfl.errors import DataError, SettingsError, StorageError, did_you_mean
+from udjfl.engine import one_thread
+from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
     ALIASES,
     METHODS,
@@ -27,12 +21,11 @@ from udjfl.methods import (
     parameter_names,
 )
 from udjfl.methods import method as build_method
-from udjfl.models import ModelChoice, to_vector
-from udjfl.settings import CompareSettings, TrainingSettings
+from udjfl.models import ModelChoice
+from udjfl.settings import CompareSettings
 from udjfl.simulation.comparison import Comparison, summarise_method
-from udjfl.simulation.lockstep import Failure
-from udjfl.simulation.process_pool import run_in_processes, unpicklable_reason
-from udjfl.simulation.run_methods import MethodTask, SeedTask, prepare_methods, run_seeds
+from udjfl.simulation.programs import ProgramTask, run_programs, seeds_per_program, share_seeds
+from udjfl.simulation.run_methods import prepare_methods
 from udjfl.simulation.simulate import (
     DataChoice,
     as_method,
@@ -42,18 +35,11 @@ from udjfl.simulation.simulate import (
     validate_keywords,
 )
 from udjfl.training.lifecycle import check_complete, versions
-from udjfl.training.records import OnProgress, Progress
-from udjfl.training.result import FinishedRun, Result
+from udjfl.training.records import OnProgress
+from udjfl.training.result import FinishedRun
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
-
-logger = logging.getLogger("udjfl")
-# Seeds are trained as one program if their data, models and updates together are at most this
-# large: with more, a step is work enough that there is nothing to gain.
-PROGRAM_BYTES = 128_000_000
-# And if they keep no more runs than this in folders: each has an open file.
-MOST_FOLDERS = 256
 
 
 def compare(
@@ -152,7 +138,7 @@ def run_comparison(
     with one_thread():  # a mistake shows before anything is written
         info = FederationInfo.of(first)
         prepared = prepare_methods(info, methods, training, settings.seeds[0], model)
-    together = _seeds_per_program(
+    together = seeds_per_program(
         first, prepared.base_model, training, len(methods), out is not None
     )
     own_data = not isinstance(data, str)
@@ -172,12 +158,12 @@ def run_comparison(
             known,
             root.path if root else None,
         )
-        tasks = [replace(task, seeds=own) for own in _share_seeds(settings.seeds, jobs, together)]
+        tasks = [replace(task, seeds=own) for own in share_seeds(settings.seeds, jobs, together)]
         # The first federation is loaded already; another process loads its own, which is less
         # work than to send it there.
         if jobs == 1:
             tasks[0] = replace(tasks[0], first=first)
-        results = [own for program in _run_tasks(tasks, jobs, on_progress) for own in program]
+        results = [own for program in run_programs(tasks, jobs, on_progress) for own in program]
         by_seed = dict(zip(settings.seeds, results, strict=True))
         columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
         references = {s: run for s, run in columns[0].items() if isinstance(run, FinishedRun)}
@@ -192,123 +178,6 @@ def run_comparison(
         if root:
             root.unlock()
     return comparison
-
-
-def _seeds_per_program(
-    federation: Federation,
-    module: nn.Module,
-    training: TrainingSettings,
-    n_runs: int,
-    has_folders: bool,
-) -> int:
-    """Return how many seeds are trained as one program, if their federations are like this one.
-
-    Every seed has `n_runs` runs, one for each method.
-    """
-    if not can_join([module], [federation.clients], training.engine, training.device):
-        return 1
-    n_updates = n_runs * len(federation.clients)
-    n_examples = sum(federation.sizes) + sum(len(client.test) for client in federation.clients)
-    n_values = n_examples * math.prod(federation.input_shape) + 3 * n_updates * len(
-        to_vector(module)
-    )
-    most = PROGRAM_BYTES // (4 * n_values)
-    return max(1, min(most, MOST_FOLDERS // n_runs) if has_folders else most)
-
-
-def _share_seeds(seeds: Sequence[int], jobs: int, together: int) -> list[tuple[int, ...]]:
-    """Cut the seeds into programs of at most `together`, and into equally many for each job."""
-    n_programs = jobs * math.ceil(len(seeds) / (jobs * together))
-    ends = [len(seeds) * (number + 1) // n_programs for number in range(n_programs)]
-    return [
-        tuple(seeds[begin:end]) for begin, end in zip([0, *ends], ends, strict=False) if end > begin
-    ]
-
-
-@dataclass(frozen=True)
-class ProgramTask:
-    """All methods, the reference first, on the federations of some seeds, as one program.
-
-    `ids` are the clients that the federation of every seed must have; `first` is the federation of
-    the first of these seeds, if it is loaded already.
-    """
-
-    data: DataChoice
-    model: ModelChoice | None
-    settings: CompareSettings
-    methods: tuple[Method, ...]
-    ids: tuple[str, ...]
-    uncertainty: Uncertainty | None
-    root: Path | None
-    seeds: tuple[int, ...] = ()
-    first: Federation | None = None
-
-    def __call__(self, send: Callable[[Any], None]) -> list[list[FinishedRun | str]]:
-        """Return for each seed an outcome for each method, or why there is none.
-
-        `send` gets `Progress` events.
-        """
-        with one_thread():
-            tasks = [self._seed_task(seed, send) for seed in self.seeds]
-        results = run_seeds(
-            tasks,
-            self.settings.training,
-            model=self.model,
-            resume=self.root is not None,
-            first_is_reference=True,
-        )
-        pairs = zip(self.seeds, results, strict=True)
-        return [self._without_errors(seed, own, send) for seed, own in pairs]
-
-    def _seed_task(self, seed: int, send: Callable[[Any], None]) -> SeedTask:
-        federation = self.first if seed == self.seeds[0] else None
-        if federation is None:
-            federation = load_federation(self.data, self.settings.federation, seed)
-        if federation.ids != self.ids:
-            raise DataError(
-                f"the federation of seed {seed} has other clients than that of seed "
-                f"{self.settings.seeds[0]}"
-            )
-        folder = self.root / f"seed-{seed}" if self.root else None
-        methods = [
-            MethodTask(method, folder / folder_name(method) if folder else None, send)
-            for method in self.methods
-        ]
-        return SeedTask(federation, seed, methods, self.uncertainty)
-
-    def _without_errors(
-        self, seed: int, results: Sequence[Result | Failure], send: Callable[[Any], None]
-    ) -> list[FinishedRun | str]:
-        """Return the outcomes of a seed, with sentences in place of errors."""
-        if not isinstance(results[0], Result):
-            raise results[0]
-        rounds = self.settings.training.rounds
-        for method, result in zip(self.methods, results, strict=True):
-            if not isinstance(result, Result):
-                send(Progress(method.label, seed, "training", rounds, rounds))
-        return [r.outcome() if isinstance(r, Result) else str(r) for r in results]
-
-
-def _run_tasks(
-    tasks: Sequence[ProgramTask], jobs: int, on_progress: OnProgress | None
-) -> list[list[list[FinishedRun | str]]]:
-    """Run the seeds one after the other, or in processes, with the same results."""
-
-    def receive(event: Progress) -> None:
-        if on_progress:
-            on_progress(event)
-
-    if jobs > 1:
-        reason = unpicklable_reason(tasks)
-        if reason is None:
-            # What a caller's own function needs may not survive a fork.
-            is_own = callable(tasks[0].data) or callable(tasks[0].model)
-            return run_in_processes(tasks, jobs, receive, fork=can_fork() and not is_own)
-        logger.warning(
-            "The seeds run one after the other: they cannot be sent to other processes (%s).",
-            reason,
-        )
-    return [task(receive) for task in tasks]
 
 
 def choose_methods(settings: CompareSettings) -> list[Method]:
@@ -402,14 +271,3 @@ def _decides_numbers(description: Any) -> Any:
         return description
     ignored = ("jobs", "workers", "data_root")
     return {key: value for key, value in description.items() if key not in ignored}
-
-
-def folder_name(method: Method) -> str:
-    """Return a folder name for a method: `udj-theory=rawls-beta=5`."""
-    parameters = [f"{key}={value}" for key, value in method.params.items() if value is not None]
-    text = "-".join([method.name, *parameters])
-    plain = "".join(c if c.isalnum() or c in "-=._" else "_" for c in text)
-    if plain == text and len(text) <= 100:
-        return text
-    # Two methods must not share a folder because their names were shortened or had odd characters.
-    return f"{plain[:80]}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}"
