@@ -7,8 +7,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: demo test test-flower test-minimum soak flower-demo coverage check format docs digits \
 	bench bench-quick clean
 
-demo: $(VENV)/.core
-	$(BIN)/udjfl demo
+demo: $(VENV)/.report
+	$(BIN)/udjfl demo --html demo-report.html
 
 test: check $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 -m "not processes"
@@ -79,6 +79,10 @@ $(VENV)/bin/python:
 $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Installing udjfl into $(VENV) (once; a few minutes on a new machine)"
 	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.report: $(VENV)/.core
+	$(PIP) --editable '.[report]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

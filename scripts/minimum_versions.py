@@ -19,9 +19,16 @@ PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
 def minimum_versions(extra: str | None = None) -> dict[str, str]:
     """Return the lower bounds of the dependencies, and of those of an extra."""
     project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
     requirements = [] if extra == "flower" else list(project["dependencies"])
-    if extra is not None:
-        requirements += project["optional-dependencies"][extra]
+    wanted = [] if extra is None else list(extras[extra])
+    while wanted:
+        requirement = wanted.pop(0)
+        own = re.fullmatch(r"udjfl\[(\w+)\]", requirement)  # an extra that contains another
+        if own is None:
+            requirements.append(requirement)
+        else:
+            wanted += extras[own[1]]
     return dict(lower_bound(requirement) for requirement in requirements)
 
 

@@ -1,9 +1,17 @@
-"""The order of clients. Floating-point sums depend on it, so every sum over clients uses it."""
+"""Client ids: their order, and how they are shown.
+
+Floating-point sums depend on the order of clients, so every sum over clients uses the same.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
+
+# Control characters, invisible ones that change the direction or order of text, and halves of
+# characters.
+_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 
 def id_sort_key(client_id: str) -> tuple[list[str | int], str]:
@@ -16,3 +24,18 @@ def id_sort_key(client_id: str) -> tuple[list[str | int], str]:
 def sort_ids(client_ids: Iterable[str]) -> list[str]:
     """Sort client ids."""
     return sorted(client_ids, key=id_sort_key)
+
+
+def printable(text: str) -> str:
+    """Return text from outside with its invisible characters written as escapes.
+
+    A terminal or a page then shows them instead of obeying them.
+
+    >>> printable("ward\\x1b[2J")
+    'ward\\\\x1b[2J'
+    """
+    return "".join(_escape(c) if unicodedata.category(c) in _UNPRINTABLE else c for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -3,7 +3,9 @@
 The line of each command on the front page is in `udjfl.cli.app`.
 """
 
+import contextlib
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +23,12 @@ from udjfl.settings import CompareSettings, RunSettings, validate_settings
 app = CommandGroup()
 
 
+Folders = Annotated[
+    list[Path],
+    typer.Argument(help="Folders of runs, or folders that contain some at any depth."),
+]
+
+
 @app.command("demo")
 def demo(
     seeds: Annotated[
@@ -31,6 +39,10 @@ def demo(
         int, typer.Option(min=0, help="Processes that share the seeds (0: one per core).")
     ] = 0,
     out: Out = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with figures, too."),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """See what four theories of justice do to five clients, each within a budget of 2 points.
@@ -51,11 +63,17 @@ def demo(
     tune_allocator()
     settings = demo_settings(seeds, rounds, jobs)
     methods = choose_methods(settings)
-    with show_progress(len(methods) * seeds, rounds) as on_progress:
-        comparison = run_comparison(
-            settings, methods, out=out, on_progress=on_progress, by_name=True
-        )
-    show(demo_view(comparison), comparison.as_dict(), json)
+    with contextlib.ExitStack() as stack:
+        folder = out
+        if html is not None and out is None:  # the page is made from a folder
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "demo"
+        with show_progress(len(methods) * seeds, rounds) as on_progress:
+            comparison = run_comparison(
+                settings, methods, out=folder, on_progress=on_progress, by_name=True
+            )
+        show(demo_view(comparison), comparison.as_dict(), json)
+        if html is not None and folder is not None:
+            write_page([folder], html)
     _print_folder(out)
 
 
@@ -144,18 +162,26 @@ def resume_command(
 
 @app.command("report")
 def report_command(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Folders of finished runs, or folders that contain some at any depth.",
-        ),
-    ],
+    folders: Folders,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page with figures instead of tables."),
+    ] = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open that page in a browser (default: report.html).")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Show finished runs: one by itself, or several as a comparison.
 
-    A comparison needs a run of FedAvg. Runs on Flower can be shown too.
+    A comparison needs a run of FedAvg. Runs on Flower can be shown too. With --html the report is
+    one file with figures, which needs no network: what each choice does to each client, in words
+    and pictures. It is made from what can be read, and says what is missing.
     """
+    if html is not None or open_it:
+        write_page(folders, html or Path("report.html"), open_it)
+        if not json:
+            return
     from udjfl.report.comparison_table import comparison_view, result_view
     from udjfl.report.saved_runs import compare_runs, find_runs
     from udjfl.training.result import summary
@@ -166,6 +192,28 @@ def report_command(
     else:
         comparison = compare_runs(runs)
         show(comparison_view(comparison), comparison.as_dict(), json)
+
+
+@app.command("figures")
+def figures_command(
+    folders: Folders,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Folder to write the figures to.")
+    ] = Path("figures"),
+    formats: Annotated[
+        str, typer.Option("--format", help="pdf, svg and png, separated by commas.")
+    ] = "pdf",
+    columns: Annotated[
+        int, typer.Option(min=1, max=2, help="Width: one column of a paper, or two.")
+    ] = 1,
+) -> None:
+    """Draw the figures of a report for a paper, a file each, with their captions."""
+    from udjfl.report.html.figures import write_figures
+    from udjfl.report.html.material import read_material
+
+    with show_status("drawing"):
+        written = write_figures(read_material(folders), out, formats.split(","), columns)
+    print(f"{len(written)} files in {out}")
 
 
 @app.command("methods", cls=LightCommand)
@@ -189,6 +237,17 @@ def methods_command(
 
 app.add_typer(data_commands, name="data")
 app.add_typer(reproduce_commands, name="reproduce")
+
+
+def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
+    """Write a report with figures; say where, and open it if asked to."""
+    from udjfl.report.html.page import write_report
+
+    with show_status("drawing the report"):
+        write_report(folders, path)
+    print(f"report written to {path}", file=sys.stderr)
+    if open_it:
+        typer.launch(path.resolve().as_uri())
 
 
 def _print_folder(out: Path | None) -> None:

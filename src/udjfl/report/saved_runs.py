@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.methods import METHODS, THEORIES
 from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
@@ -126,7 +127,8 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     references = by_method.pop(_written_form(fedavg[0]))
     _check_comparable(references, runs)
     rows = []
-    for of_method in (references, *by_method.values()):
+    others = sorted(by_method.values(), key=lambda runs: table_position(next(iter(runs.values()))))
+    for of_method in (references, *others):
         by_seed: dict[int, SavedRun | str] = dict.fromkeys(seeds, NO_RUN)
         for seed, run in of_method.items():
             is_reference = of_method is references
@@ -145,6 +147,21 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     return Comparison(runs[0].data, seeds, settings, tuple(rows), own_data=True)
 
 
+def table_position(run: FinishedRun) -> tuple[bool, int, int, bool]:
+    """Return the place of a run in tables: as methods are listed, by theory, budgets first.
+
+    Runs with a service come after those without.
+    """
+    method, names = run.method, list(METHODS)
+    theory = method.theories[0] if len(method.theories) == 1 else ""
+    return (
+        run.service != "none",
+        names.index(method.name) if method.name in names else len(names),
+        THEORIES.index(theory) if theory in THEORIES else len(THEORIES),
+        getattr(method, "budget", None) is None,
+    )
+
+
 def _written_form(run: SavedRun) -> str:
     """Return a method's name and parameters, and the service; parameters need not be hashable."""
     parts = [run.method.name, run.method.params, run.service]
@@ -153,6 +170,7 @@ def _written_form(run: SavedRun) -> str:
 
 def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRun]) -> None:
     """Refuse runs on other seeds, clients or data than those of the reference."""
+    first = next(iter(references.values()))
     for run in runs:
         reference = references.get(run.seed)
         if reference is None:
@@ -160,9 +178,9 @@ def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRu
                 f"{run.folder} has seed {run.seed}, and FedAvg was not run with it; "
                 "add that run, or leave this out"
             )
-        if list(run.client_accuracy) != list(reference.client_accuracy):
+        if list(run.client_accuracy) != list(first.client_accuracy):
             raise SettingsError(
-                f"{run.folder} has other clients than {reference.folder}; "
+                f"{run.folder} has other clients than {first.folder}; "
                 "compare runs on the same federation"
             )
         if run.fingerprint and reference.fingerprint and run.fingerprint != reference.fingerprint:

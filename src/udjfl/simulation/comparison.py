@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -217,6 +218,21 @@ class Comparison:
             "rankings": {theory: self._rank(theory) for theory in THEORY_METRIC},
         }
 
+    def plot_clients(self) -> Any:
+        """Draw each client's score under every method, as an Altair chart.
+
+        This and the other plots need the extra `udjfl[report]`.
+        """
+        return _plots().plot_clients(self)
+
+    def plot_changes(self) -> Any:
+        """Draw each client's gain or loss against FedAvg, as an Altair chart."""
+        return _plots().plot_changes(self)
+
+    def plot_frontier(self) -> Any:
+        """Draw the methods by pairs of measures that compete, as an Altair chart."""
+        return _plots().plot_frontier(self)
+
     def _row_to_dict(self, index: int) -> dict[str, Any]:
         row = self.rows[index]
         document = row.to_dict(self.seeds)
@@ -247,6 +263,11 @@ class Comparison:
             )
         better = "higher" if metric.better > 0 else "lower"
         return {"metric": metric.key, "better": better, "order": order}
+
+
+def _plots() -> Any:
+    # By its name: figures are made of comparisons, so their package is above this one.
+    return importlib.import_module("udjfl.report.html.plots")
 
 
 def _interval(summary: Summary) -> dict[str, Any]:

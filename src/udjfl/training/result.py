@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -83,6 +84,13 @@ class Result(FinishedRun):
         """Return the part that tables show, without models and history."""
         return FinishedRun(**{f.name: getattr(self, f.name) for f in fields(FinishedRun)})
 
+    def plot(self) -> Any:
+        """Draw the clients' scores and the run over its rounds, as an Altair chart.
+
+        Needs the extra `udjfl[report]`.
+        """
+        return _plots().plot_result(self)
+
     @property
     def global_accuracy(self) -> float | None:
         """Percent, on the held-out test set; None if there is no single model."""
@@ -97,6 +105,11 @@ class Result(FinishedRun):
         if self.served is None:
             return self.model
         return build_served(self.model, self.served, list(self.uncertainty).index(client))
+
+
+def _plots() -> Any:
+    # By its name: figures are made of results, so their package is above this one.
+    return importlib.import_module("udjfl.report.html.plots")
 
 
 def build_served(model: nn.Module, served: ServedModels, client_index: int) -> nn.Module:

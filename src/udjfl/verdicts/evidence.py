@@ -141,7 +141,7 @@ def collect_evidence(
         _existing(_from_zero("Gain of the others", others)),
         compare_metric("mean_accuracy", runs),
         _existing(compare_metric("global_accuracy", runs)),
-        _compare_clients(runs),
+        compare_clients(runs),
         budget,
         {key: compare_metric(key, runs) for key in BESIDE[theory]},
     )
@@ -288,12 +288,14 @@ def _gains_by_seed(
     return gains, others
 
 
-def _compare_clients(runs: PairedRuns) -> dict[str, Change]:
+def compare_clients(runs: PairedRuns, clients: Sequence[str] | None = None) -> dict[str, Change]:
+    """Compare the accuracy of each client, or of some, seed by seed."""
+    indices = {client: index for index, client in enumerate(runs.clients)}
     return {
         client: _compare(
             client,
-            [outcome.accuracies[index] for outcome in runs.outcomes],
-            [outcome.accuracies[index] for outcome in runs.references],
+            [outcome.accuracies[indices[client]] for outcome in runs.outcomes],
+            [outcome.accuracies[indices[client]] for outcome in runs.references],
         )
-        for index, client in enumerate(runs.clients)
+        for client in (runs.clients if clients is None else clients)
     }

@@ -1,0 +1,1 @@
+"""Reports as HTML pages, and their figures; needs the extra `udjfl[report]`."""

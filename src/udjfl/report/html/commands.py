@@ -1,0 +1,75 @@
+"""The commands that repeat the runs of a report, from the settings in their folders."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from udjfl.errors import UdjflError
+from udjfl.settings import CompareSettings, RunSettings, Settings, validate_settings
+from udjfl.training.run_folder import RunFolder
+
+LEVELS_TO_COMPARISON = 2  # a run lies in COMPARISON/seed-0/METHOD
+
+
+def find_commands(folders: Sequence[Path]) -> list[str]:
+    """Return the commands that repeat these runs; runs started from Python have none."""
+    commands: list[str] = []
+    for folder in folders:
+        parents = folder.resolve().parents
+        above = parents[LEVELS_TO_COMPARISON - 1 : LEVELS_TO_COMPARISON]
+        for candidate in (*above, folder):
+            command = _command_of(candidate)
+            if command is not None:
+                commands.append(command)
+                break
+    return list(dict.fromkeys(commands))
+
+
+def _command_of(folder: Path) -> str | None:
+    try:
+        stored = RunFolder.open(folder).read_settings()
+        if stored.get("from_python"):
+            return None
+        if isinstance(stored.get("comparison"), dict):
+            settings: Settings = validate_settings(CompareSettings, stored["comparison"])
+            return write_command("compare", settings)
+        named = {"method": stored["method"], "params": stored["params"]}
+        values = {**stored["training"], **stored["origin"], **named}
+        return write_command("run", validate_settings(RunSettings, values))
+    except (UdjflError, KeyError, TypeError):
+        return None
+
+
+def write_command(name: str, settings: Settings) -> str:
+    """Return the command line whose settings are these: a flag for each that is not the default."""
+    words = ["udjfl", name]
+    defaults = {key: field.default for key, field in settings.flat_fields().items()}
+    for key, value in settings.to_flat().items():
+        if key == "params":
+            words += [word for pair in _known(value).items() for word in _parameter(*pair)]
+        elif value is not None and value != defaults[key]:
+            words += _flag(key, value)
+    return shlex.join(words)
+
+
+def _known(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in params.items() if value is not None}
+
+
+def _parameter(key: str, value: Any) -> list[str]:
+    return ["-p", f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"]
+
+
+def _flag(key: str, value: Any) -> list[str]:
+    flag = key.replace("_", "-")
+    if isinstance(value, bool):
+        return [f"--{flag}" if value else f"--no-{flag}"]
+    if key == "seeds":
+        counted = value == list(range(len(value)))
+        return ["--seeds", str(len(value)) if counted else ",".join(map(str, value)) + ","]
+    if isinstance(value, list):
+        return [f"--{flag}", ",".join(map(str, value))]
+    return [f"--{flag}", str(value)]

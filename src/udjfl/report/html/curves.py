@@ -1,0 +1,150 @@
+"""Curves over rounds, read from the records of runs.
+
+Records of long runs are large, so only some of the rounds are parsed, and of a method with many
+seeds only the first few.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from udjfl.errors import UdjflError
+from udjfl.methods import method as build_method
+from udjfl.report.html.figure import name_method
+from udjfl.training.records import Record
+from udjfl.training.run_folder import RunFolder
+
+MOST_SEEDS, MOST_POINTS = 5, 60
+OPENING = b'{"round": '
+# Metrics that a report draws; the others of a method are its own affair.
+SHOWN = (
+    *("test_accuracy", "test_loss", "score", "train_loss", "weight", "step_share"),
+    *("step_norm", "price", "client_price", "violation", "capped", "absent", "excluded"),
+)
+Points = dict[int, float]  # by round
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One method over rounds, as the mean of a few seeds.
+
+    rounds      how many the settings ask for
+    reached     the last round with records
+    seeds       the seeds that were read
+    of_clients  metric -> client -> values by round
+    of_server   metric -> values by round, of the whole round
+    missed      client -> the number of rounds in which it was absent or excluded, over these seeds
+    """
+
+    label: str
+    rounds: int
+    reached: int
+    seeds: tuple[int, ...]
+    of_clients: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
+    of_server: Mapping[str, Points] = field(default_factory=dict)
+    missed: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Run:
+    label: str
+    seed: int
+    rounds: int
+    eval_every: int
+    path: Path
+
+
+def read_curves(folders: Sequence[Path]) -> tuple[Curves, ...]:
+    """Read the curves of every method in these run folders; unfinished runs have some, too."""
+    of_label: dict[str, list[_Run]] = {}
+    for folder in folders:
+        run = _open_run(folder)
+        if run is not None:
+            of_label.setdefault(run.label, []).append(run)
+    curves = []
+    for label, runs in of_label.items():
+        first = sorted(runs, key=lambda run: run.seed)[:MOST_SEEDS]
+        rounds = max(run.rounds for run in first)
+        curves.append(make_curves(label, rounds, {run.seed: _read_records(run) for run in first}))
+    return tuple(curves)
+
+
+def _open_run(path: Path) -> _Run | None:
+    try:
+        folder = RunFolder.open(path)
+        settings = folder.read_settings("training", "method", "params", "seed")
+        training = settings["training"]
+        method = build_method(settings["method"], **settings["params"])
+        label = name_method(method, training.get("service", "none"))
+        numbers = int(training["rounds"]), int(training.get("eval_every", 1))
+        return _Run(label, int(settings["seed"]), *numbers, folder.records_path)
+    except (UdjflError, KeyError, TypeError, ValueError):
+        return None  # listed among the problems of the report
+
+
+def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]) -> Curves:
+    """Average the records of a method over seeds."""
+    values: dict[tuple[str, str | None, int], list[float]] = {}
+    missed: dict[str, int] = {}
+    reached = 0
+    for of_seed in records.values():
+        for round, client, metric, value in of_seed:
+            reached = max(reached, round)
+            if metric in ("absent", "excluded"):
+                missed[str(client)] = missed.get(str(client), 0) + 1
+            elif metric in SHOWN and isinstance(value, int | float):
+                values.setdefault((metric, client, round), []).append(float(value))
+    of_clients: dict[str, dict[str, Points]] = {}
+    of_server: dict[str, Points] = {}
+    for (metric, client, round), numbers in values.items():
+        mean = statistics.fmean(numbers)
+        if client is None:
+            of_server.setdefault(metric, {})[round] = mean
+        else:
+            of_clients.setdefault(metric, {}).setdefault(client, {})[round] = mean
+    return Curves(
+        label,
+        rounds,
+        reached,
+        tuple(records),
+        of_clients,
+        of_server,
+        missed,
+    )
+
+
+def _read_records(run: _Run) -> Iterable[Record]:
+    """Yield the records of the rounds that are drawn, and every absence."""
+    try:
+        lines = run.path.read_bytes().splitlines()
+    except OSError:
+        return
+    chosen = _choose_rounds(run.rounds, run.eval_every)
+    for line in lines:
+        is_absence = b'"absent"' in line or b'"excluded"' in line
+        if not is_absence and _round_of(line) not in chosen:
+            continue
+        try:
+            record = Record(**json.loads(line))
+        except (ValueError, TypeError, RecursionError):
+            continue  # a line that was being written, or is damaged
+        if isinstance(record.round, int) and isinstance(record.client, str | None):
+            yield record
+
+
+def _round_of(line: bytes) -> int:
+    """Return the round of a record without parsing all of it; -1 if it looks unusual."""
+    digits = line[len(OPENING) : line.find(b",")]
+    return int(digits) if line.startswith(OPENING) and digits.isdigit() else -1
+
+
+def _choose_rounds(rounds: int, eval_every: int) -> set[int]:
+    """Choose evenly spaced rounds, evaluated ones if only some are; the first and last, too."""
+    apart = math.ceil(rounds / MOST_POINTS)
+    spacing = eval_every * math.ceil(apart / eval_every) if eval_every * 3 <= rounds else apart
+    return {1, rounds, *range(spacing, rounds + 1, spacing)}

@@ -1,0 +1,90 @@
+"""The figures of a report as files, for papers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from udjfl._files import explain_os_errors, write_atomic
+from udjfl.errors import SettingsError, did_you_mean
+from udjfl.report.html.client_charts import (
+    change_figures,
+    desert_figures,
+    lorenz_figure,
+    score_figures,
+)
+from udjfl.report.html.figure import Figure
+from udjfl.report.html.material import Material
+from udjfl.report.html.method_charts import tradeoff_figures
+from udjfl.report.html.round_charts import round_figures, weight_figure
+from udjfl.report.html.svg import chart_spec, import_converter
+
+FORMATS = ("pdf", "svg", "png")
+# Points: the text of a paper is about 3.3 inches wide in two columns, 6.8 in one.
+COLUMN_WIDTHS = {1: 240, 2: 490}
+PNG_SCALE = 4.0  # 288 dots per inch
+
+
+def write_figures(
+    material: Material, folder: Path, formats: Sequence[str], columns: int = 1
+) -> list[Path]:
+    """Write every figure in every format, and a list of their captions; return the files."""
+    chosen = [name.strip().lower() for name in formats if name.strip()]
+    wrong = [name for name in chosen if name not in FORMATS]
+    if wrong or not chosen:
+        name = wrong[0] if wrong else ""
+        raise SettingsError(f"format: unknown value {name!r}.{did_you_mean(name, FORMATS)}")
+    figures = all_figures(material, COLUMN_WIDTHS[columns])
+    written = []
+    with explain_os_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        spec = _fit(chart_spec(figure.chart), COLUMN_WIDTHS[columns])
+        for name in dict.fromkeys(chosen):
+            path = folder / f"{figure.name}.{name}"
+            write_atomic(path, _convert(spec, name))
+            written.append(path)
+    captions = folder / "captions.md"
+    write_atomic(captions, _list_captions(figures).encode())
+    return [*written, captions]
+
+
+def all_figures(material: Material, width: int) -> list[Figure]:
+    """Make every figure that the material allows, in the order of the report."""
+    figures: list[Figure] = []
+    if material.rows:
+        figures += score_figures(material, width)
+        figures += change_figures(material, width)
+        if len(material.client_ids) > 1:
+            figures.append(lorenz_figure(material, width))
+        figures += desert_figures(material, width)
+        figures += tradeoff_figures(material, width) if len(material.rows) > 1 else []
+    sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
+    for index, curves in enumerate(material.curves):
+        figures += round_figures(curves, index, width)
+        weights = weight_figure(curves, sizes, index, width)
+        figures += [weights] if weights is not None else []
+    return figures
+
+
+def _fit(spec: dict[str, Any], width: int) -> dict[str, Any]:
+    """Make axes and legends part of the width, so that a figure is as wide as a column."""
+    return {**spec, "width": width, "autosize": {"type": "fit-x", "contains": "padding"}}
+
+
+def _convert(spec: dict[str, Any], name: str) -> bytes:
+    converter = import_converter()
+    if name == "svg":
+        svg: str = converter.vegalite_to_svg(spec)
+        return svg.encode()
+    if name == "png":
+        return bytes(converter.vegalite_to_png(spec, scale=PNG_SCALE))
+    return bytes(converter.vegalite_to_pdf(spec))
+
+
+def _list_captions(figures: Sequence[Figure]) -> str:
+    lines = ["# Captions", ""]
+    for figure in figures:
+        lines += [f"- `{figure.name}`: {figure.title}. {figure.caption}"]
+    return "\n".join(lines) + "\n"

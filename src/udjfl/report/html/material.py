@@ -1,0 +1,212 @@
+"""The material of a report: runs read from their folders, as far as they can be read.
+
+A report is made for people who look at a result, not only for those who made it. So folders that
+are unfinished, damaged or of another version do not stop it: they are listed with the reason, and
+the report is made from the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from udjfl.errors import StorageError, UdjflError
+from udjfl.report.html.commands import find_commands
+from udjfl.report.html.curves import Curves, read_curves
+from udjfl.report.html.figure import method_name
+from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
+from udjfl.simulation.comparison import Comparison, MethodSummary, summarise_method
+from udjfl.training.run_folder import RunFolder
+
+NO_FINISHED_RUN = "No run here is finished yet."
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A folder that could not be used in full, and why."""
+
+    folder: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ClientFacts:
+    """One client as the folders describe it; None where they do not tell.
+
+    flags   remarks on its uncertainty, as `udjfl.uncertainty` words them
+    """
+
+    train_size: int | None = None
+    test_size: int | None = None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything that a report shows.
+
+    rows           the methods over seeds; FedAvg first, if it was run
+    comparison     the same with paired tests and verdicts; None where that is not possible
+    no_comparison  the reason why there is none
+    problems       folders that could not be used in full
+    settings       of training, from the first run
+    versions       of the libraries that made the numbers
+    fingerprints   of the data, by seed
+    commands       that repeat the runs
+    """
+
+    data: str
+    seeds: tuple[int, ...]
+    rows: tuple[MethodSummary, ...]
+    comparison: Comparison | None
+    no_comparison: str
+    problems: tuple[Problem, ...] = ()
+    clients: Mapping[str, ClientFacts] = field(default_factory=dict)
+    curves: tuple[Curves, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[int, str] = field(default_factory=dict)
+    commands: tuple[str, ...] = ()
+
+    @property
+    def client_ids(self) -> list[str]:
+        """The clients, in their order."""
+        return list(self.rows[0].client_accuracy) if self.rows else list(self.clients)
+
+    @property
+    def reference(self) -> MethodSummary | None:
+        """FedAvg, which the others are compared with; None without a comparison."""
+        return self.rows[0] if self.comparison is not None else None
+
+    def by_uncertainty(self) -> list[str]:
+        """Return the clients, the least uncertain first; those of unknown uncertainty last."""
+        if not self.rows:
+            return self.client_ids
+        means = {client: value.mean for client, value in self.rows[0].uncertainty.items()}
+        unknown = math.inf
+        return sorted(means, key=lambda c: unknown if means[c] is None else float(means[c] or 0.0))
+
+
+def read_material(paths: Sequence[Path]) -> Material:
+    """Read every run in these folders and below them."""
+    folders = _find_folders(paths)
+    runs, problems = _read_runs(folders)
+    comparison, reason = _compare(runs)
+    rows = comparison.rows if comparison else _summarise(runs)
+    described = _describe(folders)
+    return Material(
+        data=runs[0].data if runs else str(described.get("name", "unknown data")),
+        seeds=tuple(sorted({run.seed for run in runs})),
+        rows=rows,
+        comparison=comparison,
+        no_comparison=reason,
+        problems=tuple(problems),
+        clients=described.get("clients", {}),
+        curves=_in_order(read_curves(folders), rows),
+        settings=described.get("settings", {}),
+        versions=described.get("versions", {}),
+        fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
+        commands=tuple(find_commands(folders)),
+    )
+
+
+def _in_order(curves: Sequence[Curves], rows: Sequence[MethodSummary]) -> tuple[Curves, ...]:
+    """Sort curves like the rows of the tables; those of unfinished methods come last."""
+    names = [method_name(row) for row in rows]
+    places = {one.label: names.index(one.label) for one in curves if one.label in names}
+    return tuple(sorted(curves, key=lambda one: places.get(one.label, len(names))))
+
+
+def _find_folders(paths: Sequence[Path]) -> list[Path]:
+    """Find the folders of single runs; a comparison's own folder is not one of them."""
+    found: list[Path] = []
+    for path in paths:
+        marks = [*path.rglob("settings.json"), *path.rglob("result.json")]
+        below = sorted({mark.parent for mark in marks})
+        if not below:
+            raise StorageError(
+                f"{path} holds no run (there is no settings.json in it or below it); "
+                "name the folder given as --out"
+            )
+        found += [folder for folder in below if folder not in found]
+    return [folder for folder in found if not _is_comparison(folder)]
+
+
+def _is_comparison(folder: Path) -> bool:
+    if (folder / "records.jsonl").exists() or (folder / "result.json").exists():
+        return False
+    if (folder / "comparison.json").exists():
+        return True
+    try:
+        settings = RunFolder.open(folder).read_json("settings.json")
+    except StorageError:
+        return False
+    return isinstance(settings, dict) and "comparison" in settings
+
+
+def _read_runs(folders: Sequence[Path]) -> tuple[list[SavedRun], list[Problem]]:
+    runs, problems = [], []
+    for folder in folders:
+        try:
+            if not (folder / "result.json").exists():
+                raise StorageError("not finished; `udjfl resume` continues it")
+            runs.append(read_run(folder))
+        except UdjflError as error:
+            problems.append(Problem(folder.name, str(error).replace(f"{folder}/", "")))
+    return runs, problems
+
+
+def _compare(runs: Sequence[SavedRun]) -> tuple[Comparison | None, str]:
+    if not runs:
+        return None, NO_FINISHED_RUN
+    if len(runs) == 1:
+        return None, "There is one run only; add one of FedAvg to see what the method changes."
+    try:
+        return compare_runs(runs), ""
+    except UdjflError as error:
+        return None, f"These runs cannot be compared: {error}."
+
+
+def _summarise(runs: Sequence[SavedRun]) -> tuple[MethodSummary, ...]:
+    """Summarise each method by itself, on the clients of the first run."""
+    clients = list(runs[0].client_accuracy) if runs else []
+    of_method: dict[str, dict[int, SavedRun]] = {}
+    for run in runs:
+        if list(run.client_accuracy) == clients:
+            of_method.setdefault(f"{run.method.label} {run.service}", {})[run.seed] = run
+    return tuple(
+        summarise_method(next(iter(by_seed.values())).method, dict(by_seed), by_seed)
+        for by_seed in of_method.values()
+    )
+
+
+def _describe(folders: Sequence[Path]) -> dict[str, Any]:
+    """Return what the first readable folder says about data, clients and settings."""
+    for path in folders:
+        try:
+            folder = RunFolder.open(path)
+            settings = folder.read_settings("training", "federation")
+            federation = settings["federation"]
+            return {
+                "name": federation["name"],
+                "clients": _client_facts(federation, folder.read_json("uncertainty.json")),
+                "settings": dict(settings["training"]),
+                "versions": dict(folder.read_json("versions.json") or {}),
+            }
+        except (UdjflError, KeyError, TypeError, AttributeError, ValueError):
+            continue  # listed among the problems already
+    return {}
+
+
+def _client_facts(federation: Mapping[str, Any], uncertainty: Any) -> dict[str, ClientFacts]:
+    evidence = (uncertainty or {}).get("evidence") or {}
+    facts = {}
+    for client in federation.get("clients", []):
+        flags = (evidence.get(client["id"]) or {}).get("flags") or ()
+        facts[client["id"]] = ClientFacts(
+            client.get("train"), client.get("test"), tuple(map(str, flags))
+        )
+    return facts

@@ -1,0 +1,159 @@
+"""The report as one HTML file: no network, no server, the same bytes for the same folders."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from udjfl._files import write_atomic
+from udjfl._ids import printable
+from udjfl.errors import SettingsError
+from udjfl.report.html.client_charts import (
+    change_figures,
+    desert_figures,
+    lorenz_figure,
+    score_figures,
+)
+from udjfl.report.html.curves import Curves
+from udjfl.report.html.figure import Figure, method_name
+from udjfl.report.html.material import Material, read_material
+from udjfl.report.html.method_charts import tradeoff_figures
+from udjfl.report.html.provenance import Provenance, describe_provenance
+from udjfl.report.html.round_charts import round_figures, weight_figure
+from udjfl.report.html.svg import MISSING, render_svg
+from udjfl.report.html.tables import Table, client_table, measure_table
+from udjfl.report.html.weights import remark_on_weights, weight_table
+from udjfl.report.html.words import TERMS, Account, introduce, write_accounts
+
+MOST_IN_FULL, CURVES_OF_MANY = 10, 3  # with more methods, fewer curves of each: a file below 1 MB
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One method over rounds."""
+
+    label: str
+    remark: str
+    figures: list[Figure]
+
+
+@dataclass(frozen=True)
+class Content:
+    """Everything on the page, in its order; empty parts are left out."""
+
+    material: Material
+    title: str
+    introduction: str
+    accounts: list[Account]
+    clients: Table | None
+    scores: list[Figure]
+    changes: list[Figure]
+    lorenz: Figure | None
+    desert: list[Figure]
+    measures: Table | None
+    tradeoffs: list[Figure]
+    rounds: list[Rounds]
+    weights: list[Figure]
+    weights_remark: str
+    weight_results: Table | None
+    provenance: Provenance
+
+
+def write_report(folders: Sequence[Path], path: Path) -> None:
+    """Write the report on the runs in these folders to one HTML file."""
+    write_atomic(path, render_page(read_material(folders)).encode())
+
+
+def render_page(material: Material) -> str:
+    """Return the report as HTML."""
+    environment = _environment()
+    script, style = (_read(name) for name in ("page.js", "page.css"))
+    page: str = environment.get_template("page.html.jinja").render(
+        content=make_content(material),
+        terms=TERMS,
+        style=style,
+        script=script,
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+    )
+    return page
+
+
+def make_content(material: Material) -> Content:
+    """Compute what the page shows."""
+    rows = material.rows
+    few = len(material.curves) <= MOST_IN_FULL
+    sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
+    weights = [weight_figure(curves, sizes, i) for i, curves in enumerate(material.curves)]
+    return Content(
+        material=material,
+        title=printable(material.data),
+        introduction=introduce(material),
+        accounts=write_accounts(material),
+        clients=client_table(material) if rows else None,
+        scores=score_figures(material) if rows else [],
+        changes=change_figures(material),
+        lorenz=lorenz_figure(material) if len(material.client_ids) > 1 and rows else None,
+        desert=desert_figures(material),
+        measures=measure_table(material) if rows else None,
+        tradeoffs=tradeoff_figures(material) if len(rows) > 1 else [],
+        rounds=[_make_rounds(curves, index, few) for index, curves in enumerate(material.curves)],
+        weights=[figure for figure in weights if figure is not None],
+        weights_remark=remark_on_weights(material),
+        weight_results=weight_table(material),
+        provenance=describe_provenance(material),
+    )
+
+
+def _make_rounds(curves: Curves, index: int, in_full: bool) -> Rounds:
+    remarks = []
+    if curves.reached < curves.rounds:
+        remarks.append(f"Not finished: {curves.reached} of {curves.rounds} rounds.")
+    if curves.missed:
+        missed = ", ".join(f"{printable(c)} {n}" for c, n in sorted(curves.missed.items())[:10])
+        more = len(curves.missed) - 10
+        remarks.append(
+            f"Rounds missed, absent or excluded: {missed}"
+            + (f" and {more} more clients." if more > 0 else ".")
+        )
+    figures = round_figures(curves, index)
+    if not in_full:
+        remarks.append("`udjfl figures` draws the rest of its curves.")
+    shown = figures if in_full else figures[:CURVES_OF_MANY]
+    return Rounds(curves.label, " ".join(remarks), shown)
+
+
+@cache
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError:
+        raise SettingsError(MISSING) from None
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    # Only our own SVG goes onto the page as it is; every other text is escaped.
+    environment.filters["svg"] = lambda figure: Markup(render_svg(figure.chart, figure.name))
+    environment.filters |= {"method_name": method_name, "printable": printable}
+    return environment
+
+
+def _read(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return the hash by which the page allows this script or style, and no other."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

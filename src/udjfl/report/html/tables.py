@@ -1,0 +1,195 @@
+"""The two large tables of a report: each client, and each measure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from udjfl._ids import printable
+from udjfl.metrics import METRICS, Metric
+from udjfl.report.cells import doubt, format_number, interval_text, with_arrow
+from udjfl.report.html.figure import method_name, number
+from udjfl.report.html.material import ClientFacts, Material
+from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.statistics import THEORY_METRIC, correct_tests
+from udjfl.verdicts.evidence import compare_clients
+
+HALF_WIDTH = 10.0  # points; a test part whose binomial interval is wider says too little
+MOST_CELLS = 6000  # above this, cells have no changes beside the scores
+MOST_TESTED = 200  # clients; with more, those that level down are not looked for one by one
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: text, smaller lines below it, the number to sort by, and a class for its style."""
+
+    text: str
+    below: tuple[str, ...] = ()
+    value: float | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: headings, rows whose first cell names the row, and remarks below it."""
+
+    headings: list[str]
+    rows: list[list[Cell]]
+    remarks: list[str]
+
+
+def client_table(material: Material) -> Table:
+    """Tabulate the clients: their data, their score alone and under each method, and flags."""
+    rows, reference = material.rows, material.reference
+    with_changes = len(material.client_ids) * len(rows) <= MOST_CELLS
+    alone = rows[0].accuracy_alone if rows else None
+    flags = _flags(material)
+    lines = []
+    for client in material.client_ids:
+        facts = material.clients.get(client, ClientFacts())
+        u = rows[0].uncertainty[client].mean
+        cells = [
+            Cell(printable(client)),
+            Cell(number(u, 3), value=u),
+            *(_count(size) for size in (facts.train_size, _test_size(material, client))),
+        ]
+        if alone is not None:
+            cells.append(Cell(number(alone[client].mean), value=alone[client].mean))
+        cells += [_score(row, reference if with_changes else None, client) for row in rows]
+        cells.append(Cell("; ".join(flags.get(client, []))))
+        lines.append(cells)
+    headings = ["Client", "Uncertainty", "Train examples", "Test examples"]
+    headings += ["Alone"] if alone is not None else []
+    headings += [*(method_name(row) for row in rows), "Remarks"]
+    return Table(headings, lines, _client_remarks(material))
+
+
+def _count(value: int | None) -> Cell:
+    return Cell("–" if value is None else str(value), value=value)
+
+
+def _test_size(material: Material, client: str) -> int | None:
+    sizes = material.rows[0].test_sizes
+    if sizes is not None and client in sizes:
+        return sizes[client]
+    return material.clients.get(client, ClientFacts()).test_size
+
+
+def _score(row: MethodSummary, reference: MethodSummary | None, client: str) -> Cell:
+    mean = row.client_accuracy[client].mean
+    if reference is None or row is reference or mean is None:
+        return Cell(number(mean), value=mean)
+    before = reference.client_accuracy[client].mean
+    change = None if before is None else mean - before
+    style = "" if not change else ("gain" if change > 0 else "loss")
+    below = () if change is None else (number(change, sign="+"),)
+    return Cell(number(mean), below, mean, style)
+
+
+def _client_remarks(material: Material) -> list[str]:
+    remarks = ["Accuracies in percent on each client's own test data, means over seeds."]
+    if material.reference is not None:
+        remarks.append("Small numbers: change from FedAvg, in points.")
+    if material.rows and material.rows[0].accuracy_alone is not None:
+        remarks.append(
+            "Alone: a model trained on the client's own data only, scored on training examples "
+            "that it did not see."
+        )
+    return remarks
+
+
+def _flags(material: Material) -> dict[str, list[str]]:
+    """Return the remarks on each client."""
+    flags: dict[str, list[str]] = {client: [] for client in material.client_ids}
+    for client, found in flags.items():
+        size = _test_size(material, client)
+        mean = material.rows[0].client_accuracy[client].mean
+        if size and mean is not None and _half_width(mean, size) > HALF_WIDTH:
+            found.append(f"test part too small to tell (±{_half_width(mean, size):.0f} points)")
+        found += material.clients.get(client, ClientFacts()).flags
+        found += _better_alone(material, client)
+    for client, methods in _levelled_down(material).items():
+        flags[client].append(f"levelled down by {', '.join(methods)}")
+    return flags
+
+
+def _half_width(percent: float, size: int) -> float:
+    """Return half the 95% interval of an accuracy on this many examples, in points (Wilson)."""
+    p, z = percent / 100, 1.96
+    return 100 * z / (1 + z * z / size) * math.sqrt(p * (1 - p) / size + (z / (2 * size)) ** 2)
+
+
+def _better_alone(material: Material, client: str) -> list[str]:
+    alone = (material.rows[0].accuracy_alone or {}).get(client)
+    if alone is None or alone.mean is None:
+        return []
+    under = [
+        method_name(row)
+        for row in material.rows
+        if (mean := row.client_accuracy[client].mean) is not None and mean < alone.mean
+    ]
+    if not under:
+        return []
+    everywhere = len(under) == len(material.rows)
+    return ["better off alone" if everywhere else f"better off alone than under {', '.join(under)}"]
+
+
+def _levelled_down(material: Material) -> dict[str, list[str]]:
+    """Return the clients that lose, not by chance, under methods that only level down."""
+    comparison = material.comparison
+    if comparison is None or len(material.client_ids) > MOST_TESTED:
+        return {}
+    losers: dict[str, list[str]] = {}
+    for row, verdicts in zip(comparison.rows, comparison.verdicts, strict=True):
+        if any(verdict.kind == "levelled down" for verdict in verdicts):
+            changes = compare_clients(row.runs)
+            corrected = correct_tests([change.test for change in changes.values()])
+            for (client, change), p in zip(changes.items(), corrected, strict=True):
+                if change.test.shows_fall(p):
+                    losers.setdefault(client, []).append(method_name(row))
+    return losers
+
+
+def measure_table(material: Material) -> Table:
+    """Tabulate every measure of every method, with its difference from FedAvg."""
+    metrics = [m for m in METRICS.values() if material.reference or not m.needs_reference]
+    headings = ["Method", *(with_arrow(metric).replace("\n", " ") for metric in metrics)]
+    lines = [
+        [_method_cell(row), *(_measure_cell(material, index, metric) for metric in metrics)]
+        for index, row in enumerate(material.rows)
+    ]
+    remarks = [f"{metric.title}: {metric.description}" for metric in metrics]
+    return Table(headings, lines, remarks)
+
+
+def _method_cell(row: MethodSummary) -> Cell:
+    grade = doubt(row)
+    return Cell(method_name(row), (grade,) if grade else ())
+
+
+def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
+    row = material.rows[index]
+    summary = row.metrics[metric.key]
+    if summary.mean is None:
+        return Cell("–", tuple(row.undefined.get(metric.key, [])))
+    own = any(THEORY_METRIC[theory] == metric.key for theory in row.theories)
+    styles = ["own"] if own else []
+    ends = interval_text(metric, summary)
+    below = [ends] if ends else []
+    test = row.against_fedavg.get(metric.key)
+    if test is not None and test.difference is not None:
+        p = _corrected(material.comparison, index, metric)
+        differs = test.is_significant(p) and metric.better != 0
+        if differs:
+            styles.append("gain" if test.difference * metric.better > 0 else "loss")
+        below.append(f"{number(test.difference, 2, '+')}{'*' if differs else ''}")
+    shown = format_number(summary.mean, metric.key)
+    return Cell(shown, tuple(below), summary.mean, " ".join(styles))
+
+
+def _corrected(comparison: Comparison | None, index: int, metric: Metric) -> float | None:
+    """Return the corrected p of a test; one that no table corrects is not called significant."""
+    if comparison is None:
+        return 1.0
+    p = comparison.corrected_p.get((index, metric.key), 1.0)
+    return 1.0 if p is None else p

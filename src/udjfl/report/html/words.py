@@ -1,0 +1,193 @@
+"""A report's first section: what each choice did, in words made from the numbers.
+
+No theory is called right. A sentence about a gain or a loss comes with its interval, and a change
+that may be chance is called that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from udjfl._ids import printable
+from udjfl.report.html.figure import interval, method_name, number
+from udjfl.report.html.material import Material
+from udjfl.simulation.comparison import MethodSummary
+from udjfl.statistics import FEWEST_SEEDS, correct_tests
+from udjfl.verdicts import Verdict
+from udjfl.verdicts.evidence import Change, compare_clients, compare_metric
+
+MOST_NAMED = 6  # clients listed by name under a theory
+PROMISES = {
+    "rawls": "Rawls: the least advantaged client should have as much as possible.",
+    "egalitarian": "Egalitarian: all clients should be served alike.",
+    "utilitarian": "Utilitarian: the model should be as good as possible on the whole.",
+    "desert": "Desert: clients that bring good data should be served better.",
+}
+MEASURES = {
+    "rawls": "Measured by Psi: how many points more the least advantaged client gains over FedAvg "
+    "than the other clients do.",
+    "egalitarian": "Measured by STD: the standard deviation of the clients' accuracies, without "
+    "the part that small test sets explain.",
+    "utilitarian": "Measured by accuracy on the shared test, or by the clients' mean where there "
+    "is none.",
+    "desert": "Measured by the slope: how many points of accuracy a client has less for each unit "
+    "of uncertainty more.",
+}
+TERMS = {
+    "FedAvg": "The plain average of the clients' models. Every change in this report is against "
+    "it, on the same data, splits and seeds.",
+    "Uncertainty": "How ambiguous a client's data are, in nats, estimated from its own data. 0: "
+    "every label follows from the input. It is a measure of the labels' noise, not of worth.",
+    "Points": "Differences of percentages: from 80% to 82% is 2 points.",
+    "Budget": "How many points of the clients' mean accuracy a theory may cost.",
+    "Kept": "The measure moved as the theory wants, and the clients it should benefit gained. At "
+    "a price: others lost, within the budget.",
+    "Over budget": "The clients' mean lost more than the budget.",
+    "Levelled down": "The measure improved only because other clients lost; the clients that "
+    "should benefit did not gain.",
+    "Opposite": "The measure moved against the theory.",
+    "At its ceiling": "FedAvg already has nearly all that the measure can show.",
+    "Not decided": "The seeds cannot tell the change from chance.",
+    "Psi": "The gain of the least advantaged client minus the mean gain of the others, in points.",
+    "STD": "Standard deviation of the clients' accuracies. 0: all alike.",
+    "Slope and r": "The line of accuracy over uncertainty: points per unit, and how closely "
+    "clients lie to a line (Pearson's r, from -1 to 1; -1: exactly on a falling line).",
+    "Gap": "Accuracy of the least uncertain third of the clients minus that of the most uncertain.",
+    "Seed": "One repetition with other random choices: splits, batches, initial model.",
+    "95% interval": "From repetitions like these, about 19 of 20 such intervals contain the true "
+    "mean.",
+    "p": "How often chance alone would show a difference this large. Corrected (Holm): for the "
+    "number of tests in the same table.",
+}
+
+
+@dataclass(frozen=True)
+class Account:
+    """An account of one method, by the measure of one theory.
+
+    kind     the verdict in one word or a few
+    happened the reasons, in sentences
+    gained   clients whose gain is not chance, with intervals
+    paid     clients whose loss is not chance
+    price    what the mean and the shared test did
+    sure     how many seeds the numbers rest on
+    """
+
+    theory: str
+    title: str
+    kind: str
+    promise: str
+    measure: str
+    happened: str
+    gained: str
+    paid: str
+    price: str
+    sure: str
+
+
+def write_accounts(material: Material) -> list[Account]:
+    """Write an account for each method and each theory that it serves; budgets come first."""
+    comparison = material.comparison
+    if comparison is None:
+        return []
+    pairs = [
+        (row, verdict)
+        for row, verdicts in zip(comparison.rows, comparison.verdicts, strict=True)
+        for verdict in verdicts
+    ]
+    pairs.sort(key=lambda pair: pair[0].budget is None)
+    changes = {id(row): compare_clients(row.runs) for row, _ in pairs}
+    return [_write_account(row, verdict, changes[id(row)]) for row, verdict in pairs]
+
+
+def _write_account(row: MethodSummary, verdict: Verdict, changes: dict[str, Change]) -> Account:
+    theory = verdict.theory
+    happened = verdict.sentence.removeprefix(f"{verdict.kind}: ")
+    corrected = correct_tests([change.test for change in changes.values()])
+    tested = list(zip(changes.values(), corrected, strict=True))
+    gained = [change for change, p in tested if change.test.shows_rise(p)]
+    paid = [change for change, p in tested if change.test.shows_fall(p)]
+    return Account(
+        theory=theory,
+        title=_title(row),
+        kind=verdict.kind,
+        promise=PROMISES[theory],
+        measure=MEASURES[theory],
+        happened=printable(happened[:1].upper() + happened[1:]),
+        gained=_name_clients(gained, "No client's gain can be told from chance."),
+        paid=_name_clients(paid, "No client's loss can be told from chance."),
+        price=_price(row),
+        sure=_sureness(row),
+    )
+
+
+def _title(row: MethodSummary) -> str:
+    if row.budget is None:
+        return method_name(row)
+    return f"{printable(row.method.short)}, for at most {row.budget:g} points of the mean"
+
+
+def _name_clients(changes: list[Change], none: str) -> str:
+    """List clients with their changes, the largest first."""
+    if not changes:
+        return none
+    ordered = sorted(changes, key=lambda change: -abs(change.difference))
+    named = [
+        f"{printable(change.title)} {number(change.difference, sign='+')} "
+        f"({interval(change.test.ci95)})"
+        for change in ordered[:MOST_NAMED]
+    ]
+    more = len(ordered) - len(named)
+    return ", ".join(named) + (f" and {more} more." if more else ".")
+
+
+def _price(row: MethodSummary) -> str:
+    mean = compare_metric("mean_accuracy", row.runs)
+    shared = compare_metric("global_accuracy", row.runs)
+    parts = [f"Mean of the clients {_change(mean)}"]
+    if shared.differences:
+        parts.append(f"shared test {_change(shared)}")
+    return "; ".join(parts) + "."
+
+
+def _change(change: Change) -> str:
+    ends = f" ({interval(change.test.ci95)})" if change.test.ci95 else ""
+    return f"{number(change.difference, sign='+')}{ends}"
+
+
+def _sureness(row: MethodSummary) -> str:
+    n = len(row.runs.outcomes)
+    if n < FEWEST_SEEDS:
+        seeds = "1 seed" if n == 1 else f"{n} seeds"
+        return f"From {seeds}: fewer than {FEWEST_SEEDS} decide nothing."
+    return f"From {n} seeds, paired with FedAvg; 95% intervals in brackets."
+
+
+def introduce(material: Material) -> str:
+    """Say in a sentence or two what the report is about."""
+    n_clients = len(material.client_ids)
+    clients = "1 client" if n_clients == 1 else f"{n_clients} clients"
+    if not material.rows:
+        return f"{printable(material.data)}, {clients}. {material.no_comparison}"
+    n = len(material.seeds)
+    seeds = f"seed {material.seeds[0]}" if n == 1 else f"{n} seeds"
+    methods = [row for row in material.rows if row is not material.reference]
+    if material.reference is None:
+        names = "1 method" if len(methods) == 1 else f"{len(methods)} methods"
+        about = f"{names} on {printable(material.data)}: {clients}, {seeds}."
+        return f"{about} {_range_of(material.rows[0])} {printable(material.no_comparison)}"
+    count = "one method" if len(methods) == 1 else f"{len(methods)} methods"
+    return (
+        f"{clients.capitalize()} trained one model together on {printable(material.data)}. "
+        f"This report shows what {count} did to each of them, against FedAvg, over {seeds}."
+    )
+
+
+def _range_of(row: MethodSummary) -> str:
+    means = [s.mean for s in row.client_accuracy.values() if s.mean is not None]
+    if not means:
+        return ""
+    return (
+        f"Under {method_name(row)} the clients' accuracies go from {number(min(means))} to "
+        f"{number(max(means))}%, with a mean of {number(sum(means) / len(means))}%."
+    )

@@ -1,0 +1,53 @@
+"""Curves over rounds: some of the rounds, as the mean of a few seeds."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from udjfl.report.html.curves import MOST_POINTS, _choose_rounds, _round_of, make_curves
+from udjfl.report.html.material import Material
+from udjfl.training.records import Record
+
+
+def test_values_are_means_over_seeds() -> None:
+    """(1 + 3) / 2 = 2; a seed without a value does not count."""
+    first = [Record(1, "a", "train_loss", 1.0), Record(2, "a", "train_loss", 5.0)]
+    second = [Record(1, "a", "train_loss", 3.0), Record(2, "a", "train_loss", None)]
+    curves = make_curves("x", 2, {0: first, 1: second})
+    assert curves.of_clients["train_loss"] == {"a": {1: 2.0, 2: 5.0}}
+    assert curves.seeds == (0, 1)
+
+
+def test_absences_are_counted_by_client() -> None:
+    records = [Record(1, "a", "absent", "dropped out"), Record(2, "a", "excluded", "NaN")]
+    assert make_curves("x", 2, {0: records}).missed == {"a": 2}
+
+
+def test_metrics_of_a_method_that_no_figure_shows_are_left_out() -> None:
+    assert make_curves("x", 1, {0: [Record(1, "a", "curvature", 1.0)]}).of_clients == {}
+
+
+def test_the_round_is_read_without_parsing_the_line() -> None:
+    line = Record(17, 'a", 3', "train_loss", 0.5).to_line()
+    assert _round_of(line) == 17
+    assert _round_of(b'{"client": 3, "round": 4}') == -1
+    assert _round_of(b"") == -1
+
+
+@given(st.integers(1, 5000), st.integers(1, 600))
+def test_the_first_and_last_round_are_drawn_and_never_too_many(rounds: int, every: int) -> None:
+    chosen = _choose_rounds(rounds, every)
+    assert {1, rounds} <= chosen
+    assert len(chosen) <= MOST_POINTS + 2
+    assert chosen <= set(range(1, rounds + 1))
+
+
+def test_rounds_that_are_drawn_were_evaluated() -> None:
+    assert all(round % 7 == 0 for round in _choose_rounds(700, 7) - {1, 700})
+
+
+def test_a_comparison_has_curves_of_every_method(material: Material) -> None:
+    for curves in material.curves:
+        assert curves.reached == curves.rounds == 4
+        assert set(curves.of_clients["test_accuracy"]) == set(material.client_ids)

@@ -1,0 +1,100 @@
+"""Folders as material of a report: whatever can be read is used, the rest is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from udjfl.errors import StorageError
+from udjfl.report.html.material import Material, read_material
+
+
+def test_a_comparison_is_read_in_the_order_of_tables(material: Material) -> None:
+    labels = [row.label for row in material.rows]
+    assert labels == ["FedAvg", "UDJ-FL rawls (budget=2)", "UDJ-FL rawls", "AFL"]
+    assert [curves.label for curves in material.curves] == [
+        "FedAvg",
+        "Rawls budget=2",
+        "Rawls",
+        "AFL",
+    ]
+    assert material.comparison is not None
+    assert material.problems == ()
+    assert material.seeds == (0, 1, 2, 3, 4)
+    assert material.reference is material.rows[0]
+    assert {facts.train_size for facts in material.clients.values()} != {None}
+
+
+def test_clients_are_sorted_by_uncertainty(material: Material) -> None:
+    means = [material.rows[0].uncertainty[client].mean for client in material.by_uncertainty()]
+    assert means == sorted(means, key=lambda mean: mean or 0.0)
+
+
+def test_one_run_has_no_comparison(run_folder: Path) -> None:
+    material = read_material([run_folder])
+    assert material.comparison is None
+    assert "one run only" in material.no_comparison
+    assert [row.method.name for row in material.rows] == ["fedavg"]
+
+
+def test_an_unfinished_run_has_curves_but_no_scores(run_folder: Path) -> None:
+    (run_folder / "result.json").unlink()
+    material = read_material([run_folder])
+    assert material.rows == ()
+    assert [problem.folder for problem in material.problems] == ["run"]
+    assert "udjfl resume" in material.problems[0].text
+    assert material.curves[0].reached == 4
+    assert material.client_ids
+
+
+@pytest.mark.parametrize("name", ["settings.json", "result.json", "uncertainty.json"])
+@pytest.mark.parametrize("content", ["{", "[]", "null", '{"a": 1}', '"text"'])
+def test_a_damaged_file_is_a_problem_not_an_error(
+    run_folder: Path, name: str, content: str
+) -> None:
+    (run_folder / name).write_text(content)
+    material = read_material([run_folder])
+    assert material.rows == () or name == "uncertainty.json"
+
+
+def test_records_that_are_damaged_are_left_out(run_folder: Path) -> None:
+    records = run_folder / "records.jsonl"
+    lines = records.read_text().splitlines()
+    bad = ['{"round": 1, "client"', "[1]", '{"round": "x", "client": 1}', "[" * 5000, "\x00"]
+    records.write_text("\n".join([*bad, *lines[:-1], lines[-1][:10]]))
+    assert read_material([run_folder]).curves[0].reached == 4
+
+
+def test_runs_without_fedavg_are_shown_side_by_side(comparison_folder: Path) -> None:
+    folders = sorted(comparison_folder.glob("seed-*/udj*")) + sorted(
+        comparison_folder.glob("seed-*/afl*")
+    )
+    material = read_material(folders)
+    assert material.comparison is None
+    assert "FedAvg" in material.no_comparison
+    assert len(material.rows) == 3
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="holds no run"):
+        read_material([tmp_path])
+
+
+def test_runs_of_other_clients_are_left_out_of_the_rows(run_folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for file in run_folder.iterdir():
+        (other / file.name).write_bytes(file.read_bytes())
+    result = json.loads((other / "result.json").read_text())
+    for key in ("client_accuracy", "uncertainty", "test_sizes"):
+        result[key] = {f"x{name}": value for name, value in result[key].items()}
+    result["seed"] = 1
+    (other / "result.json").write_text(json.dumps(result))
+    settings = json.loads((other / "settings.json").read_text())
+    (other / "settings.json").write_text(json.dumps({**settings, "seed": 1}))
+    material = read_material([run_folder, other])
+    assert material.comparison is None
+    assert "other clients" in material.no_comparison
+    assert material.rows[0].runs.outcomes

@@ -1,0 +1,80 @@
+"""The tables of a report: each client, each measure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from paired_comparison import compare_gains
+
+from udjfl.methods import UDJ
+from udjfl.metrics import METRICS
+from udjfl.report.html.material import ClientFacts, Material
+from udjfl.report.html.tables import Table, _half_width, client_table, measure_table
+from udjfl.simulation.comparison import Comparison
+from udjfl.statistics import summarise
+
+GAINS = {UDJ(theory="rawls"): [-6.0, -6.0, -6.0, -6.0, 0.0]}
+
+
+def make_material(comparison: Comparison, **facts: ClientFacts) -> Material:
+    clients = {name.replace("_", "-"): fact for name, fact in facts.items()}
+    return Material("by hand", comparison.seeds, comparison.rows, comparison, "", clients=clients)
+
+
+def remarks_on(table: Table, client: str) -> str:
+    [row] = [row for row in table.rows if row[0].text == client]
+    return row[-1].text
+
+
+def test_changes_stand_below_scores() -> None:
+    table = client_table(make_material(compare_gains(GAINS)))
+    assert table.headings[-2:] == ["Rawls", "Remarks"]
+    score = table.rows[0][-2]
+    assert score.style == "loss"
+    assert score.below[0].startswith("-6")
+
+
+def test_clients_that_are_levelled_down_are_named() -> None:
+    comparison = compare_gains(GAINS, margin=10.0)
+    assert comparison.verdicts[1][0].kind == "levelled down"
+    table = client_table(make_material(comparison))
+    assert "levelled down by Rawls" in remarks_on(table, "client-1")
+    assert "levelled down" not in remarks_on(table, "client-5")
+
+
+def test_small_test_parts_and_flags_are_remarked() -> None:
+    comparison = compare_gains(GAINS, test_sizes=(20, 5000, 5000, 5000, 5000))
+    table = client_table(make_material(comparison, client_2=ClientFacts(9, 5000, ("one class",))))
+    assert "too small to tell" in remarks_on(table, "client-1")
+    assert remarks_on(table, "client-2").startswith("one class")
+    assert "too small" not in remarks_on(table, "client-5")
+
+
+def test_who_is_better_off_alone_is_said() -> None:
+    comparison = compare_gains(GAINS)
+    alone = {name: summarise([99.0]) for name in comparison.rows[0].client_accuracy}
+    rows = tuple(replace(row, accuracy_alone=alone) for row in comparison.rows)
+    table = client_table(make_material(replace(comparison, rows=rows)))
+    assert "better off alone" in remarks_on(table, "client-5")
+    assert "Alone" in table.headings
+
+
+def test_the_half_width_is_wilsons() -> None:
+    """p = 0.5, n = 100: 1.96 / 1.0384 sqrt(0.0025 + 0.0000960) = 0.0962."""
+    assert _half_width(50.0, 100) == pytest.approx(9.62, abs=0.01)
+
+
+def test_every_measure_is_tabulated_and_the_theorys_own_stands_out() -> None:
+    table = measure_table(make_material(compare_gains(GAINS)))
+    assert len(table.headings) == len(METRICS) + 1
+    psi = list(METRICS).index("psi") + 1
+    assert "own" in table.rows[1][psi].style
+    assert table.rows[1][psi].below[-1].endswith("*")
+    assert all("own" not in cell.style for cell in table.rows[1][psi + 1 :])
+
+
+def test_without_fedavg_there_is_no_psi() -> None:
+    comparison = compare_gains(GAINS)
+    material = replace(make_material(comparison), comparison=None)
+    assert not any("Psi" in heading for heading in measure_table(material).headings)
