@@ -17,7 +17,7 @@ from udjfl.report.html.figure import Figure
 from udjfl.report.html.figures import all_figures
 from udjfl.report.html.material import Material
 from udjfl.report.html.method_charts import tradeoff_figures
-from udjfl.report.html.round_charts import mean_shares, round_figures, weight_figure
+from udjfl.report.html.round_charts import mean_shares, round_figures, weight_figures
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,20 @@ def test_shares_add_up_to_one() -> None:
 
 
 def test_weights_stand_beside_equal_ones_and_sizes() -> None:
-    figure = weight_figure(curves_of(2), {"c1": 30, "c2": 10}, 0)
-    assert figure is not None
+    [figure] = weight_figures([curves_of(2)], {"c1": 30, "c2": 10})
     assert figure.rows == [["c1", "0.400", "0.500", "0.750"], ["c2", "0.600", "0.500", "0.250"]]
-    assert weight_figure(Curves("x", 1, 1, (0,)), {}, 0) is None
+    assert weight_figures([Curves("x", 1, 1, (0,))], {}) == []
+
+
+def test_the_weights_of_many_methods_are_one_map() -> None:
+    [figure] = weight_figures([replace(curves_of(2), label=f"m{i}") for i in range(12)], {})
+    assert figure.columns == ["Method", "c1", "c2"]
+    assert figure.rows[3] == ["m3", "0.400", "0.600"]
+    assert figure.chart.to_dict(validate=True)
+
+
+def test_the_lines_of_many_methods_share_a_figure(material: Material) -> None:
+    many = replace(material, rows=material.rows * 3)
+    [figure] = desert_figures(many)
+    assert len(figure.rows) == 12
+    assert figure.chart.to_dict(validate=True)

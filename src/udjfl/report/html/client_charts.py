@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from udjfl.report.html.material import Material
 from udjfl.report.html.theme import GAIN, INK, LOSS, MUTED
 from udjfl.simulation.comparison import MethodSummary
 
+MOST_METHODS = 10  # more share a figure
 ROW = 17  # pixels of one method or client in a figure
 ACCURACY = "Accuracy on its own test data, %"
 LORENZ_POINTS = 50
@@ -308,11 +310,55 @@ def desert_figures(material: Material, width: int = WIDTH) -> list[Figure]:
         for row in material.rows
     ]
     scores = [b.score for bins in of_rows for b in bins if b.score is not None]
+    if len(material.rows) > MOST_METHODS:
+        figure = _desert_lines(material, of_rows, width)
+        return [figure] if figure is not None else []
     return [
         _desert_figure(row, style_of(row, row is material.reference), bins, index, scores, width)
         for index, (row, bins) in enumerate(zip(material.rows, of_rows, strict=True))
         if len({b.uncertainty for b in bins}) > 1
     ]
+
+
+def _desert_lines(
+    material: Material, of_rows: Sequence[Sequence[Bin]], width: int
+) -> Figure | None:
+    """Draw the fitted lines of many methods in one figure."""
+    alt = import_altair()
+    values, table = [], []
+    for row, bins in zip(material.rows, of_rows, strict=True):
+        us = [b.uncertainty for b in bins if b.uncertainty is not None]
+        if len(set(us)) < 2:
+            continue
+        fit = statistics.linear_regression(us, [b.score or 0.0 for b in bins])
+        style = style_of(row, row is material.reference)
+        slope, r = row.metrics["slope"].mean, row.metrics["pearson_r"].mean
+        table.append([style.name, number(slope), number(r, 2)])
+        tip = f"{style.name}: slope {number(slope)}, r = {number(r, 2)}"
+        ends = [(u, fit.intercept + fit.slope * u) for u in (min(us), max(us))]
+        values += [
+            {"u": u, "score": y, "method": style.name, "colour": style.colour, "tip": tip}
+            for u, y in ends
+        ]
+    if not values:
+        return None
+    base = make_chart(values).encode(
+        x=alt.X("u:Q", title="Uncertainty, nats", scale=alt.Scale(zero=False)),
+        y=alt.Y("score:Q", title="Accuracy, %", scale=alt.Scale(zero=False)),
+        color=alt.Color("colour:N", scale=None),
+        description="tip:N",
+    )
+    chart = base.mark_line(strokeWidth=1.4, aria=False).encode(detail="method:N")
+    chart += base.mark_point(filled=True, size=30)
+    return Figure(
+        "desert",
+        "Fitted lines of all methods",
+        "A line for each method; its ends tell which. The steeper it falls, the more good data is "
+        "rewarded. The table has slopes and r, as means over seeds.",
+        finish(chart, width, 240),
+        ["Method", "Slope, points per unit", "r"],
+        table,
+    )
 
 
 def _desert_figure(

@@ -19,7 +19,7 @@ from udjfl.report.html.figure import name_method
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
 
-MOST_SEEDS, MOST_POINTS = 5, 60
+MOST_SEEDS, MOST_POINTS = 5, 50
 OPENING = b'{"round": '
 # Metrics that a report draws; the others of a method are its own affair.
 SHOWN = (

@@ -17,7 +17,7 @@ from udjfl.report.html.client_charts import (
 from udjfl.report.html.figure import Figure
 from udjfl.report.html.material import Material
 from udjfl.report.html.method_charts import tradeoff_figures
-from udjfl.report.html.round_charts import round_figures, weight_figure
+from udjfl.report.html.round_charts import round_figures, weight_figures
 from udjfl.report.html.svg import chart_spec, import_converter
 
 FORMATS = ("pdf", "svg", "png")
@@ -63,9 +63,7 @@ def all_figures(material: Material, width: int) -> list[Figure]:
     sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
     for index, curves in enumerate(material.curves):
         figures += round_figures(curves, index, width)
-        weights = weight_figure(curves, sizes, index, width)
-        figures += [weights] if weights is not None else []
-    return figures
+    return figures + weight_figures(material.curves, sizes, width)
 
 
 def _fit(spec: dict[str, Any], width: int) -> dict[str, Any]:

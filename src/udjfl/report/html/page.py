@@ -20,17 +20,17 @@ from udjfl.report.html.client_charts import (
     score_figures,
 )
 from udjfl.report.html.curves import Curves
-from udjfl.report.html.figure import Figure, method_name
+from udjfl.report.html.figure import Figure, method_name, without_checks
 from udjfl.report.html.material import Material, read_material
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.provenance import Provenance, describe_provenance
-from udjfl.report.html.round_charts import round_figures, weight_figure
+from udjfl.report.html.round_charts import round_figures, weight_figures
 from udjfl.report.html.svg import MISSING, render_svg
 from udjfl.report.html.tables import Table, client_table, measure_table
 from udjfl.report.html.weights import remark_on_weights, weight_table
 from udjfl.report.html.words import TERMS, Account, introduce, write_accounts
 
-MOST_IN_FULL, CURVES_OF_MANY = 10, 3  # with more methods, fewer curves of each: a file below 1 MB
+MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -73,9 +73,11 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 def render_page(material: Material) -> str:
     """Return the report as HTML."""
     environment = _environment()
+    with without_checks():
+        content = make_content(material)
     script, style = (_read(name) for name in ("page.js", "page.css"))
     page: str = environment.get_template("page.html.jinja").render(
-        content=make_content(material),
+        content=content,
         terms=TERMS,
         style=style,
         script=script,
@@ -90,7 +92,6 @@ def make_content(material: Material) -> Content:
     rows = material.rows
     few = len(material.curves) <= MOST_IN_FULL
     sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
-    weights = [weight_figure(curves, sizes, i) for i, curves in enumerate(material.curves)]
     return Content(
         material=material,
         title=printable(material.data),
@@ -104,7 +105,7 @@ def make_content(material: Material) -> Content:
         measures=measure_table(material) if rows else None,
         tradeoffs=tradeoff_figures(material) if len(rows) > 1 else [],
         rounds=[_make_rounds(curves, index, few) for index, curves in enumerate(material.curves)],
-        weights=[figure for figure in weights if figure is not None],
+        weights=weight_figures(material.curves, sizes),
         weights_remark=remark_on_weights(material),
         weight_results=weight_table(material),
         provenance=describe_provenance(material),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from udjfl._ids import printable, sort_ids
@@ -13,6 +13,7 @@ from udjfl.report.html.figure import WIDTH, Figure, finish, import_altair, make_
 from udjfl.report.html.theme import DASHES, INK, SERIES
 
 HEIGHT = 150
+MOST_METHODS = 10  # the weights of more are one map
 MOST_LINES = len(SERIES)  # more clients are shown as a band
 TABLE_ROUNDS = 5
 SHARE = "Share of the step"
@@ -232,13 +233,68 @@ def mean_shares(curves: Curves) -> dict[str, float]:
     return {client: abs(value) / total for client, value in means.items()} if total else {}
 
 
-def weight_figure(
-    curves: Curves, sizes: Mapping[str, int], index: int, width: int = WIDTH
+def weight_figures(
+    all_curves: Sequence[Curves], sizes: Mapping[str, int], width: int = WIDTH
+) -> list[Figure]:
+    """Draw the weights of each method, or those of many methods as one map."""
+    shares = [mean_shares(curves) for curves in all_curves]
+    clients = sort_ids({client for of_method in shares for client in of_method})
+    if not clients or len(clients) > 3 * MOST_LINES:
+        return []
+    if len(all_curves) > MOST_METHODS:
+        return [_weight_map(all_curves, shares, clients, width)]
+    figures = [_weight_figure(curves, sizes, i, width) for i, curves in enumerate(all_curves)]
+    return [figure for figure in figures if figure is not None]
+
+
+def _weight_map(
+    all_curves: Sequence[Curves],
+    shares: Sequence[Mapping[str, float]],
+    clients: Sequence[str],
+    width: int,
+) -> Figure:
+    alt = import_altair()
+    values, table = [], []
+    for curves, of_method in zip(all_curves, shares, strict=True):
+        if not of_method:
+            continue
+        table.append([curves.label, *(number(of_method.get(c), 3) for c in clients)])
+        values += [
+            {
+                "method": curves.label,
+                "client": printable(client),
+                "share": share,
+                "tip": f"{curves.label}, {printable(client)}: {share:.3f}",
+            }
+            for client, share in of_method.items()
+        ]
+    names = [printable(client) for client in clients]
+    base = make_chart(values).encode(
+        x=alt.X("client:N", title=None, sort=names, axis=alt.Axis(labelAngle=-40)),
+        y=alt.Y("method:N", title=None, sort=None),
+    )
+    chart = base.mark_rect(color=SERIES[0]).encode(
+        opacity=alt.Opacity("share:Q", legend=None, scale=alt.Scale(range=[0, 1])),
+        description="tip:N",
+    )
+    return Figure(
+        "weights",
+        "Share of the step by method and client",
+        f"The darker, the larger the share, mean over rounds; equal shares are "
+        f"{number(1 / len(clients), 3)}.",
+        finish(chart, width, 17 * len(table)),
+        ["Method", *names],
+        table,
+    )
+
+
+def _weight_figure(
+    curves: Curves, sizes: Mapping[str, int], index: int, width: int
 ) -> Figure | None:
     """Draw the shares that a method gave its clients beside equal shares and shares by size."""
     alt = import_altair()
     shares = mean_shares(curves)
-    if not shares or len(shares) > 3 * MOST_LINES:
+    if not shares:
         return None
     clients, total = sort_ids(shares), sum(sizes.values())
     by_size = {c: sizes[c] / total for c in clients if c in sizes} if total else {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from udjfl.errors import SettingsError
-from udjfl.report.html.theme import chart_config
+from udjfl.report.html.theme import FONT_SIZE, INK, chart_config
 
 if TYPE_CHECKING:
     import altair
@@ -18,6 +18,7 @@ LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 # Attributes with the value that they have anyway, or that only Vega's own scripts read.
 DROPPED = ("class", "pointer-events", "role", "aria-roledescription", "aria-hidden")
 DEFAULTS = {"opacity": "1", "stroke-width": "1", "fill-opacity": "1", "stroke-opacity": "1"}
+CIRCLE = re.compile(r"M(-?[\d.]+),0A\1,\1,0,1,1,-\1,0A\1,\1,0,1,1,\1,0")
 GEOMETRY = ("d", "transform", "x", "y", "x1", "y1", "x2", "y2", "width", "height")
 MISSING = "a report needs more packages; install them with: pip install 'udjfl[report]'"
 
@@ -74,6 +75,22 @@ def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
             element.set(key, ids[value])
         elif value.startswith("url(#"):
             element.set(key, f"url(#{ids[value[5:-1]]})")
+    _shorten(element)
+
+
+def _shorten(element: ElementTree.Element) -> None:
+    """Write circles as circles, and leave out what the page's style sheet says once for all."""
+    circle = CIRCLE.fullmatch(element.get("d", ""))
+    if circle:
+        element.tag = "circle"
+        del element.attrib["d"]
+        element.set("r", circle[1])
+    if "stroke" not in element.attrib:
+        element.attrib.pop("stroke-width", None)
+    if element.tag == "text":
+        for key, value in {"font-size": f"{FONT_SIZE}px", "fill": INK}.items():
+            if element.get(key) == value:
+                del element.attrib[key]
 
 
 def _round(number: re.Match[str]) -> str:

@@ -27,13 +27,14 @@ REFERENCE_SHAPE, OTHER_SHAPE = "cross", "triangle-down"
 # For lines that stand beside each other, as clients over rounds.
 SERIES = ("#0b62a4", "#b3420a", "#08795a", "#a3407d", "#946200", "#3b6f8f", "#6b4fa0", "#57606a")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 2], [10, 3], [3, 5], [1, 3])
+FONT_SIZE = 11
 FONT = "DejaVu Sans, Helvetica, Arial, sans-serif"
 
 
 def chart_config() -> dict[str, Any]:
     """Return the configuration that all figures share."""
     text = {"labelColor": INK, "titleColor": INK, "labelFont": FONT, "titleFont": FONT}
-    sizes = {"labelFontSize": 11, "titleFontSize": 11, "titleFontWeight": "normal"}
+    sizes = {"labelFontSize": FONT_SIZE, "titleFontSize": FONT_SIZE, "titleFontWeight": "normal"}
     return {
         "background": "transparent",
         "font": FONT,
