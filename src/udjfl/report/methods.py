@@ -36,6 +36,7 @@ SENT_AS = {
     "gradients": "gradient",
     "gradient_norms": "length of the gradient",
     "first_deltas": "update after one step",
+    "personal_deltas": "update of the personal model",
     "losses_of_each": "loss of each model",
     "group_gaps": "gap between groups",
     "group_gap_gradients": "gradient of that gap",
