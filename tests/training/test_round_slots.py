@@ -552,7 +552,7 @@ def test_a_method_without_models_to_score_is_an_error(federation: udjfl.Federati
 def test_methods_declare_only_fields_of_reports(name: str) -> None:
     cls = METHODS[name]
     known = {*EXTRAS, *SERVER_SIDE, "losses", "sizes", "steps", "uncertainties"}
-    assert declared_needs(cls)
+    assert declared_needs(cls) or name == "feddyn"  # which reads the updates alone
     assert {*declared_needs(cls), *cls.needs_groups, *cls.probes} <= known
 
 

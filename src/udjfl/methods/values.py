@@ -22,6 +22,7 @@ class Setup:
     ids, sizes      the clients, and their numbers of training examples
     model           [D] the initial model; M of them end to end if the method trains M side by side
     layers          how many of a model's D numbers belong to each of its tensors, in order
+    rounds          how many rounds the run has
     participation   share of the clients asked each round
     drop_out        probability that a client that was asked does not report
     has_groups      True if the federation has a sensitive attribute
@@ -34,6 +35,7 @@ class Setup:
     sizes: Tensor
     model: Tensor
     layers: Sequence[int] = ()
+    rounds: int = 100
     participation: float = 1.0
     drop_out: float = 0.0
     has_groups: bool = False

@@ -335,6 +335,7 @@ def initial_state(
         sizes=torch.tensor(federation.sizes, dtype=torch.float64),
         model=torch.cat(starts),
         layers=tuple(p.numel() for p in trainable(module)),
+        rounds=settings.rounds,
         participation=settings.participation,
         drop_out=settings.drop_out,
         has_groups=federation.has_groups,
