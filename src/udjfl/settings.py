@@ -279,7 +279,8 @@ class CompareSettings(SeedSettings):
     training: TrainingSettings = TrainingSettings()
 
     methods: Annotated[
-        list[str], Field(min_length=1, description="methods separated by commas, or all")
+        list[str],
+        Field(min_length=1, description="methods separated by commas; all: the fair ones"),
     ] = [
         "fedavg",
         "rawls",

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 import udjfl
 from udjfl.engine import (
+    Correction,
     Engine,
     LocalResult,
     LocalTraining,
@@ -237,7 +238,7 @@ def squared(
 
 
 @pytest.mark.parametrize("kind", [StackedEngine, MappedEngine])
-@pytest.mark.parametrize("option", ["objective", "pull", "own models", "masks"])
+@pytest.mark.parametrize("option", ["objective", "correction", "own models", "masks"])
 def test_engines_agree_on_all_other_options(kind: type[Engine], option: str) -> None:
     """No method uses Adam; if one did, its other options would still hold."""
     module, work = seeded(MODELS["mlp"]), make_work(first_step=True)
@@ -246,8 +247,10 @@ def test_engines_agree_on_all_other_options(kind: type[Engine], option: str) -> 
     start = to_vector(module)
     if option == "objective":
         work = replace(work, objective=squared, multipliers=torch.arange(1.0, 6.0))
-    if option == "pull":
-        work = replace(work, pull=torch.linspace(-1, 1, len(start)), pull_share=0.3)
+    if option == "correction":
+        shift = torch.linspace(-1, 1, len(start))
+        anchors = torch.stack([start * i for i in range(5)])
+        work = replace(work, correction=Correction(0.7, 0.3, anchors, shift))
     if option == "own models":
         start = torch.stack([start * (1 + 0.1 * i) for i in range(5)])
     ours, theirs = (

@@ -1,4 +1,4 @@
-"""What methods may change in local training: objective, pull, first step, own models, masks."""
+"""What methods may change in local training: objective, first step, own models, masks."""
 
 from __future__ import annotations
 
@@ -115,32 +115,6 @@ def test_groups_reach_the_objective_in_the_order_of_the_batch() -> None:
                 for p, g in zip(by_hand.parameters(), gradients, strict=True):
                     p.sub_(0.1 * g)
     torch.testing.assert_close(serial.deltas[0], to_vector(module) - to_vector(by_hand), **CLOSE)
-
-
-@ENGINES
-def test_a_full_pull_replaces_the_gradient(kind: type[Engine]) -> None:
-    """pull_share 1, momentum 0: a step is lr * pull; 7 examples in batches of 5, twice: 4 steps."""
-    module = fresh()
-    pull = torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)
-    result = train(
-        engine_of(kind, module),
-        to_vector(module),
-        make_work(pull=pull, pull_share=1.0, momentum=0.0),
-        client_indices=(0,),
-    )
-    torch.testing.assert_close(result.deltas[0], (4 * 0.1 * pull).to(torch.float32), **CLOSE)
-
-
-def test_pull_with_momentum_is_the_same_on_both_engines() -> None:
-    module = fresh()
-    pull = torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)
-    work = make_work(pull=pull, pull_share=0.3)
-    serial, stacked = (
-        train(engine_of(k, module), to_vector(module), work) for k in (SerialEngine, StackedEngine)
-    )
-    torch.testing.assert_close(serial.deltas, stacked.deltas, **CLOSE)
-    plain = train(engine_of(SerialEngine, module), to_vector(module), make_work())
-    assert float((serial.deltas - plain.deltas).abs().max()) > 0.01
 
 
 @ENGINES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import udjfl
 from udjfl import engine as engines
 from udjfl.engine import (
+    Correction,
     Engine,
     LocalResult,
     LocalTraining,
@@ -184,21 +186,19 @@ def test_attention() -> None:
         {"epochs": 4, "lr": 0.01},
         {"first_step": True},
         {"first_step": True, "batch_size": 100},
-        {"pull_share": 0.3},
-        {"pull_share": 1.0, "first_step": True},
+        {"correction": Correction(0.7, 0.0)},
+        {"correction": Correction(0.0, 0.5), "first_step": True},
         {"objective": uneven, "loss_at": "running"},
-        {"objective": uneven, "pull_share": 0.5, "first_step": True, "loss_at": "final"},
+        {"objective": uneven, "correction": Correction(0.5), "loss_at": "final"},
     ],
     ids=lambda changes: ", ".join(changes),
 )
 @pytest.mark.parametrize("name", ["cnn", "frozen, tied and unused"])
 def test_engines_agree_on_all_options(name: str, changes: dict[str, Any]) -> None:
     module, data = Widened(seeded(MODELS[name])), clients(groups=True)
-    if "pull_share" in changes:
-        changes = {
-            **changes,
-            "pull": torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64),
-        }
+    if "correction" in changes:
+        shift = torch.linspace(-1, 1, len(to_vector(module)), dtype=torch.float64)
+        changes = {**changes, "correction": replace(changes["correction"], shift=shift)}
     if "objective" in changes:
         changes = {
             **changes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import udjfl
-from udjfl.engine import Engine, EvaluationSet, LocalTraining, StackedEngine, TrainJob
+from udjfl.engine import (
+    Correction,
+    Engine,
+    EvaluationSet,
+    LocalTraining,
+    StackedEngine,
+    TrainJob,
+)
 from udjfl.methods import METHODS
 from udjfl.methods.base import THEORIES
 from udjfl.models import WeightNormLinear, buffers_to_vector, cnn, to_vector
@@ -123,7 +131,7 @@ WORKS = {
     "received": {"loss_at": "received"},
     "final": {"loss_at": "final"},
     "Adam": {"loss_at": "running", "optimiser": "adam"},
-    "pull": {"loss_at": "running", "pull": "a vector", "pull_share": 0.25},
+    "correction": {"loss_at": "running", "correction": Correction(0.75, 0.5)},
     "objective": {"loss_at": "running", "objective": mean_loss, "multipliers": torch.ones(3)},
     "first step": {"loss_at": "running", "first_step": True},
 }
@@ -138,8 +146,10 @@ def make_on_device(name: str, module: nn.Module, examples: int = 40) -> tuple[En
 
 
 def make_work(job: TrainJob, **kwargs: Any) -> LocalTraining:
-    if "pull" in kwargs:
-        kwargs["pull"] = torch.ones_like(job.vector)
+    if "correction" in kwargs:
+        vector = job.vector
+        rows = torch.ones(len(job.client_indices), len(vector))
+        kwargs["correction"] = replace(kwargs["correction"], anchor=rows, shift=vector)
     return LocalTraining(0.1, 0.9, 8, 2, **kwargs)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 import udjfl
 from udjfl.engine import (
+    Correction,
     Engine,
     EnginePart,
     EvaluationJob,
@@ -124,15 +125,19 @@ def test_objectives_and_their_multipliers_stay_with_their_seed(sizes: list[list[
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_a_pull_stays_with_its_seed(momentum: float) -> None:
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_correction_stays_with_its_seed(momentum: float, axes: int) -> None:
     seeds = Seeds(UNEQUAL)
-    work = make_work(momentum=momentum, pull_share=0.3)
+    work = make_work(momentum=momentum)
     jobs = seeds.make_jobs([work])
-    pulled = [
-        (seed, replace(job, work=replace(work, pull=seeds.starts[seed] * (seed + 1))))
-        for seed, job in jobs
-    ]
-    seeds.assert_equal([*pulled, *jobs])
+    corrected = []
+    for seed, job in jobs:
+        tensor = seeds.starts[seed] * (seed + 1)
+        if axes == 2:
+            tensor = tensor * torch.arange(1.0, 1 + len(job.client_indices))[:, None]
+        correction = Correction(0.7, 0.1, anchor=tensor, shift=0.1 * tensor)
+        corrected.append((seed, replace(job, work=replace(work, correction=correction))))
+    seeds.assert_equal([*corrected, *jobs])
 
 
 def test_adam_and_several_jobs_of_one_seed_with_other_batches() -> None:
@@ -202,10 +207,9 @@ def test_worker_processes_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(stacked, "SHARED_FLOPS", 0)
     monkeypatch.setattr(stacked, "STEP_FLOPS", 1)
     seeds = Seeds(UNEQUAL, workers=2)
-    pull = seeds.starts[0]
     works = [
         make_work(),
-        make_work(pull=pull, pull_share=0.5),
+        make_work(correction=Correction(0.5, 0.1, shift=seeds.starts[0])),
         make_work(objective=squared_mean, batch_size=32),
     ]
     seeds.assert_equal(seeds.make_jobs(works))

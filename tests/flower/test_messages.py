@@ -81,21 +81,30 @@ def test_tensors_keep_their_bits() -> None:
 
 def test_a_plan_reaches_each_client_with_its_own_multiplier() -> None:
     plan = Plan(
-        torch.tensor([0.1, 0.2], dtype=torch.float64), torch.ones(3), 0.25, one_full_step=True
+        multipliers=torch.tensor([0.1, 0.2], dtype=torch.float64),
+        one_full_step=True,
+        gradient_share=0.75,
+        mu=0.5,
+        anchor=torch.ones(3),
+        shift=torch.tensor([[1.0, 2, 3], [4, 5, 6]]),
+        personal=torch.tensor([[0.1, 0, 0], [0, 0.2, 0]]),
+        personal_mu=2.0,
     )
-    content = messages.make_request(
-        "{}",
-        {**messages.plan_tensors(plan, 1), **({} if plan.pull is None else {"pull": plan.pull})},
-        messages.plan_values(plan),
-    )
-    read = messages.read_plan(messages.tensors_of(content), messages.config_of(content))
+    read = send_plan(plan, client_index=1)
     assert torch.equal(read.multipliers, torch.tensor([0.2], dtype=torch.float64))
-    assert torch.equal(read.pull, plan.pull)
-    assert (read.pull_share, read.one_full_step) == (0.25, True)
-    nothing = messages.make_request(
-        "{}", {**messages.plan_tensors(Plan(), 0)}, messages.plan_values(Plan())
-    )
-    assert messages.read_plan(messages.tensors_of(nothing), messages.config_of(nothing)) == Plan()
+    assert torch.equal(read.anchor, plan.anchor)
+    assert torch.equal(read.shift, plan.shift[1:])
+    assert torch.equal(read.personal, plan.personal[1:])
+    assert (read.gradient_share, read.mu, read.personal_mu) == (0.75, 0.5, 2.0)
+    assert read.one_full_step
+    assert send_plan(Plan(), client_index=0) == Plan()
+
+
+def send_plan(plan: Plan, client_index: int) -> Plan:
+    """Return a plan as a client reads it from a message."""
+    tensors = messages.shared_plan_tensors(plan) | messages.own_plan_tensors(plan, client_index)
+    content = transmit(messages.make_request("{}", tensors, messages.plan_values(plan)))
+    return messages.read_plan(messages.tensors_of(content), messages.config_of(content))
 
 
 def test_numbers_keep_their_digits_and_nan_is_kept() -> None:

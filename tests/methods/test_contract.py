@@ -127,6 +127,17 @@ CASES = [
         {"theta": 0.3, "aggregation": "mean", "download": "topk", "alpha": 5.0, "coef": 0.5},
         own_way=True,
     ),
+    Case("fedprox"),
+    Case("fedprox", {"mu": 0.0, "weights": "uniform"}),
+    Case("scaffold"),
+    Case("scaffold", {"weights": "uniform"}),
+    Case("feddyn", overshoots=True),  # twice the update in round 1
+    Case("fednova"),
+    Case("fednova", {"weights": "uniform"}),
+    Case("ditto"),
+    Case("ditto", {"lam": 0.0, "weights": "uniform"}),
+    Case("fine-tuning"),
+    Case("fine-tuning", {"weights": "uniform"}),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 

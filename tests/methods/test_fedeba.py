@@ -72,8 +72,9 @@ def test_gradients_aligned_by_hand():
     # The angle of (ln 2, ln 6) is atan(std/mean) = atan((ln 3 / 2) / (ln 12 / 2)) = 23.9 degrees.
     rule = FedEBA(tau=1.0, alpha=0.25, theta=20.0)
     state, plan = rule.plan(rule.init(Setup.of(probe())), probe())
-    assert plan.pull.tolist() == pytest.approx([7.0, -1.0])  # 1/4 (4, -4) + 3/4 (8, 0)
-    assert plan.pull_share == 0.25
+    # 1/4 (4, -4) + 3/4 (8, 0) = (7, -1), of which alpha is mixed in
+    assert plan.shift.tolist() == pytest.approx([7 / 4, -1 / 4])
+    assert plan.gradient_share == 0.75
     _, step, diagnostics = rule.aggregate(state, two_clients())
     assert step.tolist() == pytest.approx(
         [1.0, 6.0]

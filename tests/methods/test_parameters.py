@@ -120,6 +120,26 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"similarity_rate": -0.1}, "similarity_rate"),
         ({"similarity_rate": 1.5}, "similarity_rate"),
     ],
+    "ditto": [
+        ({"lam": -1}, "lam: .*greater than or equal to 0"),
+        ({"lam": math.inf}, "lam: .*finite"),
+        ({"mu": 1}, "mu: no such parameter"),
+    ],
+    "feddyn": [
+        ({"alpha": 0}, "alpha: .*greater than 0"),
+        ({"alpha": math.nan}, "alpha: .*finite"),
+    ],
+    "fednova": [({"weights": "steps"}, "weights.*Known: size, uniform")],
+    "fedprox": [
+        ({"mu": -0.1}, "mu: .*greater than or equal to 0"),
+        ({"mu": "near"}, "mu: "),
+        ({"weights": "sizes"}, "weights.*'size'"),
+    ],
+    "fine-tuning": [
+        ({"share": 0}, "share: .*greater than 0"),
+        ({"share": 1.5}, "share: .*less than or equal to 1"),
+    ],
+    "scaffold": [({"weights": "sizes"}, "weights.*'size'")],
     "propfair": [
         ({"M": 0}, "M: .*greater than 0"),
         ({"M": math.inf}, "M: .*finite"),

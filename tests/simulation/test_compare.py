@@ -74,10 +74,15 @@ def test_fedavg_is_always_first_and_once() -> None:
 
 def test_all_is_every_method_and_every_named_point_of_a_family() -> None:
     found = choose_methods(make_settings(methods=["all"]))
-    assert {method.name for method in found} == set(METHODS)
+    assert {method.name for method in found} == {
+        name for name, cls in METHODS.items() if not cls.baseline
+    }
     assert {theory for method in found for theory in method.theories} >= set(ALIASES)
     assert found[0] == udjfl.FedAvg()
     assert len(found) == len({method.label for method in found})
+    baselines = choose_methods(make_settings(methods=["baselines"]))
+    assert [method.name for method in baselines if not method.baseline] == ["fedavg"]
+    assert {method.name for method in [*found, *baselines]} == set(METHODS)
 
 
 def test_parameters_go_to_the_methods_that_have_them() -> None:

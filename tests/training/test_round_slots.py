@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,7 +80,11 @@ def test_extras_that_are_not_declared_are_not_computed(federation: udjfl.Federat
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(EXTRAS) - {"validation_accuracies", "group_gaps", "group_gap_gradients"})
+    "name",
+    sorted(
+        set(EXTRAS)
+        - {"validation_accuracies", "group_gaps", "group_gap_gradients", "personal_deltas"}
+    ),
 )
 def test_a_declared_extra_has_its_shape(federation: udjfl.Federation, name: str) -> None:
     train_briefly(federation, make_method(Plain, needs=frozenset({name})), rounds=1)
@@ -285,6 +290,53 @@ def test_one_full_step_is_a_step_along_the_gradient(federation: udjfl.Federation
     assert (seen[0].lr, seen[0].momentum) == (0.1, 0.0)
 
 
+def plan_of(**changes: Any) -> dict[str, Any]:
+    """Return the slot `plan` of a method that plans the same in every round."""
+    return {"plan": lambda self, state, probe: (state, Plan(**changes))}
+
+
+def test_a_correction_reaches_the_clients_by_their_index(federation: udjfl.Federation) -> None:
+    """Without the gradient one step on all examples is lr times the client's own shift."""
+    shift = torch.arange(3.0)[:, None].expand(3, 46) + 1  # of an mlp 4-5-3
+    slots = plan_of(gradient_share=0.0, shift=shift)
+    train_briefly(
+        federation, make_method(Plain, **slots), rounds=6, batch_size=100, participation=0.67
+    )
+    for reports in seen:
+        expected = 0.1 * (reports.client_indices + 1.0)
+        assert reports.deltas[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-5)
+    assert len({tuple(reports.client_indices.tolist()) for reports in seen}) > 1
+
+
+def test_personal_models_train_on_the_same_batches(federation: udjfl.Federation) -> None:
+    """From the received model, and not drawn to it, the change is that of the common model."""
+
+    def plan(self: Any, state: Any, probe: Any) -> Any:
+        return state, Plan(personal=state["model"].repeat(3, 1))
+
+    slots = {"plan": plan, "init": lambda self, setup: {"model": setup.model}}
+    needs = {"needs": frozenset({"personal_deltas"})}
+    train_briefly(federation, make_method(Plain, **slots, **needs), rounds=1)
+    torch.testing.assert_close(seen[0].extras["personal_deltas"], seen[0].deltas)
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({"multipliers": torch.ones(2)}, "multipliers of shape [2]; it must be [3]"),
+        ({"mu": 1.0, "anchor": torch.ones(2, 46)}, "anchor of shape [2, 46]"),
+        ({"shift": torch.ones(45)}, "shift of shape [45]; it must be [46] or [3, 46]"),
+        ({"personal": torch.ones(46)}, "personal of shape [46]; it must be [3, 46]"),
+    ],
+    ids=lambda value: "" if isinstance(value, str) else next(reversed(value)),
+)
+def test_a_plan_with_a_wrong_shape_is_refused(
+    federation: udjfl.Federation, changes: dict[str, Any], shape: str
+) -> None:
+    with pytest.raises(SettingsError, match=re.escape(shape)):
+        train_briefly(federation, make_method(Plain, **plan_of(**changes)), rounds=1)
+
+
 def test_a_plan_can_build_on_a_probe(federation: udjfl.Federation) -> None:
     """The plan replaces the gradient by the probed mean gradient: one step of lr times that."""
 
@@ -292,7 +344,7 @@ def test_a_plan_can_build_on_a_probe(federation: udjfl.Federation) -> None:
         assert torch.equal(probe.deltas, torch.zeros_like(probe.deltas))
         assert probe.losses.min() > 0.5
         return {"probed": state["probed"] + 1}, Plan(
-            pull=probe.extras["gradients"].mean(dim=0), pull_share=1.0
+            shift=probe.extras["gradients"].mean(dim=0), gradient_share=0.0
         )
 
     slots = {
@@ -500,7 +552,7 @@ def test_a_method_without_models_to_score_is_an_error(federation: udjfl.Federati
 def test_methods_declare_only_fields_of_reports(name: str) -> None:
     cls = METHODS[name]
     known = {*EXTRAS, *SERVER_SIDE, "losses", "sizes", "steps", "uncertainties"}
-    assert declared_needs(cls)
+    assert declared_needs(cls) or name == "feddyn"  # which reads the updates alone
     assert {*declared_needs(cls), *cls.needs_groups, *cls.probes} <= known
 
 

@@ -147,7 +147,7 @@ def test_local_training_follows_the_settings() -> None:
         4,
         3,
     )
-    assert (training.objective, training.multipliers, training.pull) == (None, None, None)
+    assert (training.objective, training.multipliers, training.correction) == (None, None, None)
     assert run.momentum(Plan()) == 0.5
 
 

@@ -78,8 +78,8 @@ def complete_method(incomplete: str) -> list[str]:
 def complete_methods(incomplete: str) -> list[str]:
     """Complete the last of several methods separated by commas."""
     before, comma, last = incomplete.rpartition(",")
-    everything = [] if comma or not "all".startswith(last) else ["all"]
-    return [f"{before}{comma}{name}" for name in [*complete_method(last), *everything]]
+    groups = [] if comma else [name for name in ("all", "baselines") if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in [*complete_method(last), *groups]]
 
 
 complete_data = _complete_from(DATA_NAMES)

@@ -26,6 +26,7 @@ from udjfl.engine.base import (
     one_thread,
 )
 from udjfl.engine.batches import ALIGNMENT
+from udjfl.engine.correction import Correction
 from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.parts import EnginePart, evaluate_together, train_together
@@ -130,6 +131,7 @@ def check_device(device: str) -> None:
 
 __all__ = [
     "PROBES",
+    "Correction",
     "Engine",
     "EnginePart",
     "EvaluationJob",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from udjfl.engine.base import Address, LocalTraining, Objective, TrainJob
 from udjfl.engine.batches import Batch
+from udjfl.engine.correction import Correction
 
 # Up to this many examples a batch is added up in one go, whatever padding follows.
 EXACT_WIDTH = 128
@@ -27,12 +28,12 @@ class Grid:
 
     starts          [G, S, D] the models that rows start from, one for each group of rows, or
                     [K, S, D], one for each row
-    works           one of each setting; rows differ in multipliers and pull only
+    works           one of each setting; rows differ in multipliers, anchor and shift only
     client_indices  of the rows
     addresses       of the batches of the rows
     group_of_row    for each row, which of the G groups of jobs it belongs to
     multipliers     [K] for each setting that has some
-    pulls           [G, D] the pull of each group
+    anchors, shifts of the correction: [G, D], one for each group of rows, or [K, D]
     """
 
     starts: Tensor
@@ -41,7 +42,8 @@ class Grid:
     addresses: list[Address]
     group_of_row: list[int]
     multipliers: list[Tensor | None]
-    pulls: Tensor | None = None
+    anchors: Tensor | None = None
+    shifts: Tensor | None = None
 
     @staticmethod
     def of(groups: Sequence[Sequence[TrainJob]], device: torch.device) -> Grid:
@@ -54,8 +56,8 @@ class Grid:
             own = [torch.stack([job.vector for job in jobs], dim=1) for jobs in groups]
             starts = torch.cat(own)
         # Without what differs from row to row: a task is sent to other processes.
-        works = [replace(job.work, multipliers=None, pull=None) for job in groups[0]]
-        pulls = [jobs[0].work.pull for jobs in groups if jobs[0].work.pull is not None]
+        works = [_without_rows(job.work) for job in groups[0]]
+        corrections = [jobs[0].work.correction or Correction() for jobs in groups]
         return Grid(
             starts.to(device),
             works,
@@ -63,7 +65,8 @@ class Grid:
             [groups[g][0].address for g, _ in rows],
             [g for g, _ in rows],
             [_join_multipliers([jobs[s].work for jobs in groups]) for s in range(len(works))],
-            torch.stack(pulls).to(device) if pulls else None,
+            _join_rows([correction.anchor for correction in corrections], device),
+            _join_rows([correction.shift for correction in corrections], device),
         )
 
     @property
@@ -72,7 +75,7 @@ class Grid:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Tensors go through numpy: pickling one writes a file in memory.
-        tensors = (self.starts, self.pulls, *self.multipliers)
+        tensors = (self.starts, self.anchors, self.shifts, *self.multipliers)
         arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
         lists = (self.works, self.client_indices, self.addresses, self.group_of_row)
         return _unpickle_grid, (arrays, *lists)
@@ -80,9 +83,22 @@ class Grid:
 
 def _unpickle_grid(arrays: Sequence[np.ndarray | None], *lists: Any) -> Grid:
     tensors = [None if array is None else torch.from_numpy(array) for array in arrays]
-    starts, pulls, *multipliers = tensors
-    values: list[Any] = [starts, *lists, multipliers, pulls]
+    starts, anchors, shifts, *multipliers = tensors
+    values: list[Any] = [starts, *lists, multipliers, anchors, shifts]
     return Grid(*values)
+
+
+def _without_rows(work: LocalTraining) -> LocalTraining:
+    correction = work.correction and work.correction.without_tensors
+    return replace(work, multipliers=None, correction=correction)
+
+
+def _join_rows(tensors: Sequence[Tensor | None], device: torch.device) -> Tensor | None:
+    """Return vectors [D], one for each group, or tables [k, D], one row for each row, as one."""
+    given = [tensor for tensor in tensors if tensor is not None]
+    if not given:
+        return None
+    return (torch.stack(given) if given[0].ndim == 1 else torch.cat(given)).to(device)
 
 
 def _join_multipliers(works: Sequence[LocalTraining]) -> Tensor | None:
@@ -107,13 +123,15 @@ class ChunkTask:
 
     def start_vectors(self) -> Tensor:
         """Return the models before training, [K, S, D], or [1, S, D] if all are the same."""
-        starts = self.grid.starts
-        per_row = len(starts) == len(self.grid.group_of_row)
-        return starts[self.rows] if per_row else starts[self._groups()]
+        return self._choose(self.grid.starts)
 
-    def pulls(self) -> Tensor | None:
-        """Return the pulls of these clients, [K, 1, D], or [1, 1, D] if all are the same."""
-        return None if self.grid.pulls is None else self.grid.pulls[self._groups()].unsqueeze(1)
+    def rows_of(self, table: Tensor | None) -> Tensor | None:
+        """Return the rows of these clients, [K, 1, D], or [1, 1, D] if all are the same."""
+        return None if table is None else self._choose(table).unsqueeze(1)
+
+    def _choose(self, table: Tensor) -> Tensor:
+        per_row = len(table) == len(self.grid.group_of_row)
+        return table[self.rows] if per_row else table[self._groups()]
 
     def _groups(self) -> list[int]:
         groups = [self.grid.group_of_row[row] for row in self.rows]
@@ -155,15 +173,15 @@ def group_jobs(
 ) -> list[list[list[int]]]:
     """Return the numbers of the jobs: of each grid, of each group of rows, of each setting.
 
-    Jobs that share their batches share their passes over the data; a job with a pull or with Adam
-    is alone there. Groups of jobs that take the same steps in other rows are one grid if their
+    Jobs that share their batches share their passes over the data; a job with a correction or with
+    Adam is alone there. Groups of jobs that take the same steps in other rows are one grid if their
     bits cannot depend on it: `is_exact` says that those of the model do not. `sizes` are those of
     all clients.
     """
     groups: dict[object, list[int]] = {}
     for number, job in enumerate(jobs):
         work = job.work
-        is_alone = work.pull is not None or work.optimiser != "sgd"
+        is_alone = work.correction is not None or work.optimiser != "sgd"
         batches = (tuple(job.client_indices), job.address, work.batch_size, work.epochs)
         steps = (job.vector.ndim, work.momentum, is_exact and _needs_equal_sizes(job, sizes))
         groups.setdefault((*batches, *steps, number if is_alone else None), []).append(number)
@@ -203,7 +221,7 @@ def _steps_key(job: TrainJob) -> object:
     work = job.work
     return (
         *(job.vector.ndim, work.batch_size, work.epochs, work.lr, work.momentum, work.optimiser),
-        *(work.objective, work.multipliers is None, work.pull is None, work.pull_share),
+        *(work.objective, work.multipliers is None, work.correction and work.correction.form),
     )
 
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.engine.batches import ALIGNMENT
+from udjfl.engine.correction import Correction
 from udjfl.models import WeightNormLinear
 from udjfl.models.masked import MaskedLinear, mask
 
@@ -214,6 +215,28 @@ class Stack:
         update.add(layer.first + 1, along)
 
 
+@dataclass(frozen=True)
+class StackedCorrection:
+    """A correction with its tensors as those of the model: [K, 1, ...], or [1, 1, ...] for all."""
+
+    weights: Correction
+    anchors: Sequence[Tensor] | None
+    shifts: Sequence[Tensor] | None
+
+    def add_to(
+        self, gradients: Sequence[Tensor], models: Sequence[Tensor], start: Sequence[Tensor]
+    ) -> None:
+        """Add mu (theta - anchor) + shift to the gradients of the first clients."""
+        anchors = start if self.anchors is None else self.anchors
+        if self.weights.mu and models is not anchors:
+            for gradient, model, anchor in zip(gradients, models, anchors, strict=True):
+                offset = model - anchor[: len(gradient)]
+                gradient.add_(offset, alpha=self.weights.mu)
+        if self.shifts is not None:
+            for gradient, shift in zip(gradients, self.shifts, strict=True):
+                gradient.add_(shift[: len(gradient)])
+
+
 class Update:
     """SGD with momentum on a stack of models.
 
@@ -221,8 +244,7 @@ class Update:
         tensor   <- tensor - lr velocity
 
     All clients begin at `start`; from the first step on `models` are their tensors [K, S, ...].
-    There is a learning rate for each setting. `pull`, the tensors [1, 1, ...] of a direction or
-    [K, 1, ...] of one for each client, is mixed into the gradient with weight `pull_share`.
+    There is a learning rate for each setting. A correction of the gradient is that of one setting.
     """
 
     def __init__(
@@ -231,14 +253,13 @@ class Update:
         n_clients: int,
         lrs: Sequence[float],
         momentum: float,
-        pull: Sequence[Tensor] | None = None,
-        pull_share: float = 0.0,
+        correction: StackedCorrection | None = None,
     ) -> None:
         self.start, self.lrs, self.momentum = start, lrs, momentum
         self.models = [tensor.new_empty(n_clients, *tensor.shape[1:]) for tensor in start]
         self.velocities = [torch.empty_like(model) for model in self.models]
-        self.pull = pull if pull_share else None
-        self.share = pull_share if pull is not None else 0.0
+        self.correction = correction
+        self.share = 1.0 if correction is None else correction.weights.gradient_share
         self.at_start = True
         # A tensor made once, not in every product with a number.
         self.decay = torch.tensor(momentum, dtype=start[0].dtype)
@@ -257,9 +278,9 @@ class Update:
         if velocity is None:
             velocity = self.views[index, gradient.ndim] = self.velocities[index].view_as(gradient)
         if self.at_start:
-            torch.mul(gradient, 1 - self.share, out=velocity)
+            torch.mul(gradient, self.share, out=velocity)
         else:
-            velocity.mul_(self.decay).add_(gradient, alpha=1 - self.share)
+            velocity.mul_(self.decay).add_(gradient, alpha=self.share)
 
     def add_product(self, index: int, left: Tensor, right: Tensor) -> None:
         """Add a gradient that is the product of two stacks of matrices."""
@@ -270,18 +291,13 @@ class Update:
             velocity = self.velocities[index].view(-1, rows, right.shape[2])
             self.products[index, rows] = velocity
         beta = 0 if self.at_start else self.momentum
-        velocity.baddbmm_(left, right, beta=beta, alpha=1 - self.share)
-
-    def mix_pull(self, pull: Sequence[Tensor]) -> None:
-        """Add the pull's share to the velocities."""
-        for velocity, direction in zip(self.velocities, pull, strict=True):
-            velocity.add_(direction[: len(velocity)], alpha=self.share)
+        velocity.baddbmm_(left, right, beta=beta, alpha=self.share)
 
     def step(self) -> None:
         """Update the models."""
-        if self.pull is not None:
-            self.mix_pull(self.pull)
         before = self.start if self.at_start else self.moving
+        if self.correction is not None:
+            self.correction.add_to(self.velocities, before, self.start)
         if len(set(self.lrs)) > 1:
             for old, velocity, new in zip(before, self.velocities, self.moving, strict=True):
                 for s, lr in enumerate(self.lrs):

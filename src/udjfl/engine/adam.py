@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from udjfl.engine._stacked_mlp import Update
+from udjfl.engine._stacked_mlp import StackedCorrection, Update
 
 B1, B2, EPS = 0.9, 0.999, 1e-8
 
@@ -30,14 +30,13 @@ class AdamUpdate(Update):
         start: Sequence[Tensor],
         n_clients: int,
         lr: float,
-        pull: Sequence[Tensor] | None = None,
-        pull_share: float = 0.0,
+        correction: StackedCorrection | None = None,
     ) -> None:
         self.means = [tensor.new_zeros(n_clients, *tensor.shape[1:]) for tensor in start]
         self.squares = [torch.zeros_like(mean) for mean in self.means]
         self.n_steps = 0
         # It stays `at_start`: there a velocity is the gradient alone, whatever it was before.
-        super().__init__(start, n_clients, [lr], 0.0, pull, pull_share)
+        super().__init__(start, n_clients, [lr], 0.0, correction)
 
     def keep_clients(self, count: int) -> None:
         super().keep_clients(count)
@@ -45,9 +44,9 @@ class AdamUpdate(Update):
         self.squares = [square[:count] for square in self.squares]
 
     def step(self) -> None:
-        if self.pull is not None:
-            self.mix_pull(self.pull)
         gradients, before = self.velocities, self.moving if self.n_steps else self.start
+        if self.correction is not None:
+            self.correction.add_to(gradients, before, self.start)
         self.n_steps += 1
         torch._foreach_lerp_(self.means, gradients, 1 - B1)
         torch._foreach_mul_(self.squares, B2)

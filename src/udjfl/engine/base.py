@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from udjfl.data.federation import Client, Examples
 from udjfl.engine._fork_pool import ForkPool, run_alone
 from udjfl.engine._memory import Shapes, Tables
+from udjfl.engine.correction import Correction
 from udjfl.models import buffers_from_vector, from_vector
 
 LossAt = Literal["received", "running", "final"]
@@ -41,7 +42,7 @@ class LocalTraining:
                  are seen, or of the trained model
     objective    minimised on a batch in place of its mean loss
     multipliers  [N] for the objective, one for each client of the job
-    pull         [D] a direction mixed into every gradient, with weight pull_share
+    correction   of every gradient
     first_step   also return the model after the first step
     optimiser    SGD with momentum, or Adam with torch's defaults
     """
@@ -53,8 +54,7 @@ class LocalTraining:
     loss_at: LossAt = "received"
     objective: Objective | None = None
     multipliers: Tensor | None = None
-    pull: Tensor | None = None
-    pull_share: float = 0.0
+    correction: Correction | None = None
     first_step: bool = False
     optimiser: Optimiser = "sgd"
 

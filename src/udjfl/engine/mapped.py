@@ -32,6 +32,7 @@ from udjfl.data.federation import Client, Examples
 from udjfl.engine.adam import Moments
 from udjfl.engine.base import Engine, LocalResult, LocalTraining, seeded_generator
 from udjfl.engine.batches import batch_order
+from udjfl.engine.correction import Correction
 from udjfl.errors import DataError
 from udjfl.seeds import stream_seed
 
@@ -75,32 +76,44 @@ def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
 class _Models:
     """The models of K clients in training: the first axis of every tensor is the clients.
 
-    Pulls are the same for all. Velocities are SGD's state; with Adam there are moments instead.
+    Anchors and shifts, those of `Correction`, may have one row for all. Velocities are SGD's state;
+    with Adam there are moments instead.
     """
 
     parameters: Named
     velocities: Named
     buffers: Named
-    pulls: Named | None
+    anchors: Named | None
+    shifts: Named | None
     moments: Moments | None
 
     def step(self, clients: slice, gradients: Named, work: LocalTraining) -> None:
         """Take one optimiser step with some clients."""
-        values = list(gradients.values())
-        if self.pulls is not None:
-            values = [
-                g.mul(1 - work.pull_share).add_(self.pulls[name], alpha=work.pull_share)
-                for name, g in gradients.items()
-            ]
+        if work.correction is not None:
+            gradients = {
+                name: self._correct(name, clients, gradient, work.correction)
+                for name, gradient in gradients.items()
+            }
         if self.moments is not None:
-            mixed = dict(zip(gradients, values, strict=True))
-            self.moments.step(clients, self.parameters, mixed, work.lr)
+            self.moments.step(clients, self.parameters, gradients, work.lr)
             return
         velocities = [self.velocities[name][clients] for name in gradients]
         parameters = [self.parameters[name][clients] for name in gradients]
         torch._foreach_mul_(velocities, work.momentum)
-        torch._foreach_add_(velocities, values)
+        torch._foreach_add_(velocities, list(gradients.values()))
         torch._foreach_add_(parameters, velocities, alpha=-work.lr)
+
+    def _correct(
+        self, name: str, clients: slice, gradient: Tensor, correction: Correction
+    ) -> Tensor:
+        """Return the corrected gradient of one tensor of some clients' models."""
+        corrected = gradient * correction.gradient_share
+        if self.anchors is not None:
+            offset = self.parameters[name][clients] - _of_clients(self.anchors[name], clients)
+            corrected.add_(offset, alpha=correction.mu)
+        if self.shifts is not None:
+            corrected.add_(_of_clients(self.shifts[name], clients))
+        return corrected
 
 
 class MappedEngine(Engine):
@@ -135,8 +148,8 @@ class MappedEngine(Engine):
         order = sorted(range(n), key=lambda row: -sizes[row])
         size = self._chunk_size(max(sizes), work)
         for rows in (order[begin : begin + size] for begin in range(0, n, size)):
-            models = self._start_models(vectors[rows], buffers, work)
             indices, own = [client_indices[row] for row in rows], self._work_of(work, rows)
+            models = self._start_models(vectors[rows], buffers, own)
             running[rows], first = self._train_models(models, indices, own, address)
             deltas[rows] = vectors[rows] - _rows(models.parameters)
             if models.buffers:
@@ -152,21 +165,27 @@ class MappedEngine(Engine):
 
     def _work_of(self, work: LocalTraining, rows: list[int]) -> LocalTraining:
         """Return the work of the clients in these rows."""
-        if work.multipliers is None:
-            return work
-        return replace(work, multipliers=work.multipliers[rows].to(self.device))
+        correction, multipliers = work.correction, work.multipliers
+        return replace(
+            work,
+            correction=None if correction is None else correction.of_rows(rows, self.device),
+            multipliers=None if multipliers is None else multipliers[rows].to(self.device),
+        )
 
     def _start_models(self, vectors: Tensor, buffers: Tensor, work: LocalTraining) -> _Models:
         """Return the models before training, of parameters [K, D] and buffers [B] for all."""
         like = _trainable(self.network)
         parameters = _tensors(vectors, like)
         with_adam = work.optimiser == "adam"
-        pull = work.pull if work.pull_share else None
+        correction = work.correction or Correction()
+        anchor = vectors if correction.anchor is None else correction.anchor
+        shift = correction.shift
         return _Models(
             parameters,
             {} if with_adam else {name: torch.zeros_like(p) for name, p in parameters.items()},
             _tensors(buffers.expand(len(vectors), -1), dict(self.network.named_buffers())),
-            None if pull is None else _tensors(pull.to(self.device)[None], like),
+            _tensors(anchor.view(-1, anchor.shape[-1]), like) if correction.mu else None,
+            None if shift is None else _tensors(shift.view(-1, shift.shape[-1]), like),
             Moments.zeros(parameters) if with_adam else None,
         )
 
@@ -285,6 +304,11 @@ def _steps_of_epoch(sizes: Sequence[int], batch_size: int) -> Iterator[tuple[sli
         for width, group in itertools.groupby(widths):
             start, stop = stop, stop + len(list(group))
             yield slice(start, stop), slice(begin, begin + width)
+
+
+def _of_clients(tensor: Tensor, clients: slice) -> Tensor:
+    """Return the rows of some clients, or the one row for all."""
+    return tensor if len(tensor) == 1 else tensor[clients]
 
 
 def _trainable(network: nn.Module) -> dict[str, nn.Parameter]:

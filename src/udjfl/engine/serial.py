@@ -158,7 +158,7 @@ class SerialEngine(ForkPoolEngine):
         """Train one client: return the mean loss of its batches, and the model after one step."""
         index, work = shared.client_indices[row], self._on_device(shared.work, row)
         data, first, n_steps = self.train_data[index], None, 0
-        optimiser = _make_optimiser(network, work)
+        optimiser, correct = _make_optimiser(network, work), _make_correction(network, work)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         network.train()
         orders = batch_order(len(data), work.epochs, shared.address, self.clients[index].id)
@@ -167,7 +167,7 @@ class SerialEngine(ForkPoolEngine):
                 optimiser.zero_grad(set_to_none=True)
                 loss, objective = _batch_losses(network, data, batch, work)
                 objective.backward()  # type: ignore[no-untyped-call]
-                _mix_pull(network, work)
+                correct()
                 optimiser.step()
                 total += loss.detach()
                 n_steps += 1
@@ -177,10 +177,10 @@ class SerialEngine(ForkPoolEngine):
 
     def _on_device(self, work: LocalTraining, row: int) -> LocalTraining:
         """Return the work of the client in this row, with its tensors on the device."""
-        pull, multipliers = work.pull, work.multipliers
+        correction, multipliers = work.correction, work.multipliers
         return replace(
             work,
-            pull=None if pull is None else pull.to(self.device),
+            correction=None if correction is None else correction.of_rows([row], self.device),
             multipliers=None if multipliers is None else multipliers[row : row + 1].to(self.device),
         )
 
@@ -257,12 +257,16 @@ def _batch_losses(
     return losses.mean(), work.objective(losses, weights, groups, multipliers)[0]
 
 
-def _mix_pull(network: nn.Module, work: LocalTraining) -> None:
-    """Mix the pull into the gradients."""
-    if work.pull is None or not work.pull_share:
-        return
+def _make_correction(network: nn.Module, work: LocalTraining) -> Callable[[], None]:
+    """Return a function that corrects the gradients of a network, which is at its start now."""
+    if work.correction is None:
+        return lambda: None
     parameters = trainable(network)
-    parts = torch.split(work.pull, [p.numel() for p in parameters])
-    for p, pull in zip(parameters, parts, strict=True):
-        if p.grad is not None:
-            p.grad.mul_(1 - work.pull_share).add_(pull.view_as(p).to(p), alpha=work.pull_share)
+    split = work.correction.split(to_vector(network), [p.numel() for p in parameters])
+
+    def correct() -> None:
+        for p, correction in zip(parameters, split, strict=True):
+            if p.grad is not None:
+                correction.apply(p.grad, p.detach())
+
+    return correct

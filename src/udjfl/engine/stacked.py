@@ -31,7 +31,7 @@ from udjfl.engine._grid import (
 )
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine._stacked_evaluation import EvaluationBatch
-from udjfl.engine._stacked_mlp import Stack, Update, layers_of, log_softmax_at
+from udjfl.engine._stacked_mlp import Stack, StackedCorrection, Update, layers_of, log_softmax_at
 from udjfl.engine.adam import AdamUpdate
 from udjfl.engine.base import (
     Address,
@@ -297,7 +297,7 @@ class StackedEngine(ForkPoolEngine):
         # Only an objective needs autograd; without it every operation costs less.
         with torch.inference_mode(objectives is None):
             tensors = self._split(start)
-            update = self._make_update(tensors, grid.works, len(indices), task.pulls())
+            update = self._make_update(tensors, grid.works, len(indices), task)
             stack, first_models = Stack(self.layers, tensors, len(indices)), None
             log_probabilities: list[Tensor] = []
             x: Tensor | None = None
@@ -327,15 +327,21 @@ class StackedEngine(ForkPoolEngine):
         start: list[Tensor],
         works: Sequence[LocalTraining],
         n_clients: int,
-        pulls: Tensor | None,
+        task: ChunkTask,
     ) -> Update:
         """Return the optimiser of a chunk."""
         work = works[0]
-        pull = None if pulls is None else self._split(pulls.to(start[0]))
+        correction: StackedCorrection | None = None
+        if work.correction is not None:
+            anchors, shifts = (
+                None if rows is None else self._split(rows.to(start[0]))
+                for rows in (task.rows_of(task.grid.anchors), task.rows_of(task.grid.shifts))
+            )
+            correction = StackedCorrection(work.correction, anchors, shifts)
         if work.optimiser == "adam":
-            return AdamUpdate(start, n_clients, work.lr, pull, work.pull_share)
+            return AdamUpdate(start, n_clients, work.lr, correction)
         lrs = [work.lr for work in works]
-        return Update(start, n_clients, lrs, work.momentum, pull, work.pull_share)
+        return Update(start, n_clients, lrs, work.momentum, correction)
 
     def _gather(self, batch: Batch, previous: Tensor | None) -> Tensor:
         """Return the inputs of a batch, in the memory of the previous one if it has their shape."""

@@ -28,7 +28,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from udjfl.engine import Engine, EvaluationSet, TrainJob, make_engine, one_thread, probe
+from udjfl.engine import Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
 from udjfl.flower.messages import (
@@ -124,13 +124,11 @@ class MessageHandler:
         """Train for one round."""
         extras = self.run.extras
         columns = self._measure_at_model(extras)
-        training = self.run.local_training(read_plan(self.tensors, self.config), [0])
-        address = (self.spec.seed, "batches", self._round)
-        results = self.engine.train_many(
-            [TrainJob(model, self.buffers, [0], training, address) for model in self._models]
-        )
-        columns |= training_columns(results, extras)
-        sent = {"delta": join_deltas(results)[0]}
+        plan, models = read_plan(self.tensors, self.config), self._models
+        jobs = self.run.training_jobs(plan, [0], models, self.buffers, self._round)
+        results = self.engine.train_many(jobs)
+        columns |= training_columns(results[: len(models)], results[len(models) :], extras)
+        sent = {"delta": join_deltas(results[: len(models)])[0]}
         if results[0].buffers.numel():
             sent["buffers"] = results[0].buffers[0]
         return self._reply(sent, columns, self.spec.method.needs | extras)

@@ -34,6 +34,8 @@ NUMBERS = {
     "uncertainties": "uncertainty",
     "steps": "steps",
 }
+# Extras that are changes of models, and have the model's dtype.
+CHANGES = frozenset({"first_deltas", "personal_deltas"})
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between looks for replies
 
 
@@ -133,23 +135,47 @@ def model_signature(module: nn.Module) -> str:
 
 def plan_values(plan: Plan) -> dict[str, float | bool]:
     """Return the single values of a plan."""
-    return {"pull-share": float(plan.pull_share), "one-full-step": plan.one_full_step}
+    return {
+        "one-full-step": plan.one_full_step,
+        "gradient-share": float(plan.gradient_share),
+        "mu": float(plan.mu),
+        "personal-mu": float(plan.personal_mu),
+    }
 
 
-def plan_tensors(plan: Plan, client_index: int) -> dict[str, Tensor]:
-    """Return the tensors of a plan that belong to one client alone."""
-    if plan.multipliers is None:
-        return {}
-    return {"multiplier": plan.multipliers[client_index : client_index + 1]}
+def shared_plan_tensors(plan: Plan) -> dict[str, Tensor]:
+    """Return the tensors of a plan that all clients get."""
+    given = {"anchor": plan.anchor, "shift": plan.shift}
+    return {name: value for name, value in given.items() if value is not None and value.ndim == 1}
+
+
+def own_plan_tensors(plan: Plan, client_index: int) -> dict[str, Tensor]:
+    """Return the rows [1, ...] of a plan's tensors that belong to one client alone."""
+    given = {
+        "multiplier": plan.multipliers,
+        "anchor": plan.anchor,
+        "shift": plan.shift,
+        "personal": plan.personal,
+    }
+    shared = shared_plan_tensors(plan)
+    return {
+        name: value[client_index : client_index + 1]
+        for name, value in given.items()
+        if value is not None and name not in shared
+    }
 
 
 def read_plan(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Plan:
     """Read a plan for one client."""
     return Plan(
-        tensors.get("multiplier"),
-        tensors.get("pull"),
-        config["pull-share"],
-        config["one-full-step"],
+        multipliers=tensors.get("multiplier"),
+        one_full_step=config["one-full-step"],
+        gradient_share=config["gradient-share"],
+        mu=config["mu"],
+        anchor=tensors.get("anchor"),
+        shift=tensors.get("shift"),
+        personal=tensors.get("personal"),
+        personal_mu=config["personal-mu"],
     )
 
 
@@ -196,7 +222,7 @@ class Reply:
         Extras are float64, but for steps of training, which have the model's dtype.
         """
         found = {
-            name: self.tensor(f"extra.{name}", dtype if name == "first_deltas" else torch.float64)
+            name: self.tensor(f"extra.{name}", dtype if name in CHANGES else torch.float64)
             for name in extras
         }
         return ClientReply(

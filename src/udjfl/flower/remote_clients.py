@@ -15,11 +15,12 @@ from udjfl.flower.messages import (
     TRAIN,
     Reply,
     make_request,
-    plan_tensors,
+    own_plan_tensors,
     plan_values,
     read_message,
     required_numbers,
     send_and_receive,
+    shared_plan_tensors,
     to_array,
     write_spec,
 )
@@ -165,7 +166,7 @@ class RemoteClients:
     ) -> Replies:
         """Send a request with its models and its plan; return the replies as columns."""
         model, plan, ids = request.models[0], request.plan, self.run.ids
-        shared = {} if plan.pull is None else {"pull": plan.pull}
+        shared = shared_plan_tensors(plan)
         if len(request.buffers):
             shared["buffers"] = request.buffers
         if model.ndim == 1:
@@ -174,7 +175,7 @@ class RemoteClients:
 
         def own(index: int) -> dict[str, Tensor]:
             own_model = {"model": model[rows[index]]} if model.ndim == 2 else {}
-            return {**plan_tensors(plan, index), **own_model}
+            return {**own_plan_tensors(plan, index), **own_model}
 
         replies, absent, errors = self._send(
             kind, request.round, [ids[index] for index in rows], shared, own, plan_values(plan)

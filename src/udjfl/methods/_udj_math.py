@@ -11,6 +11,7 @@ from torch import Tensor
 
 from udjfl.errors import SettingsError
 from udjfl.methods._linalg import squared_norms
+from udjfl.methods._local_steps import undamped_steps
 
 StepRule = Literal["paper", "authors", "safe", "calibrated", "normalised"]
 SMALLEST_LOSS = 1e-10
@@ -68,14 +69,11 @@ def step_signs(p: Tensor, rule: StepRule) -> tuple[Tensor, Tensor]:
 def lipschitz(rule: str, lr: float, momentum: float, mean_steps: float) -> float:
     """Return L, which makes D_i = L (theta - theta_i) a gradient: 1/lr after one plain step.
 
-    For calibrated D_i is the mean gradient of the whole local training. Momentum starts from zero
-    in every round, so s steps move a client by lr/(1-m) times fewer gradients than s: by
-    s - m (1-m^s) / (1-m) of them.
+    For calibrated D_i is the mean gradient of the whole local training.
     """
     if rule != "calibrated":
         return 1 / lr
-    lost: float = momentum * (1 - momentum**mean_steps) / (1 - momentum)
-    return (1 - momentum) / (lr * (mean_steps - lost))
+    return (1 - momentum) / (lr * undamped_steps(mean_steps, momentum))
 
 
 def divide(numerator: Tensor, denominator: Tensor, rule: StepRule) -> Tensor:

@@ -48,6 +48,8 @@ class Method(ABC):
     needs_groups   the same, but only for a federation with a sensitive attribute
     probes         the losses and `EXTRAS` that `plan` reads: measured before clients train
     global_model   False if there is no one model for all clients
+    baseline       True for a method to compare with, beside FedAvg, that is no fair method of the
+                   paper's table; listed apart, and not one of `--methods all`
 
     Most methods write `aggregate` and nothing else. The other slots, in the order of a round:
     `select`, `initial_models`, `plan`, `objective`, `models_to_score`, `aggregate`, `served`;
@@ -64,6 +66,7 @@ class Method(ABC):
     needs_groups: ClassVar[frozenset[str]] = frozenset()
     probes: ClassVar[frozenset[str]] = frozenset()
     global_model: ClassVar[bool] = True
+    baseline: ClassVar[bool] = False
 
     @property
     def needs_reference(self) -> bool:

@@ -107,10 +107,8 @@ class FedEBA(Method):
         state = {**state, "aligns_gradients": torch.tensor(int(unfair))}
         if not unfair:
             return state, Plan()
-        return state, Plan(
-            pull=weighted_sum(self._weights(probe), probe.extras["gradients"]),
-            pull_share=self.alpha,
-        )
+        gradient = weighted_sum(self._weights(probe), probe.extras["gradients"])
+        return state, Plan(gradient_share=1 - self.alpha, shift=self.alpha * gradient)
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         p, aligns = self._weights(reports), state["aligns_gradients"]

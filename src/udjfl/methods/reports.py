@@ -27,6 +27,8 @@ EXTRAS = {
     "gradients": "[N, D] gradient of the whole training loss at the received model",
     "gradient_norms": "[N] length of that gradient",
     "first_deltas": "[N, D] the received model minus the client's after its first optimiser step",
+    "personal_deltas": "[N, D] the client's personal model of the plan minus the same after "
+    "training",
     "group_gaps": "[N] difference of the mean losses of the best and the worst served group of "
     "the sensitive attribute",
     "group_gap_gradients": "[N, D] gradient of that difference",

@@ -22,6 +22,7 @@ class Setup:
     ids, sizes      the clients, and their numbers of training examples
     model           [D] the initial model; M of them end to end if the method trains M side by side
     layers          how many of a model's D numbers belong to each of its tensors, in order
+    rounds          how many rounds the run has
     participation   share of the clients asked each round
     drop_out        probability that a client that was asked does not report
     has_groups      True if the federation has a sensitive attribute
@@ -34,6 +35,7 @@ class Setup:
     sizes: Tensor
     model: Tensor
     layers: Sequence[int] = ()
+    rounds: int = 100
     participation: float = 1.0
     drop_out: float = 0.0
     has_groups: bool = False
@@ -64,15 +66,31 @@ class Plan:
     """Changes to local training for one round. The default changes nothing.
 
     multipliers    [N] one number per client of the federation, passed to `Method.objective`
-    pull           [D] direction mixed into every local gradient:
-                   (1 - pull_share) gradient + pull_share pull
     one_full_step  one plain step on the gradient of all the client's data, instead of epochs
+
+    Every local gradient g, at the model theta that a client has reached, can be corrected:
+        gradient_share g + mu (theta - anchor) + shift
+    anchor, shift  [D] for all clients, or [N, D] one for each client of the federation; without an
+                   anchor it is the model that the client received
+
+    personal       [N, D] a model of its own for each client of the federation. Clients train it in
+                   the same round, on the same batches, and report its change as `personal_deltas`;
+                   their gradients at it are g + personal_mu (theta - the received model)
     """
 
     multipliers: Tensor | None = None
-    pull: Tensor | None = None
-    pull_share: float = 0.0
     one_full_step: bool = False
+    gradient_share: float = 1.0
+    mu: float = 0.0
+    anchor: Tensor | None = None
+    shift: Tensor | None = None
+    personal: Tensor | None = None
+    personal_mu: float = 0.0
+
+    @property
+    def corrects_gradients(self) -> bool:
+        """True if local gradients are corrected."""
+        return self.gradient_share != 1 or self.mu != 0 or self.shift is not None
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ SENT_AS = {
     "gradients": "gradient",
     "gradient_norms": "length of the gradient",
     "first_deltas": "update after one step",
+    "personal_deltas": "update of the personal model",
     "losses_of_each": "loss of each model",
     "group_gaps": "gap between groups",
     "group_gap_gradients": "gradient of that gap",
@@ -107,6 +108,7 @@ def _describe(cls: type[Method]) -> dict[str, Any]:
         "needs_groups": sorted(cls.needs_groups),
         "probes": sorted(cls.probes),
         "global_model": cls.global_model,
+        "baseline": cls.baseline,
         "short_names": list(presets),
         "params": _parameters(cls),
     }
@@ -177,14 +179,16 @@ def entry_view(entry: dict[str, Any]) -> RenderableType:
 
 
 def catalogue_markdown() -> str:
-    """Return the built-in methods as Markdown tables, one for each theory, and what they send."""
+    """Return the built-in methods as Markdown tables, by theory, and what clients send."""
     from udjfl.methods import THEORIES
 
     entries = _read_catalogue()
     parts = []
     for theory in THEORIES:
-        serving = [entry for entry in entries if theory in entry["theory"]]
+        serving = [e for e in entries if theory in e["theory"] and not e["baseline"]]
         parts += [f"## {theory.capitalize()}", "", *_markdown_table(serving), ""]
+    baselines = [entry for entry in entries if entry["baseline"]]
+    parts += ["## Baselines", "", *_markdown_table(baselines), ""]
     return "\n".join([*parts, "## What the server learns", "", *_disclosures(entries), ""])
 
 

@@ -206,10 +206,12 @@ def choose_methods(settings: CompareSettings) -> list[Method]:
 
 
 def _expand_all(names: Sequence[str]) -> list[str]:
-    """Replace `all` by every method; a family counts as its named points."""
+    """Replace `all` and `baselines` by the methods; a family counts as its named points."""
     families = {target for target, _ in ALIASES.values()}
-    everything = [name for name in METHODS if name not in families] + list(ALIASES)
-    return [name for given in names for name in (everything if given == "all" else [given])]
+    baselines = [name for name, cls in METHODS.items() if cls.baseline]
+    fair = [name for name in METHODS if name not in (*families, *baselines)]
+    groups = {"all": [*fair, *ALIASES], "baselines": baselines}
+    return [name for given in names for name in groups.get(given, [given])]
 
 
 def with_reference(methods: Sequence[Method]) -> list[Method]:

@@ -35,7 +35,7 @@ DROPPED_OUT = "dropped out"
 
 @dataclass(frozen=True)
 class PreparedTraining:
-    """Training jobs of a request, one per model, and what is known before they run."""
+    """Training jobs of a request, as `Run.training_jobs`, and what is known before they run."""
 
     jobs: list[TrainJob]
     columns: dict[str, Tensor]
@@ -80,9 +80,9 @@ class LocalClients:
         `scores` has the scores of all clients of the federation, if they are known already.
         """
         indices = list(request.client_indices)
-        training = self.run.local_training(request.plan, indices)
-        address = (self.run.seed, "batches", request.round)
-        jobs = [TrainJob(m, request.buffers, indices, training, address) for m in request.models]
+        jobs = self.run.training_jobs(
+            request.plan, indices, request.models, request.buffers, request.round
+        )
         if scores is None:
             return PreparedTraining(jobs, self._probe(request, self.run.extras))
         sizes = self.engine.score_set(range(len(self.run.ids))).sizes.cpu()
@@ -95,8 +95,10 @@ class LocalClients:
         self, request: TrainRequest, prepared: PreparedTraining, results: Sequence[LocalResult]
     ) -> Replies:
         """Turn the results of the training jobs into replies."""
-        columns = {**prepared.columns, **training_columns(results, self.run.extras)}
-        return self._replies(request, columns, join_deltas(results), results[0].buffers.cpu())
+        n = len(request.models)
+        trained = training_columns(results[:n], results[n:], self.run.extras)
+        columns = {**prepared.columns, **trained}
+        return self._replies(request, columns, join_deltas(results[:n]), results[0].buffers.cpu())
 
     def score(self, models: Tensor, buffers: Tensor) -> Tensor:
         """Return the models' accuracies on the server's validation data."""

@@ -12,14 +12,21 @@ from udjfl.methods.reports import EXTRAS, NOT_FINITE
 from udjfl.training.clients import Replies
 
 
-def training_columns(results: Sequence[LocalResult], extras: Collection[str]) -> dict[str, Tensor]:
-    """Return what training says of each client beside its delta; one result per model."""
+def training_columns(
+    results: Sequence[LocalResult], personal: Sequence[LocalResult], extras: Collection[str]
+) -> dict[str, Tensor]:
+    """Return what training says of each client beside its delta.
+
+    There is one result per model, and one more if clients trained personal models.
+    """
     columns = {"losses": results[0].losses, "steps": results[0].steps}
     if len(results) > 1 or "losses_of_each" in extras:
         columns["losses_of_each"] = torch.stack([result.losses for result in results], dim=1)
     if results[0].first_deltas is not None:
         firsts = [r.first_deltas.cpu() for r in results if r.first_deltas is not None]
         columns["first_deltas"] = torch.cat(firsts, dim=1)
+    if personal:
+        columns["personal_deltas"] = personal[0].deltas.cpu()
     return columns
 
 

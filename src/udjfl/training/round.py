@@ -85,6 +85,7 @@ def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
         return OpenRound(None, state, records)
     # 3. plan
     state, plan = run.method.plan(state, probe)
+    run.check_plan(plan, request.models[0].shape[-1])
     return OpenRound(replace(request, plan=plan), state, records)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data import Federation
-from udjfl.engine import PROBES, LocalTraining, LossAt, check_device
+from udjfl.engine import PROBES, Correction, LocalTraining, LossAt, TrainJob, check_device
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.methods import Method, Plan, Setup, State
 from udjfl.methods.reports import EXTRAS
@@ -171,7 +171,11 @@ class Run:
         s, method = self.settings, self.method
         # Without an objective of its own the engine can take its fast path.
         has_objective = type(method).objective is not Method.objective
-        multipliers = plan.multipliers
+        multipliers, rows = plan.multipliers, torch.tensor(client_indices)
+        correction = None
+        if plan.corrects_gradients:
+            tensors = (_rows_of(tensor, rows) for tensor in (plan.anchor, plan.shift))
+            correction = Correction(plan.gradient_share, plan.mu, *tensors)
         training = LocalTraining(
             s.lr,
             s.momentum,
@@ -179,15 +183,54 @@ class Run:
             s.local_epochs,
             self._loss_at,
             objective=method.objective if has_objective else None,
-            multipliers=None if multipliers is None else multipliers[torch.tensor(client_indices)],
-            pull=plan.pull,
-            pull_share=plan.pull_share,
+            multipliers=None if multipliers is None else multipliers[rows],
+            correction=correction,
             first_step="first_deltas" in self.extras,
         )
         if plan.one_full_step:
             whole = int(max(size for size in self.federation.sizes if not math.isnan(size)))
             training = replace(training, momentum=0.0, epochs=1, batch_size=whole)
         return training
+
+    def training_jobs(
+        self,
+        plan: Plan,
+        client_indices: Sequence[int],
+        models: Sequence[Tensor],
+        buffers: Tensor,
+        round: int,
+    ) -> list[TrainJob]:
+        """Return the jobs of a round: one for each model, then one for the personal models."""
+        indices, address = list(client_indices), (self.seed, "batches", round)
+        training = self.local_training(plan, indices)
+        jobs = [TrainJob(model, buffers, indices, training, address) for model in models]
+        if plan.personal is not None:
+            own = replace(plan, gradient_share=1.0, mu=0.0, anchor=None, shift=None)
+            training = replace(self.local_training(own, indices), first_step=False)
+            if plan.personal_mu:
+                correction = Correction(mu=plan.personal_mu, anchor=models[0])
+                training = replace(training, correction=correction)
+            # The losses of the personal models are not reported, and these cost least.
+            training = replace(training, loss_at="running")
+            personal = plan.personal[torch.tensor(indices)]
+            jobs.append(TrainJob(personal, buffers, indices, training, address))
+        return jobs
+
+    def check_plan(self, plan: Plan, n_parameters: int) -> None:
+        """Raise SettingsError if a tensor of a plan has the wrong shape."""
+        n, own = len(self.ids), [len(self.ids), n_parameters]
+        allowed = {
+            "multipliers": (plan.multipliers, [[n]]),
+            "anchor": (plan.anchor, [[n_parameters], own]),
+            "shift": (plan.shift, [[n_parameters], own]),
+            "personal": (plan.personal, [own]),
+        }
+        for name, (tensor, shapes) in allowed.items():
+            if tensor is not None and list(tensor.shape) not in shapes:
+                raise SettingsError(
+                    f"{self.method.name}: plan has {name} of shape {list(tensor.shape)}; it must "
+                    f"be {' or '.join(map(str, shapes))}"
+                )
 
     def is_evaluated(self, round: int) -> bool:
         """Tell whether the model is evaluated after this round."""
@@ -233,6 +276,11 @@ class Run:
                 f"model for each of these clients, {expected}"
             )
         return [own]
+
+
+def _rows_of(tensor: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Return the rows of some clients, or the vector that all share."""
+    return tensor if tensor is None or tensor.ndim == 1 else tensor[rows]
 
 
 @dataclass(frozen=True)
@@ -287,6 +335,7 @@ def initial_state(
         sizes=torch.tensor(federation.sizes, dtype=torch.float64),
         model=torch.cat(starts),
         layers=tuple(p.numel() for p in trainable(module)),
+        rounds=settings.rounds,
         participation=settings.participation,
         drop_out=settings.drop_out,
         has_groups=federation.has_groups,
