@@ -193,6 +193,20 @@ def correct_tests(tests: Sequence[PairedTest]) -> list[float | None]:
     return [by_index.get(index) for index in range(len(tests))]
 
 
+def correction_factors(tests: Sequence[PairedTest]) -> list[int | None]:
+    """Return what Holm's correction multiplies each p by: p below 5% / factor is significant.
+
+    Unlike a corrected p, which is at most 1, it still tells how far a test is from that.
+
+    >>> tests = [PairedTest(1.0, (-1.0, 3.0), p, 5) for p in (0.9, 0.01, 0.8)]
+    >>> correction_factors(tests)
+    [1, 3, 2]
+    """
+    known = sorted((t.sort_p, i) for i, t in enumerate(tests) if t.sort_p is not None)
+    factors = {index: len(known) - rank for rank, (_, index) in enumerate(known)}
+    return [factors.get(index) for index in range(len(tests))]
+
+
 def seeds_needed(differences: Sequence[float], level: float = SIGNIFICANT) -> int | None:
     """Return how many seeds would show a difference like this one with a power of 80%.
 

@@ -249,6 +249,29 @@ def test_groups_and_the_fingerprint_follow_the_train_part() -> None:
     assert split.fingerprint == federation.hold_out(0.3, seed=0).fingerprint
 
 
+def track_client(tracks: list[int]) -> Client:
+    client = make_client("a", 100, [0, 1] * (len(tracks) // 2))
+    train = dataclasses.replace(client.train, together=torch.tensor(tracks))
+    return dataclasses.replace(client, train=train)
+
+
+def test_examples_that_belong_together_are_held_out_together() -> None:
+    federation = make_federation(track_client([0, 1, 2, 3, 4] * 4), make_client("b", 300))
+    client = federation.hold_out(0.25, seed=0).clients[0]
+    assert client.held_out is not None
+    seen, held_out = client.train.together, client.held_out.together
+    assert seen is not None
+    assert held_out is not None
+    assert (len(seen), len(held_out)) == (16, 4)
+    assert len(set(held_out.tolist())) == 1
+    assert not set(seen.tolist()) & set(held_out.tolist())
+
+
+def test_a_single_track_cannot_be_held_out() -> None:
+    with pytest.raises(DataError, match=r"'a' has train examples that belong together.*holdout=0"):
+        make_federation(track_client([7] * 6)).hold_out(0.2, seed=0)
+
+
 def test_one_train_example_cannot_be_held_out() -> None:
     lonely = Client("only", make_examples(100, [0]), make_examples(200, [0]))
     federation = make_federation(lonely, class_names=("thing",), test=make_examples(900, [0]))

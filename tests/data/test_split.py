@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from udjfl.data.split import split_train_test, stratified_sample
+from udjfl.data.split import choose_held_out, split_train_test, stratified_sample
 from udjfl.errors import DataError
 from udjfl.seeds import numpy_stream
 
@@ -93,3 +93,28 @@ def test_stratified_sample_keeps_the_shares() -> None:
     indices = stratified_sample(labels, 10, numpy_stream(0, "t"))
     assert np.bincount(labels[indices]).tolist() == [6, 3, 1]
     assert len(set(indices.tolist())) == 10
+
+
+# Held-out examples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("count", "n_groups"), [(1, 1), (3, 1), (4, 1), (7, 1), (8, 2), (13, 3), (16, 3)]
+)
+def test_groups_of_four_are_held_out_whole(seed: int, count: int, n_groups: int) -> None:
+    """While there is room, at least one, and one stays: 16 examples in 4 groups."""
+    together = np.array([7, 3, 9, 5] * 4)
+    chosen = choose_held_out(together, 16, count, numpy_stream(seed, "t"))
+    assert chosen.sum() == 4 * n_groups
+    assert not set(together[chosen]) & set(together[~chosen])
+
+
+def test_of_one_group_nothing_can_be_held_out() -> None:
+    assert not choose_held_out(np.full(6, 3), 6, 2, numpy_stream(0, "t")).any()
+
+
+def test_examples_of_their_own_are_held_out_one_by_one() -> None:
+    alone = choose_held_out(None, 10, 3, numpy_stream(0, "t"))
+    assert alone.sum() == 3
+    assert np.array_equal(alone, choose_held_out(np.arange(10), 10, 3, numpy_stream(0, "t")))

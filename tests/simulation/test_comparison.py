@@ -47,6 +47,17 @@ def test_each_row_has_a_verdict_for_each_theory_in_the_json() -> None:
     assert (document["margin"], document["least_advantaged"]) == (2.0, "uncertainty")
 
 
+def test_a_promise_to_each_client_is_tested() -> None:
+    """The mean gains, and client-1 ends 3 points below FedAvg."""
+    gains = (-3, 0, 0, 0, 6)
+    for text, kind in (("2", "over budget"), ("4", "kept at a price")):
+        careful = method(f"udj:theory=rawls:budget=2:client_budget={text}")
+        (verdict,) = compare_gains({careful: gains}).verdicts[1]
+        assert verdict.kind == kind
+    (verdict,) = compare_gains({method("udj:theory=rawls:budget=2"): gains}).verdicts[1]
+    assert "limits" not in verdict.numbers
+
+
 def test_the_table_of_metrics_is_one_family() -> None:
     one = compare_gains({RAWLS: (0, 1, 0, 2, 4)})
     two = compare_gains({RAWLS: (0, 1, 0, 2, 4), DESERT: (2, 0, 1, 0, -2)})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -52,6 +54,17 @@ def test_equal_images_are_in_one_fold() -> None:
     for fold in folds_of(make_client([0, 1, 2] * 10, images)):
         seen = {int(i) // 3 for i in fold.train}
         assert seen.isdisjoint(int(i) // 3 for i in fold.held_out)
+
+
+def test_examples_that_belong_together_are_in_one_fold() -> None:
+    """The frames of a track are not equal, but a model that saw one knows the others."""
+    client = make_client([0, 1] * 15)
+    tracks = torch.arange(10).repeat(3)
+    client = replace(client, train=replace(client.train, together=tracks))
+    folds = folds_of(client)
+    assert len(folds) == 5
+    for fold in folds:
+        assert not set(tracks[fold.train].tolist()) & set(tracks[fold.held_out].tolist())
 
 
 def test_equal_rows_of_a_table_are_different_examples() -> None:

@@ -15,7 +15,16 @@ from paired_runs import CLIENTS, UNCERTAINTIES, make_runs
 
 from udjfl.methods import THEORIES
 from udjfl.metrics import Outcome
-from udjfl.verdicts import KINDS, PairedRuns, Verdict, collect_evidence, judge, left_out_reason
+from udjfl.statistics import PairedTest, seeds_needed
+from udjfl.verdicts import (
+    KINDS,
+    PairedRuns,
+    Promise,
+    Verdict,
+    collect_evidence,
+    judge,
+    left_out_reason,
+)
 from udjfl.verdicts.judge import decide, find_payers
 
 
@@ -186,6 +195,17 @@ def test_a_steeper_slope_that_loses_r_is_the_opposite() -> None:
     assert "accuracy follows uncertainty less closely" in found.sentence
 
 
+def test_a_rise_of_r_is_corrected_over_the_table() -> None:
+    """With p = 0.03 it is lost alone, and not shown to be lost as one of three."""
+    evidence = collect_evidence("desert", make_runs((4, 2, 1, 0.5, 0.25)))
+    r = replace(
+        evidence.beside["pearson_r"], after=-0.6, test=PairedTest(0.1, (0.01, 0.2), 0.03, 5)
+    )
+    evidence = replace(evidence, beside={**evidence.beside, "pearson_r": r})
+    assert judge([evidence])[0].kind == "opposite"
+    assert {found.kind for found in judge([evidence] * 3)} == {"kept"}
+
+
 def test_r_that_stays_at_its_ceiling_is_not_lost() -> None:
     line = (90.0, 85.0, 80.0, 75.0, 70.0)  # r = -1; after the gains -0.99
     found = verdict("desert", make_runs((3, 1, 1, -1, -1), fedavg=line))
@@ -264,6 +284,21 @@ def test_the_measures_of_a_table_are_corrected_together() -> None:
     assert alone.numbers["seeds_needed"] < corrected.numbers["seeds_needed"]
 
 
+def test_seeds_needed_are_those_at_the_corrected_level_also_where_p_ends_at_one() -> None:
+    """Of four tests with p = 0.5 or so each needs a level of 0.05 / 4, / 3, ... not of 0.05 / 2."""
+    weak = make_runs((0, 0, 0, 0, 0), wiggle=0.0)
+    outcomes = [
+        replace(o, accuracies=(*o.accuracies[:4], o.accuracies[4] + gain))
+        for o, gain in zip(weak.outcomes, (5.0, -3.0, 3.0, -1.0, 1.0), strict=True)
+    ]
+    evidence = collect_evidence("rawls", replace(weak, outcomes=tuple(outcomes)))
+    assert 0.4 < (evidence.measure.test.p or 0) < 0.6
+    together = judge([evidence] * 4)
+    needed = [found.numbers["seeds_needed"] for found in together]
+    differences = evidence.measure.differences
+    assert needed == [seeds_needed(differences, 0.05 / factor) for factor in (4, 3, 2, 1)]
+
+
 def test_a_difference_that_is_always_the_same_has_no_p() -> None:
     found = verdict("rawls", make_runs((0, 0, 0, 0, -4), wiggle=0.0))
     assert (found.kind, found.numbers["measure"]["p"]) == ("opposite", None)
@@ -291,6 +326,33 @@ def test_payers_lose_significantly_after_a_correction_over_clients() -> None:
         ("client-2", pytest.approx(-5.0)),
         ("client-1", pytest.approx(-2.0)),
     ]
+
+
+# --- promises to single clients
+
+
+def test_a_client_significantly_below_its_limit_is_over_budget() -> None:
+    runs = make_runs((-3, 0, 0, 0, 6))  # the mean gains 0.6
+    assert judge([collect_evidence("rawls", runs)])[0].kind == "kept at a price"
+    kept = collect_evidence("rawls", runs, promise=Promise(client_budget=3.5))
+    assert judge([kept])[0].kind == "kept at a price"
+    (broken,) = judge([collect_evidence("rawls", runs, promise=Promise(client_budget=2.0))])
+    assert broken.kind == "over budget"
+    assert "below its limit: client-1 (-1.0)" in broken.sentence
+    assert broken.numbers["limits"]["broken"] == {"client-1": pytest.approx(-1.0)}
+
+
+def test_a_broken_limit_needs_no_decided_measure() -> None:
+    runs = make_runs((-5, 0, 0, 0, -1.25))  # Psi stays at 0
+    (found,) = judge([collect_evidence("rawls", runs, promise=Promise(client_budget=2.0))])
+    assert found.kind == "over budget"
+
+
+def test_a_limit_that_may_be_broken_by_chance_is_said() -> None:
+    runs = make_runs((-2.05, 0, 0, 0, 6))  # give or take 0.16
+    (found,) = judge([collect_evidence("rawls", runs, promise=Promise(client_budget=2.0))])
+    assert found.kind == "kept at a price"
+    assert "below its limit, not significantly: client-1 (-0.1)" in found.sentence
 
 
 # --- harm is never a success

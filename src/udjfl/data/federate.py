@@ -5,9 +5,11 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from udjfl.data.federation import Client, Examples, Federation
 from udjfl.data.partition import IndexArray, Mask, Partition, cut
@@ -124,6 +126,8 @@ def federate(
         train, test = examples.take(train_indices), examples.take(test_indices)
         if pools.preprocess is not None:
             train, test = pools.preprocess(train, test)
+        if not pools.tabular:
+            train = _keep_together(train, groups[train_indices])
         share = None if pools.ambiguous is None else float(ambiguous[train_indices].mean())
         members.append(Client(client_id, train, test, share))
         clean = np.flatnonzero(~ambiguous[test_indices])
@@ -140,6 +144,13 @@ def federate(
         origin=origin,
         validation=pools.validation,
     )
+
+
+def _keep_together(train: Examples, groups: IndexArray) -> Examples:
+    """Return the examples with their groups, if some belong together."""
+    if len(np.unique(groups)) == len(groups):
+        return train
+    return replace(train, together=torch.from_numpy(groups.astype(np.int64)))
 
 
 def _merge_pools(pools: Pools) -> tuple[Examples, IndexArray, Mask]:

@@ -18,6 +18,7 @@ from udjfl._ids import id_sort_key
 from udjfl.data._contiguous import concatenate, concatenate_known, split_known
 from udjfl.data._label_probabilities import one_hot
 from udjfl.data.partition import IndexArray
+from udjfl.data.split import choose_held_out
 from udjfl.data.validation import (
     Numbers,
     Part,
@@ -42,12 +43,15 @@ class Examples:
                           belongs to. Methods that use groups read it in the train parts.
     label_probabilities   [n, C] float32, the distribution that each label was drawn from, where it
                           is known. No method reads it: it is for measuring.
+    together              [n] int64: examples with one number, such as the frames of one track, are
+                          held out together or not at all
     """
 
     x: torch.Tensor
     y: torch.Tensor
     group: torch.Tensor | None = None
     label_probabilities: torch.Tensor | None = None
+    together: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
@@ -58,10 +62,10 @@ class Examples:
     def __reduce__(self) -> tuple[object, ...]:
         # A part of a federation is a view: without the copy, all clients' memory would be pickled.
         copy = self._map(torch.Tensor.clone)
-        return Examples, (copy.x, copy.y, copy.group, copy.label_probabilities)
+        return Examples, (copy.x, copy.y, copy.group, copy.label_probabilities, copy.together)
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Examples:
-        optional = (self.group, self.label_probabilities)
+        optional = (self.group, self.label_probabilities, self.together)
         mapped = [None if column is None else function(column) for column in optional]
         return Examples(function(self.x), function(self.y), *mapped)
 
@@ -82,6 +86,7 @@ class Examples:
             concatenate([part.y for part in parts]),
             concatenate_known([part.group for part in parts]),
             concatenate_known([part.label_probabilities for part in parts]),
+            concatenate_known([part.together for part in parts]),
         )
 
     @staticmethod
@@ -96,6 +101,7 @@ class Examples:
             split_known(
                 everything.label_probabilities, [part.label_probabilities for part in parts]
             ),
+            split_known(everything.together, [part.together for part in parts]),
         )
         return [Examples(*row) for row in zip(*columns, strict=True)]
 
@@ -260,7 +266,10 @@ class Federation:
         return all(client.train.group is not None for client in self.clients)
 
     def hold_out(self, share: float, seed: int) -> Federation:
-        """Move a share of each train part to `held_out`, at random; one example stays at least."""
+        """Move a share of each train part to `held_out`, at random; one example stays at least.
+
+        Examples that belong together move together.
+        """
         if share == 0:
             return self
         clients = []
@@ -272,9 +281,16 @@ class Federation:
                     f"client {client.id!r} has one train example, and none can be held out: set "
                     "holdout=0"
                 )
-            order = numpy_stream(seed, "held out", client.id).permutation(size)
-            held_out = client.train.take(np.sort(order[:count]))
-            train = client.train.take(np.sort(order[count:]))
+            stream, together = numpy_stream(seed, "held out", client.id), client.train.together
+            known = None if together is None else together.cpu().numpy()
+            chosen = choose_held_out(known, size, count, stream)
+            if not chosen.any():
+                raise DataError(
+                    f"client {client.id!r} has train examples that belong together only, such as "
+                    "the frames of one track, and none can be held out: set holdout=0"
+                )
+            held_out = client.train.take(np.flatnonzero(chosen))
+            train = client.train.take(np.flatnonzero(~chosen))
             clients.append(replace(client, train=train, held_out=held_out))
         return replace(self, clients=tuple(clients))
 

@@ -79,6 +79,21 @@ def _choose_test_groups(
     return tested
 
 
+def choose_held_out(
+    together: IndexArray | None, size: int, count: int, generator: np.random.Generator
+) -> Mask:
+    """Return a mask of `count` of `size` examples at random.
+
+    Examples with one number in `together` are chosen together: whole groups, in random order, while
+    there is room for them, and at least one. Of a single group nothing can be chosen.
+    """
+    groups = np.arange(size) if together is None else np.unique(together, return_inverse=True)[1]
+    order = generator.permutation(int(groups.max()) + 1)
+    used = np.cumsum(np.bincount(groups)[order])
+    n_chosen = min(max(1, int(np.count_nonzero(used <= count))), len(order) - 1)
+    return np.isin(groups, order[:n_chosen])
+
+
 def stratified_sample(labels: Labels, size: int, generator: np.random.Generator) -> IndexArray:
     """Draw `size` examples, each class by its share (largest remainders); return sorted indices."""
     classes, counts = np.unique(labels, return_counts=True)

@@ -29,6 +29,7 @@ from udjfl.verdicts import (
     MARGIN,
     LeastAdvantaged,
     PairedRuns,
+    Promise,
     Verdict,
     collect_evidence,
     judge,
@@ -94,6 +95,13 @@ class MethodSummary:
         budget: float | None = getattr(self.method, "budget", None)
         return budget if getattr(self.method, "limit", None) is None else None
 
+    @property
+    def promise(self) -> Promise | None:
+        """The promise of the method to each client, if it makes one."""
+        client_budget: float | None = getattr(self.method, "client_budget", None)
+        alone = getattr(self.method, "floor", None) == "alone"
+        return Promise(client_budget, alone) if client_budget is not None or alone else None
+
     def least_advantaged(self, default: LeastAdvantaged) -> LeastAdvantaged:
         """Return how the method chooses the least advantaged, if it says so."""
         advantage = getattr(self.method, "advantage", None)
@@ -156,6 +164,7 @@ class Comparison:
                     row.runs,
                     self.budget_of(row),
                     row.least_advantaged(self.least_advantaged),
+                    row.promise,
                 ),
             )
             for index, row in enumerate(self.rows)
@@ -339,7 +348,12 @@ def _pair(
         tuple(ids),
         tuple(outcome_of(results[seed], references[seed]) for seed in seeds),
         tuple(outcome_of(references[seed], references[seed]) for seed in seeds),
+        tuple(_in_order(ids, results[seed].accuracy_alone) for seed in seeds),
     )
+
+
+def _in_order(ids: Sequence[str], values: Mapping[str, float] | None) -> list[float] | None:
+    return None if values is None or set(ids) - set(values) else [values[name] for name in ids]
 
 
 def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dict[str, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +26,14 @@ class Fold:
 def make_folds(client: Client, n_folds: int, batch_size: int, seed: int) -> list[Fold]:
     """Deal a client's train examples into folds with about equally many of each class.
 
-    Equal images are in one fold: a copy of an example was seen, too. In tables equal rows are
-    different examples. With fewer than three examples nothing can be held out: then there is one
-    fold, which trains on all and is tested on the same.
+    Equal images are in one fold, and examples that belong together, such as the frames of one
+    track: a copy of an example was seen, too. In tables equal rows are different examples. With
+    fewer than three examples nothing can be held out: then there is one fold, which trains on all
+    and is tested on the same.
     """
     labels = client.train.y.cpu().numpy()
-    groups = _equal_images(client.train.x)
+    together = client.train.together
+    groups = _equal_images(client.train.x) if together is None else _number(together.tolist())
     n_folds = min(n_folds, int(groups.max()) + 1)
     if len(labels) < 3 or n_folds < 2:
         everything = np.arange(len(labels))
@@ -57,9 +60,13 @@ def _equal_images(x: Tensor) -> Indices:
     """Return a group number for each example; only equal images share one."""
     if x.ndim < 3:
         return np.arange(len(x))
-    numbers: dict[bytes, int] = {}
-    rows = x.cpu().numpy()
-    return np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows])
+    return _number([row.tobytes() for row in x.cpu().numpy()])
+
+
+def _number(keys: Sequence[Hashable]) -> Indices:
+    """Number distinct keys in the order of their first occurrence."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys])
 
 
 def _without_single_batch(indices: Indices, batch_size: int) -> Indices:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from udjfl._measures import gains_of, least_advantaged
 from udjfl.metrics import METRICS, Outcome
-from udjfl.statistics import PairedTest, paired_test
+from udjfl.verdicts.changes import Change, PairedRuns, change_from_zero, compare_values
+from udjfl.verdicts.promises import Promise, compare_with_limits
 
 MARGIN = 2.0
 """Points of mean accuracy that a theory may cost, unless the method has a budget of its own."""
@@ -33,47 +34,6 @@ LeastAdvantaged = Literal["uncertainty", "fedavg"] | Mapping[str, float]
 mean score under FedAvg, or those with the highest of the given numbers (by client id)."""
 
 Members = Sequence[Sequence[int]]  # for each seed the indices of some clients
-
-
-@dataclass(frozen=True)
-class PairedRuns:
-    """One method and FedAvg on the same seeds; both sequences have one outcome per seed."""
-
-    clients: tuple[str, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
-    references: tuple[Outcome, ...] = ()
-
-
-@dataclass(frozen=True)
-class Change:
-    """One number under FedAvg and under a method, paired by seed.
-
-    before, after  means over the seeds where both have a value; None if there are none
-    differences    after minus before, seed by seed
-    """
-
-    title: str
-    before: float | None
-    after: float | None
-    test: PairedTest
-    differences: tuple[float, ...]
-
-    @property
-    def difference(self) -> float:
-        """The mean difference; 0 where there is none."""
-        return self.test.difference or 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        return {
-            "before": self.before,
-            "after": self.after,
-            "difference": self.test.difference,
-            "ci95": None if self.test.ci95 is None else list(self.test.ci95),
-            "p": self.test.p,
-            "always_same": self.test.always_same,
-            "seeds": self.test.n,
-        }
 
 
 @dataclass(frozen=True)
@@ -89,6 +49,7 @@ class Evidence:
     clients        the change of each client's accuracy
     beside         changes that are shown beside the measure, by their metric
     budget         points of mean accuracy that the method may cost
+    limits         the accuracy of each client above the limit that it was promised; negative: below
     """
 
     theory: str
@@ -103,6 +64,7 @@ class Evidence:
     clients: dict[str, Change]
     budget: float
     beside: dict[str, Change] = field(default_factory=dict)
+    limits: dict[str, Change] = field(default_factory=dict)
 
     @property
     def moved(self) -> float:
@@ -124,6 +86,7 @@ def collect_evidence(
     runs: PairedRuns,
     budget: float = MARGIN,
     least_advantaged_by: LeastAdvantaged = "uncertainty",
+    promise: Promise | None = None,
 ) -> Evidence:
     """Compare a method with FedAvg by the measure of a theory, for its beneficiaries and others."""
     beneficiary, members, known_only = _choose_beneficiaries(theory, runs, least_advantaged_by)
@@ -137,13 +100,14 @@ def collect_evidence(
         better,
         _name(beneficiary, ids),
         ids,
-        _from_zero("Gain", gains),
-        _existing(_from_zero("Gain of the others", others)),
+        change_from_zero("Gain", gains),
+        _existing(change_from_zero("Gain of the others", others)),
         compare_metric("mean_accuracy", runs),
         _existing(compare_metric("global_accuracy", runs)),
         compare_clients(runs),
         budget,
         {key: compare_metric(key, runs) for key in BESIDE[theory]},
+        compare_with_limits(promise, runs) if promise else {},
     )
 
 
@@ -160,32 +124,7 @@ def compare_metric(key: str, runs: PairedRuns) -> Change:
     metric = METRICS[key]
     ours = [metric.evaluate(outcome)[0] for outcome in runs.outcomes]
     theirs = [metric.evaluate(outcome)[0] for outcome in runs.references]
-    return _compare(metric.title, ours, theirs, metric.test_scale)
-
-
-def _compare(
-    title: str,
-    ours: Sequence[float | None],
-    theirs: Sequence[float | None],
-    scale: Callable[[float], float] | None = None,
-) -> Change:
-    both = [
-        (value, reference)
-        for value, reference in zip(ours, theirs, strict=True)
-        if value is not None and reference is not None
-    ]
-    return Change(
-        title,
-        statistics.mean(reference for _, reference in both) if both else None,
-        statistics.mean(value for value, _ in both) if both else None,
-        paired_test(ours, theirs, scale),
-        tuple(value - reference for value, reference in both),
-    )
-
-
-def _from_zero(title: str, values: Sequence[float | None]) -> Change:
-    """Return a gain as a change from 0, which it is under FedAvg itself."""
-    return _compare(title, values, [0.0] * len(values))
+    return compare_values(metric.title, ours, theirs, metric.test_scale)
 
 
 def _existing(change: Change) -> Change | None:
@@ -202,7 +141,7 @@ def _measure(
     if theory == "rawls":
         pairs = zip(gains, others, strict=True)
         psi = [None if own is None or rest is None else own - rest for own, rest in pairs]
-        return _from_zero("Psi", psi), 1
+        return change_from_zero("Psi", psi), 1
     if theory == "egalitarian":
         corrected = compare_metric("corrected_std", runs)
         return (corrected if corrected.differences else compare_metric("std", runs)), -1
@@ -292,7 +231,7 @@ def compare_clients(runs: PairedRuns, clients: Sequence[str] | None = None) -> d
     """Compare the accuracy of each client, or of some, seed by seed."""
     indices = {client: index for index, client in enumerate(runs.clients)}
     return {
-        client: _compare(
+        client: compare_values(
             client,
             [outcome.accuracies[indices[client]] for outcome in runs.outcomes],
             [outcome.accuracies[indices[client]] for outcome in runs.references],

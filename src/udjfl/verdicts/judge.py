@@ -2,7 +2,8 @@
 
 kept              the measure moved as the theory wants, its beneficiaries gained, nobody paid
 kept at a price   the same, but the mean or others lost significantly, within the budget
-over budget       the mean of the clients' accuracies fell by more than the budget
+over budget       the mean of the clients' accuracies fell by more than the budget, or a client
+                  below a limit of its own that it was promised
 levelled down     the measure moved, but because others fell: the beneficiaries did not gain
 opposite          the measure moved against the theory
 at its ceiling    FedAvg already has nearly all that the measure can show
@@ -13,11 +14,19 @@ Harm that looks like justice is never a success: where no client gains, no verdi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from udjfl.statistics import FEWEST_SEEDS, SIGNIFICANT, correct_tests, seeds_needed
+from udjfl.statistics import (
+    FEWEST_SEEDS,
+    SIGNIFICANT,
+    PairedTest,
+    correct_tests,
+    correction_factors,
+    seeds_needed,
+)
+from udjfl.verdicts.changes import Change
 from udjfl.verdicts.evidence import MARGIN, Evidence
 from udjfl.verdicts.sentences import Judged, format_points, write_sentence
 
@@ -34,6 +43,8 @@ KINDS: tuple[VerdictKind, ...] = get_args(VerdictKind)
 # Under FedAvg, beyond these: r can hardly fall, STD hardly fall, accuracy hardly rise.
 CEILING_R, CEILING_STD, CEILING_ACCURACY = -0.95, 0.5, 99.5
 
+R = "pearson_r"
+NO_TEST = PairedTest(None, None, None, 0)
 CHANCE = 2.0  # points; a mean that is no further above that of a guess counts as one
 
 
@@ -62,48 +73,57 @@ class Verdict:
 
 
 def judge(evidence: Sequence[Evidence]) -> list[Verdict]:
-    """Decide on all the evidence of one table; the tests of the measures are corrected together."""
-    corrected = correct_tests([one.measure.test for one in evidence])
-    return [_judge(one, p) for one, p in zip(evidence, corrected, strict=True)]
+    """Decide on all the evidence of one table; the tests of the measures are corrected together.
+
+    So are the tests of r that desert's measure has beside it.
+    """
+    tests = [one.measure.test for one in evidence]
+    beside = [one.beside[R].test if R in one.beside else NO_TEST for one in evidence]
+    columns = (correct_tests(tests), correction_factors(tests), correct_tests(beside))
+    return [_judge(*row) for row in zip(evidence, *columns, strict=True)]
 
 
-def _judge(evidence: Evidence, corrected_p: float | None) -> Verdict:
-    kind = decide(evidence, corrected_p)
+def _judge(
+    evidence: Evidence, corrected_p: float | None, factor: int | None, r_p: float | None
+) -> Verdict:
+    kind = decide(evidence, corrected_p, r_p)
     judged = Judged(
         evidence,
         None if evidence.measure.test.always_same else corrected_p,
         find_payers(evidence),
-        _count_seeds(evidence, corrected_p),
+        _count_seeds(evidence, factor),
+        find_broken_limits(evidence),
     )
     return Verdict(evidence.theory, kind, write_sentence(kind, judged), judged.as_dict())
 
 
-def decide(evidence: Evidence, corrected_p: float | None) -> VerdictKind:
-    """Return the kind of verdict; `corrected_p` is that of the measure's test."""
+def decide(evidence: Evidence, corrected_p: float | None, r_p: float | None = None) -> VerdictKind:
+    """Return the kind of verdict; `corrected_p` is that of the measure's test, `r_p` that of r."""
     test, budget = evidence.measure.test, evidence.budget
     if test.is_significant(corrected_p):
-        if evidence.moved < 0 or _loses_r(evidence):
+        if evidence.moved < 0 or _loses_r(evidence, r_p):
             return "opposite"
         if not _beneficiaries_rose(evidence):
             return "levelled down"
-        if evidence.mean.difference < -budget:
+        if evidence.mean.difference < -budget or find_broken_limits(evidence):
             return "over budget"
         return "kept at a price" if _has_a_price(evidence) else "kept"
     interval = evidence.mean.test.ci95
-    if test.n >= FEWEST_SEEDS and interval is not None and interval[1] < -budget:
+    beyond = test.n >= FEWEST_SEEDS and interval is not None and interval[1] < -budget
+    if beyond or find_broken_limits(evidence):
         return "over budget"
     return "at its ceiling" if _is_at_ceiling(evidence) else "not decided"
 
 
-def _loses_r(evidence: Evidence) -> bool:
+def _loses_r(evidence: Evidence, corrected_p: float | None) -> bool:
     """Tell if accuracy follows uncertainty less closely, which a steeper slope can hide.
 
     Not where r stays at its ceiling, near -1: there a change of r says nothing.
     """
-    r = evidence.beside.get("pearson_r")
+    r = evidence.beside.get(R)
     if evidence.theory != "desert" or r is None or r.after is None:
         return False
-    return r.after > CEILING_R and r.test.shows_rise()
+    return r.after > CEILING_R and r.test.shows_rise(corrected_p)
 
 
 def _beneficiaries_rose(evidence: Evidence) -> bool:
@@ -133,19 +153,32 @@ def find_payers(evidence: Evidence) -> dict[str, float]:
 
     The tests of all clients are corrected together: with many, some would lose by chance.
     """
-    clients = list(evidence.clients.values())
-    corrected = correct_tests([change.test for change in clients])
-    payers = {
+    return _find_falls(evidence.clients.values())
+
+
+def find_broken_limits(evidence: Evidence) -> dict[str, float]:
+    """Return the clients that end significantly below their limits, and by how much.
+
+    The tests of all clients are corrected together.
+    """
+    return _find_falls(evidence.limits.values())
+
+
+def _find_falls(changes: Iterable[Change]) -> dict[str, float]:
+    """Return the changes that are falls, corrected together, the largest first."""
+    every = list(changes)
+    corrected = correct_tests([change.test for change in every])
+    falls = {
         change.title: change.difference
-        for change, p in zip(clients, corrected, strict=True)
+        for change, p in zip(every, corrected, strict=True)
         if change.test.shows_fall(p)
     }
-    return dict(sorted(payers.items(), key=lambda item: item[1]))
+    return dict(sorted(falls.items(), key=lambda item: item[1]))
 
 
 def _is_at_ceiling(evidence: Evidence) -> bool:
     """Tell if FedAvg leaves hardly any room to improve."""
-    measure = evidence.beside["pearson_r"] if evidence.theory == "desert" else evidence.measure
+    measure = evidence.beside[R] if evidence.theory == "desert" else evidence.measure
     before = measure.before
     if before is None or measure.test.n < FEWEST_SEEDS or evidence.theory == "rawls":
         return False
@@ -154,12 +187,11 @@ def _is_at_ceiling(evidence: Evidence) -> bool:
     return before <= CEILING_STD if evidence.theory == "egalitarian" else before >= CEILING_ACCURACY
 
 
-def _count_seeds(evidence: Evidence, corrected_p: float | None) -> int | None:
+def _count_seeds(evidence: Evidence, factor: int | None) -> int | None:
     """Return how many seeds would decide, at the level that the correction leaves this test."""
-    test = evidence.measure.test
-    if test.p is None or corrected_p is None:
+    if evidence.measure.test.p is None or factor is None:
         return None
-    return seeds_needed(evidence.measure.differences, SIGNIFICANT * test.p / corrected_p)
+    return seeds_needed(evidence.measure.differences, SIGNIFICANT / factor)
 
 
 def left_out_reason(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from udjfl.statistics import FEWEST_SEEDS, MOST_SEEDS, PairedTest
-from udjfl.verdicts.evidence import UNSEEN, Change, Evidence
+from udjfl.verdicts.changes import Change
+from udjfl.verdicts.evidence import UNSEEN, Evidence
 
 
 @dataclass(frozen=True)
@@ -16,12 +18,14 @@ class Judged:
     corrected_p  of the measure, after the correction over its table; None where there is none
     payers       clients that lose significantly, and their losses
     seeds        how many seeds would decide; None if that is not known, or above 1000
+    broken       clients that end significantly below the limit that they were promised
     """
 
     evidence: Evidence
     corrected_p: float | None
     payers: dict[str, float]
     seeds: int | None
+    broken: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -41,9 +45,14 @@ class Judged:
             "budget": e.budget,
             "client_gains": {name: c.test.difference for name, c in e.clients.items()},
             "payers": self.payers,
+            **({"limits": self._limits_to_dict()} if e.limits else {}),
             "seeds_needed": self.seeds,
             **{key: change.as_dict() for key, change in e.beside.items()},
         }
+
+    def _limits_to_dict(self) -> dict[str, Any]:
+        above = {name: change.as_dict() for name, change in self.evidence.limits.items()}
+        return {"above": above, "broken": self.broken}
 
 
 def write_sentence(kind: str, judged: Judged) -> str:
@@ -175,13 +184,29 @@ def _payers(judged: Judged) -> str:
     return f"{first}{', then ' if more else ''}{', '.join(more)}{rest}"
 
 
+def _limits(judged: Judged) -> str:
+    """Name the clients that end below their limits; say of those by chance that it may be so."""
+    limits = judged.evidence.limits
+    below = {n: c.difference for n, c in limits.items() if c.difference < -UNSEEN}
+    undecided = {name: value for name, value in below.items() if name not in judged.broken}
+    broken = f"below its limit: {_list_losses(judged.broken)}" if judged.broken else ""
+    maybe = f"below its limit, not significantly: {_list_losses(undecided)}" if undecided else ""
+    return _join(broken, maybe)
+
+
+def _list_losses(losses: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} ({format_points(loss)})" for name, loss in losses.items())
+
+
 # --- one function for each kind
 
 
 def _kept(judged: Judged) -> str:
     """Lead with the measure; for Rawls its two numbers are the gains."""
     e = judged.evidence
-    return _join("" if e.theory == "rawls" else _measure(judged), _gain(e), _mean(e))
+    return _join(
+        "" if e.theory == "rawls" else _measure(judged), _gain(e), _mean(e), _limits(judged)
+    )
 
 
 def _kept_at_a_price(judged: Judged) -> str:
@@ -190,7 +215,7 @@ def _kept_at_a_price(judged: Judged) -> str:
 
 def _over_budget(judged: Judged) -> str:
     e = judged.evidence
-    return _then(_join(_mean(e), _payers(judged)), _measure(judged), _gain(e))
+    return _then(_join(_mean(e), _limits(judged), _payers(judged)), _measure(judged), _gain(e))
 
 
 def _levelled_down(judged: Judged) -> str:
@@ -198,13 +223,15 @@ def _levelled_down(judged: Judged) -> str:
     why = "because others fall" if e.somebody_gains else "no client gains"
     if e.somebody_gains and e.gain.difference > 0:
         why = f"not clearly by a gain of {e.beneficiary}"
-    return _then(f"{_measure(judged)}, but {why}", _gain(e), _mean(e), _payers(judged))
+    return _then(
+        f"{_measure(judged)}, but {why}", _gain(e), _mean(e), _limits(judged), _payers(judged)
+    )
 
 
 def _opposite(judged: Judged) -> str:
     e = judged.evidence
     less = "accuracy follows uncertainty less closely" if e.moved > 0 else ""
-    return _join(_measure(judged), less, _gain(e), _harm(e))
+    return _join(_measure(judged), less, _gain(e), _harm(e), _limits(judged))
 
 
 def _at_its_ceiling(judged: Judged) -> str:
@@ -216,7 +243,7 @@ def _at_its_ceiling(judged: Judged) -> str:
         head = "under FedAvg clients hardly differ by more than test noise"
     else:
         head = f"FedAvg already reaches {format_points(e.measure.before)}%"
-    return _then(head, _measure(judged), _gain(e), _harm(e))
+    return _then(head, _measure(judged), _gain(e), _harm(e), _limits(judged))
 
 
 def _not_decided(judged: Judged) -> str:
@@ -233,7 +260,7 @@ def _not_decided(judged: Judged) -> str:
     else:
         enough = f"{test.n} seeds do not decide this, about {judged.seeds} would"
     gains = _gain(e) if e.theory == "rawls" else ""  # its measure in two numbers
-    return _then(f"{_measure(judged)}: {enough}", gains, _harm(e))
+    return _then(f"{_measure(judged)}: {enough}", gains, _harm(e), _limits(judged))
 
 
 def _harm(e: Evidence) -> str:

@@ -9,7 +9,7 @@ import pytest
 from data_helpers import SEEDS
 from sign_files import load_pools, make_arrays, make_request, write_archive, write_folders
 
-from udjfl.data import Preparation
+from udjfl.data import Preparation, load
 from udjfl.data.sources._images import channel_statistics, standardise
 from udjfl.data.sources._lens_blur import blur
 from udjfl.data.sources._sign_files import load_signs
@@ -115,3 +115,13 @@ def test_preparing_reports_the_photographs(tmp_path) -> None:
 def test_options_are_checked(options) -> None:
     with pytest.raises(SettingsError, match=next(iter(options))):
         make_request(None, **options)
+
+
+def test_frames_of_one_track_are_held_out_together(tmp_path) -> None:
+    path = write_archive(tmp_path / "signs.npz")
+    federation = load("signs", clients=2, partition="iid", seed=0, root=path)
+    split = federation.hold_out(0.3, seed=0)
+    for client in split.clients:
+        seen, held_out = client.train.together, client.held_out.together
+        assert len(set(seen.tolist())) < len(seen)
+        assert not set(seen.tolist()) & set(held_out.tolist())
