@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": "Train several methods and compare them.",
     "resume": "Continue a run or a comparison that was stopped.",
     "report": "Show finished runs.",
+    "check": "Say what is whole in a run folder, what is damaged, what can be made again.",
     "methods": "List the methods, or describe one.",
     "data": "List and describe data sources, prepare their files.",
     "reproduce": "Compute the paper's tables beside its own numbers.",
