@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -178,6 +179,14 @@ def read_files(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
+
+
+def make_older(path: Path) -> None:
+    """Make a run folder one of a version before the manifest: its files may be changed."""
+    (path / "manifest.json").unlink()
+    settings = json.loads((path / "settings.json").read_text(encoding="utf-8"))
+    del settings["folder_format"]
+    (path / "settings.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def model_bytes(result: udjfl.Result) -> bytes:

@@ -23,7 +23,8 @@ LAYERS = (
     {"uncertainty", "verdicts"},
     {"methods", "engine", "statistics"},
     {"models", "data", "metrics"},
-    {"settings", "seeds", "_ids", "_files", "_spec", "_threads", "_measures"},
+    {"settings"},
+    {"seeds", "_ids", "_files", "_spec", "_threads", "_measures", "_processes"},
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}

@@ -17,7 +17,15 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from command import Command, mistakes_of
-from conftest import Stopped, change_settings, compare, make_federation, read_files, stop_after
+from conftest import (
+    Stopped,
+    change_settings,
+    compare,
+    make_federation,
+    make_older,
+    read_files,
+    stop_after,
+)
 from torch import Tensor, nn
 
 import udjfl
@@ -399,6 +407,7 @@ def test_a_folder_with_the_older_name_of_a_measure_is_resumed_and_reported(
     """`paper` was called `entropy` before there was another default, and crossfit's folds."""
     how = {**TINY, "uncertainty": "paper"}
     whole = udjfl.simulate(federation, "rawls", out=tmp_path, **how)
+    make_older(tmp_path)
     path = tmp_path / "settings.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["training"]["uncertainty"] = "entropy"

@@ -1,28 +1,121 @@
-"""Atomic writes, and operating system errors explained."""
+"""Files: replaced in one step, never through a link, read with a limit; system errors explained.
+
+Everything goes through functions of `os`, one call for each effect on the disk, so that tests can
+make each of them fail.
+"""
 
 import errno
+import json
 import os
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, NoReturn
 
 from udjfl.errors import StorageError
 
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+# A pipe in place of a file must not make a program wait for its other end.
+NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+MODE = 0o666  # less the umask: readable as the user's other files are, never executable
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+PART = ".part"
+# Files larger than this are read by nothing here: a limit on memory, far above any real file.
+MOST_BYTES = 1 << 34
+
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Replace a file, or leave it as it was; a killed process leaves the old or the new one."""
-    beside = path.with_name(path.name + ".part")
+    """Replace a file, or leave it as it was; a killed process leaves the old or the new one.
+
+    The content is written beside it first, under a name that nothing else has. A link under the
+    final name is replaced, not followed.
+    """
+    # The name may be as long as the system allows; the one beside it has to be allowed, too.
+    beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PART}")
     with explain_os_errors(path):
         try:
-            with beside.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            with open_file(beside, NEW_FILE) as descriptor:
+                write_all(descriptor, content)
+                os.fsync(descriptor)
             beside.replace(path)
         except OSError:
-            beside.unlink(missing_ok=True)
+            remove_file(beside)
             raise
         sync_folder(path.parent)
+
+
+@contextmanager
+def open_file(path: Path, flags: int) -> Iterator[int]:
+    """Open a plain file by its own name, not through a link; yield its descriptor."""
+    descriptor = os.open(path, flags | NO_FOLLOW | NO_WAIT, MODE)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of the content."""
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def read_file(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Read a plain file of at most so many bytes."""
+    with open_file(path, os.O_RDONLY) as descriptor:
+        size = os.fstat(descriptor).st_size
+        if size > most:
+            raise OSError(errno.EFBIG, f"it has {size} bytes, more than {most}", str(path))
+        parts = []
+        while received := os.read(descriptor, 1 << 20):
+            parts.append(received)
+        return b"".join(parts)
+
+
+def read_prefix(path: Path, most: int) -> bytes:
+    """Read a file, a link or a stream that the user names; more than so many bytes are an error.
+
+    It is not read further than that, so that an endless stream ends, too.
+    """
+    parts: list[bytes] = []
+    with path.open("rb") as file:
+        while received := file.read(min(most + 1, 1 << 20)):
+            parts.append(received)
+            if sum(map(len, parts)) > most:
+                raise OSError(errno.EFBIG, f"it has more than {most} bytes")
+    return b"".join(parts)
+
+
+def parse_json(content: bytes) -> Any:
+    """Parse strict JSON in UTF-8; whatever is wrong with it is a ValueError."""
+    try:
+        return _DECODER.decode(content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, if it is there and can be removed."""
+    with suppress(OSError):
+        path.unlink()
+
+
+def check_no_link(path: Path) -> None:
+    """Raise an OSError if this name is a link."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
 def sync_folder(path: Path) -> None:
@@ -52,5 +145,6 @@ def explain_os_errors(path: Path) -> Iterator[None]:
             errno.ENOTDIR: "a file is in the way; choose another folder with --out",
             errno.EEXIST: "a file is in the way; choose another folder with --out",
             errno.ENAMETOOLONG: "the name is too long; choose another folder with --out",
+            errno.ELOOP: "it is a link, and links are not followed; put the file itself there",
         }.get(error.errno or 0, error.strerror or str(error))
         raise StorageError(f"cannot write {path}: {advice}") from error

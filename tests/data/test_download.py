@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 from data_helpers import serve
 
-from udjfl.data.download import Remote, RetryPolicy, compute_md5, fetch_all
+from udjfl.data.download import LOCK, Remote, RetryPolicy, compute_md5, fetch_all
 from udjfl.errors import DataError
 
 BODY = bytes(range(256)) * 1000  # 256,000 bytes, more than one chunk
@@ -114,7 +117,7 @@ def test_file_is_downloaded_and_verified(server: Server, tmp_path: Path) -> None
     target = tmp_path / "deep" / "down" / "file.bin"
     assert fetch(server.url, target, MD5.upper(), lambda *call: seen.append(call)) == target
     assert target.read_bytes() == BODY
-    assert list(target.parent.iterdir()) == [target]
+    assert {path.name for path in target.parent.iterdir()} == {LOCK, target.name}
     assert seen[0] == ("file.bin", 0, len(BODY))
     assert seen[-1] == ("file.bin", len(BODY), len(BODY))
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
@@ -158,7 +161,7 @@ def test_killed_download_resumes(server: Server, tmp_path: Path) -> None:
     target = tmp_path / "file.bin"
     program = f"""
 import os, pathlib
-from udjfl.data.download import Remote, fetch_all
+from udjfl.data.download import LOCK, Remote, fetch_all
 def kill(stage, done, total):
     if done >= {HALF}:
         os._exit(7)
@@ -226,7 +229,7 @@ def test_download_with_a_wrong_checksum_is_removed(
         fetch(server.url, tmp_path / "file.bin", expected, retries=pauses.retries)
     for words in (server.url, expected, MD5, "run again", str(tmp_path)):
         assert words in str(raised.value)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == [LOCK]
     assert len(server.ranges) == 1  # a retry would give the same bytes
 
 
@@ -330,6 +333,47 @@ def test_error_names_every_address_that_failed(server: Server, tmp_path: Path) -
         DataError, match=r"one: the server answered 404[^\n]*\n.*two: the server answered 404"
     ):
         fetch_all([Remote("file.bin", (one, two), MD5)], tmp_path)
+
+
+def test_a_second_download_waits_for_the_first_and_uses_its_file(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first is held up in the middle of the file until the second has begun to wait."""
+    target = tmp_path / "file.bin"
+    waits = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: waits.set()  # type: ignore[method-assign]
+    logger = logging.getLogger("udjfl")
+    logger.addHandler(handler)
+    begun = threading.Event()
+
+    def hold_up(name: str, done: int, total: int) -> None:
+        begun.set()
+        assert waits.wait(30)
+
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(fetch, server.url, target, MD5, hold_up)
+            assert begun.wait(30)
+            second = pool.submit(fetch, server.url, target, MD5)
+            assert first.result() == second.result() == target
+    finally:
+        logger.removeHandler(handler)
+    assert target.read_bytes() == BODY
+    assert server.ranges == [None]  # it was sent once
+    assert "Another process downloads into" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["file.bin.part", LOCK])
+def test_a_link_is_not_followed(server: Server, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / name).symlink_to(outside)
+    with pytest.raises(DataError, match="cannot be written or read"):
+        fetch(server.url, folder / "file.bin", MD5)
+    assert outside.read_bytes() == b"precious"
 
 
 def test_md5_of_an_empty_file(tmp_path: Path) -> None:

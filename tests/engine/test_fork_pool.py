@@ -201,8 +201,8 @@ def test_without_other_processes_all_tasks_are_done_here(
 
 SCRIPT = """
 import os, signal, sys
-sys.path.insert(0, "tests")
-from tests.engine.test_fork_pool import Squares
+sys.path[:0] = ["tests", "tests/engine"]
+from test_fork_pool import Squares
 squares = Squares(3)
 squares.map([1, 2, 3])
 print(*[worker.process.pid for worker in squares.pool.processes], flush=True)

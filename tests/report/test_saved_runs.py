@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from conftest import make_older
 from typer.testing import CliRunner
 
 import udjfl
@@ -90,6 +91,7 @@ def test_methods_with_parameters_by_client_are_compared(root: Path, tmp_path: Pa
 def test_metrics_that_the_folder_does_not_have_are_computed(root: Path, tmp_path: Path) -> None:
     """As those of a run that was saved before the metric existed."""
     shutil.copytree(root / "rawls-0", tmp_path / "old")
+    make_older(tmp_path / "old")
     result = json.loads((tmp_path / "old" / "result.json").read_text())
     std = result.pop("std")
     (tmp_path / "old" / "result.json").write_text(json.dumps(result))
@@ -103,6 +105,7 @@ def test_runs_of_version_0_1_0_are_reported(root: Path, tmp_path: Path) -> None:
     """Their results have neither the new metrics nor the sizes that these need."""
     shutil.copytree(root, tmp_path / "old")
     for path in (tmp_path / "old").rglob("result.json"):
+        make_older(path.parent)
         result = json.loads(path.read_text())
         path.write_text(json.dumps({k: v for k, v in result.items() if k not in NEW_KEYS}))
     old, new = compare_runs(find_runs([tmp_path / "old"])), compare_runs(find_runs([root]))
@@ -173,6 +176,7 @@ def test_the_same_run_twice_is_refused(root: Path, tmp_path: Path) -> None:
 
 def test_runs_on_other_data_are_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "other")
+    make_older(tmp_path / "other")
     settings = json.loads((tmp_path / "other" / "settings.json").read_text())
     settings["federation"]["fingerprint"] = "0" * 64
     (tmp_path / "other" / "settings.json").write_text(json.dumps(settings))

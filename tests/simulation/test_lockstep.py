@@ -54,7 +54,8 @@ def test_a_finished_round_is_recorded_if_the_next_one_fails(
     monkeypatch.setattr(lockstep, "close_round", stop_in_round_3)
     with pytest.raises(type(error)):
         udjfl.simulate(make_federation(), "fedavg", out=tmp_path / "run", **FAST)
-    records = list(RunFolder.open(tmp_path / "run").read_records())
+    written = RunFolder.open(tmp_path / "run").records
+    records = written.parse(written.read() or b"")
     assert {record.round for record in records} == {1, 2}
     evaluated = [r.round for r in records if r.metric == "test_loss" and r.client is None]
     assert evaluated == [1, 2]

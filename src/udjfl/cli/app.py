@@ -16,6 +16,7 @@ COMMANDS = {
     "resume": "Continue a run or a comparison that was stopped.",
     "report": "Show finished runs, as tables or as a page with figures.",
     "figures": "Draw the figures of a report for a paper.",
+    "check": "Say what is whole in a run folder, what is damaged, what can be made again.",
     "methods": "List the methods, or describe one.",
     "data": "List and describe data sources, prepare their files.",
     "reproduce": "Compute the paper's tables beside its own numbers.",

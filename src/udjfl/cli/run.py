@@ -216,6 +216,27 @@ def figures_command(
     print(f"{len(written)} files in {out}")
 
 
+@app.command("check")
+def check_command(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder given as --out, or one that contains some.")
+    ],
+    json: AsJson = False,
+) -> None:
+    """Check every file of a run or a comparison against the manifest of its folder.
+
+    Says what is whole, what is damaged, and what `udjfl resume` makes again. Nothing is changed.
+    The exit code is 1 if something is damaged.
+    """
+    from udjfl.report.folders import describe_folders, folders_view
+    from udjfl.training.folder_check import check_folder
+
+    folders = check_folder(folder)
+    show(folders_view(folders), describe_folders(folders), json)
+    if any(each.is_damaged for each in folders):
+        raise typer.Exit(1)
+
+
 @app.command("methods", cls=LightCommand)
 def methods_command(
     name: Annotated[

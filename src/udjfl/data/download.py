@@ -2,13 +2,16 @@
 
 A file is written as `<name>.part` beside its target and renamed only when its checksum is right: a
 file under its final name is complete. A stopped download resumes with the bytes already received.
+One process at a time downloads into a folder; others wait for it, then use what it received.
 """
 
 import hashlib
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -16,12 +19,17 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from filelock import FileLock, Timeout
+
+from udjfl._files import check_no_link
 from udjfl.data.source import OnProgress, ignore_progress
 from udjfl.errors import DataError
 
 CHUNK = 1 << 16
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 RETRY_STATUS = (408, 425, 429)  # as all from 500 on
+LOCK = ".download.lock"
+logger = logging.getLogger("udjfl")
 
 
 @dataclass(frozen=True)
@@ -81,26 +89,57 @@ def compute_md5(path: Path) -> str:
 
 
 def _fetch(remote: Remote, target: Path, on_progress: OnProgress, retries: RetryPolicy) -> Path:
-    part = target.with_name(f"{target.name}.part")
-    reasons: list[str] = []
     try:
-        existing = compute_md5(target) if target.exists() else None
-        if existing == remote.md5.lower():
+        if _existing_md5(target) == remote.md5.lower():
             return target
         target.parent.mkdir(parents=True, exist_ok=True)
-        for url in remote.urls:
-            try:
-                _download(url, part, remote, on_progress, retries)
-                return part.replace(target)
-            except _TransferError as error:
-                reasons.append(f"{url}: {error.reason}")
+        with _lock(target.parent):
+            # Another process may have received it in the meantime.
+            existing = _existing_md5(target)
+            if existing == remote.md5.lower():
+                return target
+            part = target.with_name(f"{target.name}.part")
+            check_no_link(part)
+            reasons: list[str] = []
+            for url in remote.urls:
+                try:
+                    _download(url, part, remote, on_progress, retries)
+                    return part.replace(target)
+                except _TransferError as error:
+                    reasons.append(f"{url}: {error.reason}")
     except OSError as error:
         raise DataError(
             f"{target}: cannot be written or read: {error.strerror or error}. "
             "Free some space or give access, or choose another folder, and run again"
         ) from None
+    raise _not_downloaded(remote, target, existing, reasons)
+
+
+def _existing_md5(target: Path) -> str | None:
+    return compute_md5(target) if target.exists() else None
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder; wait for a process that downloads into it, with a word."""
+    check_no_link(folder / LOCK)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning("Another process downloads into %s; waiting for it.", folder)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _not_downloaded(
+    remote: Remote, target: Path, existing: str | None, reasons: Sequence[str]
+) -> DataError:
     kept = f"{target} has the checksum {existing}, so it is another file; it was left as it is."
-    raise DataError(
+    return DataError(
         "\n".join(
             [
                 f"{target.name} could not be downloaded:",

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from udjfl._processes import Parent
 from udjfl._threads import thread_limit
 from udjfl.engine._deferred import Deferred
 from udjfl.engine._memory import Shapes, SharedArea, Tables, total_bytes
@@ -216,7 +217,7 @@ class _WorkerProcess:
     def __init__(self, context: Any, arguments: tuple[Any, ...]) -> None:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, self.pipe, *arguments), daemon=True
+            target=_serve, args=(theirs, self.pipe, Parent(), *arguments), daemon=True
         )
         with warnings.catch_warnings():
             # Python warns of forking beside threads, whose locks stay locked in the copy. What
@@ -250,12 +251,14 @@ class _WorkerProcess:
 def _serve(
     pipe: Connection,
     parents_end: Connection,
+    parent: Parent,
     run_task: RunTask,
     counter: Any,
     idle: Any,
     areas: Sequence[SharedArea],
 ) -> None:
     """Do tasks in a forked process until its parent is gone."""
+    parent.follow()
     parents_end.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # by this signal

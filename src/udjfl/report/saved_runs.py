@@ -18,6 +18,7 @@ from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.training.folder_check import refuse_damage
 from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
 
@@ -53,6 +54,7 @@ def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
 def read_run(path: Path) -> SavedRun:
     """Read one finished run. Metrics that were added since then are computed from its numbers."""
     folder = RunFolder.open(path)
+    refuse_damage(folder)
     settings = folder.read_settings("training", "federation", "method", "params", "seed")
     result = folder.read_json("result.json")
     try:

@@ -34,6 +34,7 @@ from udjfl.simulation.simulate import (
     show_settings,
     validate_keywords,
 )
+from udjfl.training.folder_check import refuse_damage
 from udjfl.training.lifecycle import check_complete, versions
 from udjfl.training.records import OnProgress
 from udjfl.training.result import FinishedRun
@@ -246,6 +247,7 @@ def _comparison_folder(
         )
     folder.lock()
     try:
+        refuse_damage(folder, resuming=True)
         old = folder.read_settings("comparison")
         names = {"comparison": "settings", "methods": "methods", "from_python": "data or methods"}
         changed = [

@@ -17,6 +17,8 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from udjfl._processes import Parent
+
 Result = TypeVar("Result", covariant=True)
 POLL_INTERVAL = 0.2  # seconds between deliveries of messages
 logger = logging.getLogger("udjfl")
@@ -53,7 +55,7 @@ def run_in_processes(
     context: Any = multiprocessing.get_context("fork" if fork else "spawn")
     messages = context.SimpleQueue()  # what is sent is there before the task's result
     with ProcessPoolExecutor(
-        jobs, mp_context=context, initializer=_set_up, initargs=(messages,)
+        jobs, mp_context=context, initializer=_set_up, initargs=(messages, Parent())
     ) as pool:
         with _ignored_interrupts(), warnings.catch_warnings():
             # Python warns of forking beside threads, whose locks stay locked in the copy.
@@ -105,9 +107,10 @@ def _deliver(messages: Any, receive: Callable[[Any], None]) -> None:
 _queue: Any = None  # in a worker process: where messages go
 
 
-def _set_up(messages: Any) -> None:
+def _set_up(messages: Any, parent: Parent) -> None:
     """Prepare a worker process. Its warnings go to its parent, whose handlers may be locked."""
     global _queue
+    parent.follow()
     _queue = messages
     torch.set_num_threads(1)  # forked, it has none of the threads that its parent has started
     logger.handlers, logger.propagate = [_LogHandler(messages)], False

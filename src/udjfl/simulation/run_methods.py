@@ -28,6 +28,7 @@ from udjfl.training.lifecycle import (
     finish_run,
     load_uncertainty,
     open_run_folder,
+    save_uncertainty,
     scores_by_round,
 )
 from udjfl.training.records import OnProgress, Progress
@@ -176,7 +177,7 @@ class _Seed:
             return kept
         assert self.uncertainty is not None, "it was measured"
         if folder:
-            folder.write_json("uncertainty.json", self.uncertainty.as_dict())
+            save_uncertainty(folder, self.uncertainty)
         return self.uncertainty
 
     def start_reference(self, stack: contextlib.ExitStack) -> list[MethodRun]:

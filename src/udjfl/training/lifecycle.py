@@ -15,16 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from udjfl._files import write_atomic
-from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError
 from udjfl.metrics import Outcome, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.folder_check import refuse_damage
+from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
 from udjfl.training.result import Result, summary
-from udjfl.training.run_folder import RunFolder, pack
+from udjfl.training.run_folder import MODEL, RESULT, SERVED, Checkpoint, RunFolder, to_json
 from udjfl.training.state import Run, ServerState
+from udjfl.training.tensor_file import pack
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
@@ -71,6 +73,7 @@ def open_run_folder(
         return RunFolder.create(out, description, versions())
     folder.lock()
     try:
+        refuse_damage(folder, resuming=True)
         _check_same_run(folder, description)
         same_versions = folder.read_json("versions.json") == versions()
     except BaseException:
@@ -120,16 +123,17 @@ class RunLog:
         self._saved_round = 0
         checkpoint = None if folder is None else folder.rewind()[0]
         if checkpoint is not None:
-            self.server = ServerState.from_tensors(checkpoint.round, checkpoint.tensors)
+            self.server = _restore(checkpoint, server, settings.rounds)
             self._saved_round = checkpoint.round
 
     def write(self, server: ServerState, records: Sequence[Record]) -> None:
         """Write down a finished round."""
-        self.server = server
         if self.folder is None:
+            self.server = server
             self._memory.records.extend(records)
             return
         self.folder.append(records)
+        self.server = server  # only now: a checkpoint must not be ahead of the records
         is_last = server.round == self.settings.rounds
         if server.round % self.settings.checkpoint_every == 0 or is_last:
             self.save_checkpoint()
@@ -143,6 +147,24 @@ class RunLog:
     def history(self) -> History:
         """Return all records of the run, of earlier processes too."""
         return self._memory if self.folder is None else History(list(self.folder.read_records()))
+
+
+def _restore(checkpoint: Checkpoint, initial: ServerState, rounds: int) -> ServerState:
+    """Return the server at a checkpoint, which must be of a run like this one."""
+    tensors = checkpoint.tensors
+    wrong = [
+        name
+        for name, value in initial.to_tensors().items()
+        if name not in tensors
+        or tensors[name].dtype != value.dtype
+        or (name in ("vector", "buffers") and tensors[name].shape != value.shape)
+    ]
+    if wrong or not 1 <= checkpoint.round <= rounds:
+        what = f"its {wrong[0]}" if wrong else f"its round, {checkpoint.round} of {rounds},"
+        raise CheckpointError(
+            f"{CHECKPOINT} does not belong to this run: {what} does not fit; {START_AGAIN}"
+        )
+    return ServerState.from_tensors(checkpoint.round, tensors)
 
 
 def check_complete(uncertainty: Uncertainty, ids: Sequence[str]) -> None:
@@ -168,6 +190,18 @@ def load_uncertainty(folder: RunFolder, ids: Sequence[str]) -> Uncertainty | Non
             "the uncertainties are measured again"
         ) from None
     return uncertainty
+
+
+def save_uncertainty(folder: RunFolder, uncertainty: Uncertainty) -> None:
+    """Write the uncertainties of a run; where they were lost, they must be what they were."""
+    content = to_json(uncertainty.as_dict())
+    if not folder.expects("uncertainty.json", content):
+        raise StorageError(
+            f"{folder.path / 'uncertainty.json'} is missing, and these uncertainties are others "
+            "than the run was started with (given ones, or those of other versions of the "
+            "libraries); restore it, or start the run again elsewhere"
+        )
+    folder.write_files({"uncertainty.json": content})
 
 
 def reference_accuracies(
@@ -299,13 +333,25 @@ def finish_run(
 
 
 def _write_result(folder: RunFolder, result: Result, round: int, has_reference: bool) -> None:
-    if folder.finished and not has_reference:
-        return  # it may hold a psi that cannot be computed again
+    """Write what is missing or damaged of the files that a finished run has."""
+    contents = {RESULT: to_json(summary(result))}
     if result.method.global_model:
-        write_atomic(folder.model_path, pack(result.model.state_dict(), {"round": round}))
+        contents[MODEL] = pack(result.model.state_dict(), {"round": round})
     if result.served is not None:
         tensors = {"models": result.served.models, "shares": result.served.shares}
         if result.served.offsets is not None:
             tensors["offsets"] = result.served.offsets
-        write_atomic(folder.served_path, pack(tensors, {"round": round}))
-    folder.write_json("result.json", summary(result))
+        contents[SERVED] = pack(tensors, {"round": round})
+    if not has_reference:
+        # A whole result may hold a psi that cannot be computed again.
+        contents = {k: v for k, v in contents.items() if not folder.is_whole(k)}
+    lost = [name for name in contents if not folder.expects(name, contents[name])]
+    if lost and not has_reference:
+        logger.warning(
+            "%s: %s was made again, and is not what it was: the run had a reference, or other "
+            "versions of the libraries.",
+            folder.path,
+            " and ".join(lost),
+        )
+    # The result comes last: a folder that has one is finished.
+    folder.finish({name: contents[name] for name in (MODEL, SERVED, RESULT) if name in contents})

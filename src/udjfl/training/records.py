@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from udjfl._files import parse_json
+
 
 class Record(NamedTuple):
     """One value of one metric; `client` is None for a value of the whole round."""
@@ -22,6 +24,18 @@ class Record(NamedTuple):
     def to_line(self) -> bytes:
         """Return the record as a line of JSON."""
         return (json.dumps(self._asdict(), ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def parse_record(line: bytes) -> Record:
+    """Read a record from its line of JSON; whatever is wrong with it is a ValueError."""
+    value = parse_json(line)
+    if not isinstance(value, dict) or set(value) != set(Record._fields):
+        raise ValueError("it is not a record")
+    record = Record(**value)
+    kinds = (int, str | None, str, float | int | str | None)
+    if not all(isinstance(part, kind) for part, kind in zip(record, kinds, strict=True)):
+        raise ValueError("it is not a record")
+    return record
 
 
 @dataclass

@@ -14,7 +14,8 @@ from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, Outcome
 from udjfl.models import Mixture, ShiftedLogits, from_vector
 from udjfl.training.records import History
-from udjfl.training.run_folder import RunFolder, unpack
+from udjfl.training.run_folder import SERVED, RunFolder
+from udjfl.training.tensor_file import unpack_content
 from udjfl.uncertainty import without_nan
 
 
@@ -126,9 +127,10 @@ def build_served(model: nn.Module, served: ServedModels, client_index: int) -> n
 
 def read_served(folder: RunFolder) -> ServedModels | None:
     """Read the models that clients are served from a run folder; None if all have one model."""
-    if not folder.served_path.exists():
+    content = folder.read(SERVED)
+    if content is None:
         return None
-    tensors, _ = unpack(folder.served_path)
+    tensors, _ = unpack_content(content, folder.path / SERVED)
     return ServedModels(tensors["models"], tensors["shares"], tensors.get("offsets"))
 
 

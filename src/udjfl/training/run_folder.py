@@ -4,9 +4,10 @@ A run folder holds
 
     settings.json            everything chosen, and which data it was
     versions.json            of udjfl and the libraries that make the numbers
+    manifest.json            the SHA-256 of every other file: what belongs to this run
     uncertainty.json         one number per client, measured once
     records.jsonl            one line per (round, client, metric, value), only ever appended to
-    checkpoint.safetensors   the server after some round, and how long records.jsonl was then
+    checkpoint.safetensors   the server after some round, and the length and SHA-256 of the records
     model.safetensors        the final model, where there is one for everybody
     served.safetensors       the models clients use in the end, in which shares, and what a service
                              adds to their logits, where those differ between clients
@@ -15,40 +16,56 @@ A run folder holds
 Files are replaced atomically (written beside, synced, renamed), so a killed process leaves the old
 file or the new one. Records written after the last checkpoint are cut off on resume and made again,
 so none is lost and none is there twice. One process at a time may write: it holds a lock on the
-folder, which the operating system releases when the process ends, however it ends.
+folder, which the operating system releases when the process ends, however it ends. What is read is
+compared with the manifest first. Folders of versions before the manifest are read without that.
 """
 
-import contextlib
 import hashlib
 import json
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from udjfl._files import explain_os_errors, write_atomic
+from udjfl._files import (
+    check_no_link,
+    explain_os_errors,
+    parse_json,
+    read_file,
+    remove_file,
+    write_atomic,
+)
 from udjfl.errors import CheckpointError, StorageError
+from udjfl.training.manifest import MANIFEST, Entry, Manifest, load_manifest
+from udjfl.training.record_file import CHECKPOINT, RECORDS, START_AGAIN, RecordFile
 from udjfl.training.records import History, Record
+from udjfl.training.tensor_file import pack, unpack_content
 
 LOCK, OWNER = ".lock", ".writer.json"
 # Seconds to wait for a process that was killed to be gone.
 LOCK_TIMEOUT = 2.0
-LEFTOVERS = (
-    "records.jsonl",
-    "checkpoint.safetensors",
-    "uncertainty.json",
-    "model.safetensors",
-    "served.safetensors",
-    "result.json",
-)
+SETTINGS, VERSIONS = "settings.json", "versions.json"
+MODEL, SERVED, RESULT = "model.safetensors", "served.safetensors", "result.json"
+LEFTOVERS = (RECORDS, CHECKPOINT, "uncertainty.json", MODEL, SERVED, RESULT)
+# Files that a killed process was writing, of this version and of older ones.
+PARTS = re.compile(r"\.?[\w=-]+\.(json|jsonl|safetensors)(\.[0-9a-f]{16})?\.part")
+# In settings.json: the folder has a manifest, so one without was not made by an older version.
+FORMAT_KEY, FORMAT = "folder_format", 2
+
+MADE_AGAIN = (MODEL, SERVED, RESULT, "comparison.json")
+ADVICE = {
+    "uncertainty.json": "delete it and resume: the uncertainties are measured again",
+    RECORDS: START_AGAIN,
+    CHECKPOINT: START_AGAIN,
+    **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
+}
+RESTORE = "restore it, or start the run again elsewhere"
 
 
 @dataclass(frozen=True)
@@ -58,6 +75,7 @@ class Checkpoint:
     round: int
     tensors: dict[str, Tensor]
     records_length: int
+    records_sha256: str | None = None  # None: of an older version
 
 
 class RunFolder:
@@ -66,10 +84,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: FileLock | None = None
-        self.records_path = path / "records.jsonl"
-        self.checkpoint_path = path / "checkpoint.safetensors"
-        self.model_path = path / "model.safetensors"
-        self.served_path = path / "served.safetensors"
+        self.manifest: Manifest | None = None
+        self.records = RecordFile(path / RECORDS)
 
     @classmethod
     def create(
@@ -80,9 +96,12 @@ class RunFolder:
         folder.lock()
         try:
             folder._check_is_free()
-            folder.write_json("versions.json", versions)
+            contents = to_json({**settings, FORMAT_KEY: FORMAT}), to_json(versions)
+            folder.manifest = Manifest.of_run(*contents)
+            write_atomic(folder.path / VERSIONS, contents[1])
+            folder._write_manifest(folder.manifest)
             # Last: a folder with settings is a run that can be resumed.
-            folder.write_json("settings.json", settings)
+            write_atomic(folder.path / SETTINGS, contents[0])
         except BaseException:
             folder.unlock()
             raise
@@ -94,7 +113,7 @@ class RunFolder:
                 f"{self.path} already holds a run; continue it with `udjfl resume {self.path}`, "
                 "or choose another folder"
             )
-        left = [name for name in LEFTOVERS if (self.path / name).exists()]
+        left = [name for name in LEFTOVERS if os.path.lexists(self.path / name)]
         if left:
             raise StorageError(
                 f"{self.path} has {left[0]} of a run without settings; choose another folder, "
@@ -110,27 +129,60 @@ class RunFolder:
                 f"{folder.path} holds no run (there is no settings.json); "
                 "start one with `udjfl run --out`"
             )
+        folder._load_manifest()
         return folder
+
+    def _load_manifest(self) -> None:
+        """Read the manifest; a folder without one must be of an older version."""
+        self.manifest = load_manifest(self.path)
+        if self.manifest is None:
+            settings = self.read_json(SETTINGS)
+            if isinstance(settings, dict) and FORMAT_KEY in settings:
+                raise StorageError(f"{self.path / MANIFEST} is missing; {RESTORE}")
 
     def lock(self) -> None:
         """Acquire the write lock, or raise an error that names the process that has it."""
         with explain_os_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            check_no_link(self.path / LOCK)
             lock = FileLock(self.path / LOCK, timeout=LOCK_TIMEOUT)
             try:
                 lock.acquire()
             except Timeout:
-                owner = self.read_json(OWNER) or {}
+                owner = self.read_owner()
                 raise StorageError(
                     f"{self.path} is being written by process {owner.get('pid', '?')} on "
                     f"{owner.get('host', '?')}; wait until it ends, or stop it"
                 ) from None
         self._lock = lock
         try:
-            self.write_json(OWNER, {"pid": os.getpid(), "host": socket.gethostname()})
+            owner = {"pid": os.getpid(), "host": socket.gethostname()}
+            write_atomic(self.path / OWNER, to_json(owner))
+            self._tidy()
         except BaseException:
             self.unlock()
             raise
+
+    def read_owner(self) -> dict[str, Any]:
+        """Return the process id and the host of the process that writes; empty if unknown."""
+        try:
+            owner = parse_json(read_file(self.path / OWNER, 10_000))
+        except (OSError, ValueError):
+            return {}
+        return owner if isinstance(owner, dict) else {}
+
+    def _tidy(self) -> None:
+        """Remove what a killed process was writing, and find out which files it had replaced."""
+        with explain_os_errors(self.path):
+            for path in self.path.iterdir():
+                if PARTS.fullmatch(path.name):
+                    remove_file(path)
+        if not self.holds_a_run:
+            return
+        self._load_manifest()
+        if self.manifest is not None and self.manifest.before:
+            contents = {name: self._read_content(name) for name in self.manifest.before}
+            self._write_manifest(self.manifest.settle(contents))
 
     def unlock(self) -> None:
         """Let other processes write here."""
@@ -138,131 +190,192 @@ class RunFolder:
             return
         lock, self._lock = self._lock, None
         try:
-            with contextlib.suppress(OSError):  # a disk that became read-only, say
-                (self.path / OWNER).unlink(missing_ok=True)
+            remove_file(self.path / OWNER)  # if it can be: the disk may have become read-only
         finally:
             lock.release()
 
     @property
     def holds_a_run(self) -> bool:
         with explain_os_errors(self.path):
-            return (self.path / "settings.json").exists()
+            return os.path.lexists(self.path / SETTINGS)
 
     @property
     def finished(self) -> bool:
-        return (self.path / "result.json").exists()
+        return (self.path / RESULT).exists()
 
     def read_settings(self, *keys: str) -> dict[str, Any]:
         """Read settings.json, which must have these keys."""
-        settings = self.read_json("settings.json")
+        settings = self.read_json(SETTINGS)
         if not isinstance(settings, dict) or any(key not in settings for key in keys):
             raise StorageError(
-                f"{self.path / 'settings.json'} is not that of a run; restore it, "
+                f"{self.path / SETTINGS} is not that of a run; restore it, "
                 "or start the run again elsewhere"
             )
         return settings
 
     def write_json(self, name: str, value: Any) -> None:
-        text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomic(self.path / name, text.encode())
+        self.write_files({name: to_json(value)})
 
-    def read_json(self, name: str) -> Any:
-        path = self.path / name
+    def write_files(self, contents: Mapping[str, bytes]) -> None:
+        """Replace files: the manifest lists their new contents first."""
+        self._expect({name: Entry.of(content) for name, content in contents.items()})
+        for name, content in contents.items():
+            write_atomic(self.path / name, content)
+        if self.manifest is not None and self.manifest.before:
+            self._write_manifest(self.manifest.settle({}))
+
+    def finish(self, contents: Mapping[str, bytes]) -> None:
+        """Write what is written last, and list the records and the checkpoint with it."""
+        if self.manifest is not None:
+            checkpoint = self._read_content(CHECKPOINT)
+            entries = {RECORDS: self.records.entry}
+            if checkpoint is not None:
+                entries[CHECKPOINT] = Entry.of(checkpoint)
+            self._expect({**entries, **{k: Entry.of(v) for k, v in contents.items()}})
+        self.write_files(contents)
+
+    def _expect(self, entries: Mapping[str, Entry]) -> None:
+        """List contents that are about to be written, unless they are listed already."""
+        if self.manifest is None:
+            return
+        if any(self.manifest.files.get(name) != entry for name, entry in entries.items()):
+            self._write_manifest(self.manifest.expect(entries))
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        write_atomic(self.path / MANIFEST, manifest.encode())
+        self.manifest = manifest
+
+    def expects(self, name: str, content: bytes) -> bool:
+        """Tell whether the manifest allows this content: it lists no other."""
+        return self.manifest is None or self.manifest.files.get(name) in (None, Entry.of(content))
+
+    def is_whole(self, name: str) -> bool:
+        """Tell whether a file is there and belongs to this run."""
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            content = self.read(name)
+            if content is None or self.manifest is not None:
+                return content is not None
+            if name.endswith(".json"):
+                self.read_json(name)
+            elif name.endswith(".safetensors"):
+                unpack_content(content, self.path / name)
+        except StorageError:
+            return False
+        return True
+
+    def read(self, name: str) -> bytes | None:
+        """Read a file that belongs to this run; None if it is not there."""
+        content = self._read_content(name)
+        if content is not None and self.manifest is not None:
+            if name not in self.manifest.files:
+                raise StorageError(
+                    f"{self.path / name} does not belong to this run: {MANIFEST} does not list it; "
+                    "remove it"
+                )
+            if not self.manifest.accepts(name, content):
+                raise self._damaged(name, "its SHA-256 is not that in manifest.json")
+        return content
+
+    def _read_content(self, name: str) -> bytes | None:
+        try:
+            return read_file(self.path / name)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
-            raise StorageError(
-                f"{path} cannot be read ({error}); restore it, or start the run again elsewhere"
-            ) from None
+        except OSError as error:
+            raise self._damaged(name, error.strerror or str(error), "cannot be read") from None
+
+    def _damaged(self, name: str, why: object, what: str = "is damaged") -> StorageError:
+        cls = CheckpointError if name == CHECKPOINT else StorageError
+        return cls(f"{self.path / name} {what} ({why}); {ADVICE.get(name, RESTORE)}")
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file that belongs to this run; None if it is not there."""
+        content = self.read(name)
+        if content is None:
+            return None
+        try:
+            return parse_json(content)
+        except ValueError as error:
+            raise self._damaged(name, error, "cannot be read") from None
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records to the end of the file; `save_checkpoint` makes them last."""
-        with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
-            file.write(b"".join(record.to_line() for record in records))
+        self.records.append(records)
 
     def save_checkpoint(self, round: int, tensors: Mapping[str, Tensor]) -> None:
         """Sync the records, then replace the checkpoint.
 
         Killed in between, the older checkpoint still fits.
         """
-        with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
-            os.fsync(file.fileno())
-            length = file.tell()
-        write_atomic(
-            self.checkpoint_path, pack(tensors, {"round": round, "records_length": length})
-        )
+        self.records.sync()
+        metadata = {
+            "round": round,
+            "records_length": self.records.entry.size,
+            "records_sha256": self.records.entry.sha256,
+            **({} if self.manifest is None else {"run": self.manifest.run}),
+        }
+        write_atomic(self.path / CHECKPOINT, pack(tensors, metadata))
+
+    def read_checkpoint(self) -> Checkpoint | None:
+        """Read the checkpoint of this run; None if there is none."""
+        content = self._read_content(CHECKPOINT)
+        if content is None:
+            return None
+        tensors, metadata = unpack_content(content, self.path / CHECKPOINT)
+        round, length = metadata.get("round"), metadata.get("records_length")
+        if type(round) is not int or type(length) is not int or round < 1 or length < 0:
+            raise self._damaged(CHECKPOINT, "it is of no round")
+        digest, run = metadata.get("records_sha256"), metadata.get("run")
+        if self.manifest is not None and (run != self.manifest.run or digest is None):
+            raise self._damaged(CHECKPOINT, "of another run", "does not belong here")
+        return Checkpoint(round, tensors, length, digest)
 
     def rewind(self) -> tuple[Checkpoint | None, History]:
         """Go back to the last checkpoint (or to the start): cut off later records, return both."""
-        checkpoint = None
-        if self.checkpoint_path.exists():
-            tensors, metadata = unpack(self.checkpoint_path)
-            checkpoint = Checkpoint(
-                int(metadata["round"]), tensors, int(metadata["records_length"])
+        checkpoint = self.read_checkpoint()
+        kept = self.records_until(checkpoint)
+        records = self.records.parse(kept)
+        if self.manifest is not None and self.manifest.files.get(RECORDS, None) not in (
+            None,
+            Entry.of(kept),
+        ):
+            # It had finished and begins again: these are written anew.
+            self._write_manifest(self.manifest.without(RECORDS, CHECKPOINT))
+        self.records.cut(kept)
+        return checkpoint, History(records)
+
+    def records_until(self, checkpoint: Checkpoint | None) -> bytes:
+        """Return the records up to a checkpoint, compared with those it was written after."""
+        if checkpoint is None:
+            return b""
+        kept = (self.records.read() or b"")[: checkpoint.records_length]
+        if len(kept) < checkpoint.records_length:
+            raise CheckpointError(
+                f"{self.records.path} is shorter than when {CHECKPOINT} was written; {START_AGAIN}"
             )
-        keep = checkpoint.records_length if checkpoint else 0
-        with explain_os_errors(self.records_path), self.records_path.open("ab") as file:
-            if file.tell() < keep:
-                raise CheckpointError(
-                    f"{self.records_path} is shorter than when {self.checkpoint_path.name} was "
-                    f"written; delete {self.checkpoint_path.name} and resume: the run starts again "
-                    "and gives the same result"
-                )
-            file.truncate(keep)
-        return checkpoint, History(list(self.read_records()))
+        digest = checkpoint.records_sha256
+        if digest is not None and hashlib.sha256(kept).hexdigest() != digest:
+            raise CheckpointError(
+                f"{self.records.path} is damaged: up to the checkpoint it is not what it was then; "
+                f"{START_AGAIN}"
+            )
+        return kept
 
     def read_records(self) -> Iterator[Record]:
-        with explain_os_errors(self.records_path), self.records_path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    yield Record(**json.loads(line))
-                except (ValueError, TypeError) as error:
-                    raise StorageError(
-                        f"{self.records_path} is damaged in line {number} ({error}); delete it and "
-                        f"{self.checkpoint_path.name} and resume: the run starts again from the "
-                        "beginning, with the same result"
-                    ) from None
+        """Read all records; of a run that has not finished, those up to its last checkpoint."""
+        content = self.records.read()
+        if content is None:
+            raise StorageError(f"{self.records.path} is missing; {START_AGAIN}")
+        if self._lock is not None:
+            if Entry.of(content) != self.records.entry:
+                raise self._damaged(RECORDS, "another program changed it")
+        elif self.manifest is not None and RECORDS in self.manifest.files:
+            self.read(RECORDS)
+        elif self.manifest is not None:
+            content = self.records_until(self.read_checkpoint())
+        return iter(self.records.parse(content))
 
 
-def pack(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> bytes:
-    """Pack tensors and metadata into one safetensors file, with a checksum over the numbers."""
-    # Copies: safetensors refuses tensors that share memory, as tied weights do.
-    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    # One entry: safetensors does not promise an order of several, and equal runs must give equal
-    # bytes.
-    text = json.dumps({**metadata, "sha256": _checksum(plain, metadata)}, sort_keys=True)
-    return save(plain, metadata={"udjfl": text})
-
-
-def unpack(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a file that `pack` made; a damaged file is rejected."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = json.loads((file.metadata() or {})["udjfl"])
-            names = file.keys()
-            tensors = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise _damaged(path, str(error)) from None
-    is_dict = isinstance(metadata, dict)
-    if not is_dict or metadata.pop("sha256", None) != _checksum(tensors, metadata):
-        raise _damaged(path, "its checksum does not match")
-    return tensors, metadata
-
-
-def _damaged(path: Path, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged ({why}); delete that file and resume: the run starts again from the "
-        "beginning, with the same result"
-    )
-
-
-def _checksum(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
-        digest.update(
-            tensor.reshape(-1).view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
-        )
-    return digest.hexdigest()
+def to_json(value: Any) -> bytes:
+    """Return a value as the content of a JSON file."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
