@@ -61,6 +61,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.core
 	$(BIN)/python scripts/make_methods_page.py
+	$(BIN)/python scripts/make_choosing_page.py
 
 digits: $(VENV)/.core
 	$(BIN)/python scripts/make_dirty_digits.py
