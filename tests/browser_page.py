@@ -103,23 +103,22 @@ class BrowserPage:
             stops.append(stop)
         raise AssertionError(f"the focus does not leave the page after {most} tabs: {stops[-3:]}")
 
-    def print_pdf(self) -> bytes:
-        """Print to A4, with the margins that the page asks for."""
-        pdf: bytes = self.page.pdf(format="A4", prefer_css_page_size=True, print_background=True)
-        return pdf
+    def print_pdf(self) -> Any:
+        """Print to A4, with the margins that the page asks for; return what pypdf reads."""
+        import pypdf
+
+        pdf = self.page.pdf(format="A4", prefer_css_page_size=True, print_background=True)
+        return pypdf.PdfReader(io.BytesIO(pdf))
 
     def find_print_problems(self) -> list[str]:
         """Print the page; list sheets that are not A4, and text that is cut off at a side."""
-        import pypdf
-
-        self.emulate(media="print")
         problems = []
-        for number, sheet in enumerate(pypdf.PdfReader(io.BytesIO(self.print_pdf())).pages, 1):
+        for number, sheet in enumerate(self.print_pdf().pages, start=1):
             size = (round(float(sheet.mediabox.width)), round(float(sheet.mediabox.height)))
             if any(abs(a - b) > 1 for a, b in zip(size, A4_POINTS, strict=True)):
                 problems.append(f"sheet {number} is {size[0]} by {size[1]} points, not A4")
             problems += [f"sheet {number}: {text}" for text in _find_cut_text(sheet, size[0])]
-        # As the printer lays it out: the width of a sheet without its margins.
+        self.emulate(media="print")
         self.resize(A4_PIXELS)
         problems += self.find_overflow()
         self.emulate(media="screen")
@@ -127,10 +126,7 @@ class BrowserPage:
 
     def print_text(self) -> str:
         """Return the text of the printed page."""
-        import pypdf
-
-        reader = pypdf.PdfReader(io.BytesIO(self.print_pdf()))
-        return "\n".join(sheet.extract_text() for sheet in reader.pages)
+        return "\n".join(sheet.extract_text() for sheet in self.print_pdf().pages)
 
 
 def _find_cut_text(sheet: Any, width: int) -> list[str]:
