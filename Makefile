@@ -4,14 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-flower test-minimum soak flower-demo coverage check format docs digits \
-	bench bench-quick clean
+.PHONY: demo test browser test-flower test-minimum soak flower-demo coverage check format docs \
+	digits bench bench-quick clean
 
 demo: $(VENV)/.report
 	$(BIN)/udjfl demo --html demo-report.html
 
-test: check $(VENV)/.flower
+test: check $(VENV)/.browser
 	$(BIN)/python -m pytest -n 2 -m "not processes"
+
+# The browser that tests open pages in; without it they are skipped.
+browser:
+	command -v chromium > /dev/null || { \
+		sudo=$$(test $$(id -u) = 0 || echo sudo); \
+		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium; }
 
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m "not processes" --cov
@@ -61,6 +67,7 @@ format: $(VENV)/.dev
 
 docs: $(VENV)/.core
 	$(BIN)/python scripts/make_methods_page.py
+	$(BIN)/python scripts/make_choosing_page.py
 
 digits: $(VENV)/.core
 	$(BIN)/python scripts/make_dirty_digits.py
@@ -91,6 +98,10 @@ $(VENV)/.dev: $(VENV)/.core
 
 $(VENV)/.flower: $(VENV)/.dev
 	$(PIP) --editable '.[dev,flower]'
+	@touch $@
+
+$(VENV)/.browser: $(VENV)/.flower
+	$(PIP) --editable '.[dev,flower,browser]'
 	@touch $@
 
 clean:

@@ -11,6 +11,7 @@ from udjfl.cli.progress import show_status
 # Each command in one line, in the order of the front page.
 COMMANDS = {
     "demo": "See what four theories of justice do to five clients: under a minute.",
+    "choose": "Find a theory and a budget for your situation.",
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
     "resume": "Continue a run or a comparison that was stopped.",

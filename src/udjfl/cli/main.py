@@ -60,8 +60,10 @@ def _run_app() -> None:
     try:
         app()
     except UdjflError as error:
-        for line in str(error).splitlines():
-            print(f"udjfl: {line}", file=sys.stderr)
+        from udjfl._ids import printable
+
+        for line in str(error).split("\n"):
+            print(f"udjfl: {printable(line)}", file=sys.stderr)
         sys.exit(2)
 
 

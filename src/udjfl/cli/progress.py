@@ -59,6 +59,15 @@ class _OnlyOnce(logging.Filter):
         return is_new
 
 
+class _Printable(logging.Formatter):
+    """Formats a warning without characters that steer a terminal: ids may contain some."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        from udjfl._ids import printable
+
+        return printable(super().format(record))
+
+
 @contextlib.contextmanager
 def _show_warnings(console: Console) -> Iterator[None]:
     """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
@@ -66,6 +75,7 @@ def _show_warnings(console: Console) -> Iterator[None]:
 
     logger = logging.getLogger("udjfl")
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
+    handler.setFormatter(_Printable("%(message)s"))
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from udjfl.cli.choose import choose_command
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import AsJson, Out, complete_method, settings_command
@@ -75,6 +76,9 @@ def demo(
         if html is not None and folder is not None:
             write_page([folder], html)
     _print_folder(out)
+
+
+app.command("choose", cls=LightCommand)(choose_command)
 
 
 @settings_command(app, "run", RunSettings)

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from udjfl._ids import printable
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.report.cells import (
     doubt,
@@ -106,7 +107,7 @@ def result_view(result: FinishedRun) -> RenderableType:
             f"{values[client]:.4f}" for values in (result.uncertainty, result.epistemic) if values
         ]
         beside = [f"{common[client]:.2f}"] if common else []
-        clients.add_row(Text(client), *measured, f"{accuracy:.2f}", *beside)
+        clients.add_row(Text(printable(client)), *measured, f"{accuracy:.2f}", *beside)
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
     notes = [footer(f"– {note}") for note in result.notes]

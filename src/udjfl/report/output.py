@@ -1,13 +1,16 @@
 """Printing on standard output: tables for people that fit the terminal, or one JSON document."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from udjfl._ids import printable
 
 WIDTH_OF_FILES = 120  # columns, where the output is not a terminal
 NARROW = 100  # tables with long cells are laid out differently below this width
@@ -19,15 +22,36 @@ def show(view: RenderableType, document: Any, as_json: bool) -> None:
     if as_json:
         print(to_json(document), end="")
         return
-    console = Console(highlight=False)
+    # Brackets in ids and other texts are no markup.
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = WIDTH_OF_FILES
-    console.print(view)
+    console.print(Printable(view))
 
 
 def to_json(document: Any) -> str:
     """Return a document as indented JSON, with a newline at the end."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def printable_lines(text: str) -> str:
+    """Write invisible characters as escapes, but for the ends of lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+@dataclass(frozen=True)
+class Printable:
+    """A view without characters that steer a terminal, whatever its texts contain."""
+
+    view: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Render the view and clean its text; rich's own styles are not text."""
+        for segment in console.render(self.view, options):
+            if segment.control:
+                yield segment
+            else:
+                yield Segment(printable_lines(segment.text), segment.style)
 
 
 @dataclass(frozen=True)
@@ -54,19 +78,30 @@ def make_blocks(
 
     Each of them repeats the names. `cells` has a row for each name.
     """
-    longest_word = max(len(word) for name in names for word in name.plain.split())
-    first = min(max(map(text_width, names)), max(longest_word, width // 3))
-    widths = [max(map(text_width, of)) + GAP for of in zip(headings, *cells, strict=True)]
+    headings, names = [*map(_clean, headings)], [*map(_clean, names)]
+    longest_word = max((len(word) for name in names for word in name.plain.split()), default=1)
+    widest = width // 2  # of one column: longer ids are folded, as headings cut off
+    needed = max(len(corner), *map(text_width, names))
+    first = min(needed, max(longest_word, width // 3), widest)
+    widths = [
+        min(max(map(text_width, of)), widest) + GAP for of in zip(headings, *cells, strict=True)
+    ]
     blocks = []
     for block in pack_columns(widths, width - first):
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
         table.add_column(corner, width=first, overflow="fold")
         for column in block:
-            table.add_column(headings[column], justify="right", no_wrap=True)
+            table.add_column(headings[column], justify="right", no_wrap=True, max_width=widest)
         for name, row in zip(names, cells, strict=True):
             table.add_row(name, *(row[column] for column in block))
         blocks.append(table)
     return stack(blocks)
+
+
+def _clean(text: Text) -> Text:
+    """Escape a name before it is laid out, so that it has the width that is shown."""
+    shown = printable_lines(text.plain)
+    return text if shown == text.plain else Text(shown)
 
 
 def stack(tables: Sequence[Table]) -> Group:

@@ -1,0 +1,19 @@
+"""The measured numbers in the package are those of the studies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conftest import load_script
+
+from udjfl.report.choosing import read_measurements
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_packaged_numbers_are_those_of_the_studies() -> None:
+    """If this fails after a study was repeated, run `make docs`."""
+    script = load_script(ROOT / "scripts" / "make_choosing_page.py")
+    assert read_measurements() == script.read_studies()
+    page = (ROOT / "experiments" / "JUSTICE.md").read_text(encoding="utf-8")
+    assert all(measurement.sentence in page for measurement in read_measurements())
