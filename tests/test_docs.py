@@ -77,7 +77,7 @@ def test_relative_links_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_named_files_of_the_repository_exist(page: str) -> None:
-    """Paths in code spans and commands, such as `src/udjfl/metrics.py`; NEW_FILES are examples."""
+    """Paths in code spans and commands, such as `src/udjfl/settings.py`; NEW_FILES are examples."""
     text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(rf"(?<![\w./-])(?:{FOLDERS})/[\w./-]+\.(?:py|toml|md|csv)\b", text)
     assert sorted({path for path in named if not (ROOT / path).exists()} - NEW_FILES) == []

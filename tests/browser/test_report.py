@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from browser_page import WIDTHS, BrowserPage
 from hostile_runs import FOLDERS, IDS, train
-from udjfl.report.html.page import write_report
 
 from udjfl._ids import printable
+from udjfl.report.html.page import write_report
 
 Visit = Callable[..., BrowserPage]
 METHODS = ("fedavg", "rawls:budget=2", "desert")

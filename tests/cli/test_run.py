@@ -28,7 +28,8 @@ def test_run_shows_metrics_and_clients(udjfl_command: Command) -> None:
     assert "seed 2" in output.out
     for metric in METRICS.values():
         # There is no reference in a single run.
-        assert (metric.title in output.out) == (not metric.needs_reference), metric.key
+        shown = not (metric.needs_reference or metric.on_request or metric.needs_groups)
+        assert (f"\n{metric.title} " in output.out) == shown, metric.key
     for client in ("client-1", "client-2"):
         assert re.search(rf"{client} +\d\.\d{{4}} +\d+\.\d\d", output.out)
     assert "\x1b" not in output.out + output.err
@@ -48,7 +49,8 @@ def test_run_json_is_one_document_and_nothing_else(udjfl_command: Command, tmp_p
     document = json.loads(output.out)
     assert output.out.endswith("}\n")
     assert (document["method"], document["theory"], document["seed"]) == ("udj", ["rawls"], 0)
-    assert {key for key, metric in METRICS.items() if not metric.needs_reference} <= set(document)
+    absent = [m for m in METRICS.values() if m.needs_reference or m.needs_groups]
+    assert set(METRICS) - {metric.key for metric in absent} <= set(document)
     assert (
         set(document["client_accuracy"]) == set(document["uncertainty"]) == {"client-1", "client-2"}
     )
@@ -242,3 +244,17 @@ def test_one_method(udjfl_command: Command) -> None:
     assert json.loads(udjfl_command("methods fedavg --json").out)["title"] == "FedAvg"
     (line,) = mistakes_of(udjfl_command("methods rwals"))
     assert "Did you mean 'rawls'?" in line
+
+
+def test_metrics_are_chosen_for_the_table(udjfl_command: Command) -> None:
+    chosen = "--metrics std,jain,worst-tenth"
+    shown = udjfl_command("compare", SMALL, "--methods rawls --seeds 2", chosen).out
+    assert "Jain's index ↑" in shown
+    assert "Worst 10% ↑" in shown
+    assert "Psi ↑" not in shown.partition("Ranked")[0]
+    one = udjfl_command("run", SMALL, "--metrics gini").out
+    assert "Gini" in one
+    assert "Global accuracy" not in one
+    wrong = udjfl_command("run", SMALL, "--metrics gina")
+    assert wrong.code != 0
+    assert "Did you mean 'gini'" in wrong.err

@@ -51,12 +51,12 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
     folder, run = start(tmp_path / "run"), FollowedRun(tmp_path / "run")
     line = accuracy(1, "ä\n", 50.0).to_line()
     for cut in (1, 14, len(line) - 1):
-        with folder.records_path.open("wb") as file:
+        with folder.records.path.open("wb") as file:
             file.write(line[:cut])
         run.update()
         assert (run.reached, run.damaged, run.points) == (0, 0, {})
     folder.append([])
-    with folder.records_path.open("ab") as file:
+    with folder.records.path.open("ab") as file:
         file.write(line[cut:])
     run.update()
     assert run.points["test_accuracy"] == {"ä\n": {1: 50.0}}
@@ -65,7 +65,7 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     folder, run = start(tmp_path / "run"), FollowedRun(tmp_path / "run")
-    with folder.records_path.open("wb") as file:
+    with folder.records.path.open("wb") as file:
         file.write(b'{"round": 1, "metric": "score"\n"score"\n\xff"score"\n')
         file.write(b'{"round": "x", "client": null, "metric": "score", "value": 1}\n')
     folder.append([accuracy(2, "a", 1.0)])

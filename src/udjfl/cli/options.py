@@ -64,6 +64,17 @@ AsJson = Annotated[
 ]
 
 
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="KEYS",
+        help="Columns of the table, separated by commas: keys as in --json (jain, gini, "
+        "worst_tenth, ...), `default` or `all`.",
+    ),
+]
+
+
 def _complete_from(choices: Iterable[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [choice for choice in choices if choice.startswith(incomplete)]
 

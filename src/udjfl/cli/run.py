@@ -6,6 +6,7 @@ The line of each command on the front page is in `udjfl.cli.app`.
 import contextlib
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ import typer
 from udjfl.cli.choose import choose_command
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
-from udjfl.cli.options import AsJson, Out, complete_method, settings_command
+from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
 from udjfl.errors import SettingsError, StorageError
@@ -82,29 +83,42 @@ app.command("choose", cls=LightCommand)(choose_command)
 
 
 @settings_command(app, "run", RunSettings)
-def run(settings: RunSettings, out: Out = None, resume: bool = False, json: AsJson = False) -> None:
+def run(
+    settings: RunSettings,
+    out: Out = None,
+    resume: bool = False,
+    json: AsJson = False,
+    metrics: Metrics = None,
+) -> None:
     """Train one method on one federation and show what it does to each client."""
     from udjfl.engine import tune_allocator
     from udjfl.methods import method as build_method
+    from udjfl.metrics import choose_metrics
     from udjfl.report.comparison_table import result_view
     from udjfl.simulation.simulate import load_federation, run_method
     from udjfl.training.result import summary
     from udjfl.training.state import RunSpec
 
     tune_allocator()
+    columns = choose_metrics(metrics)
     data, training = settings.federation, settings.training
     spec = RunSpec(build_method(settings.method, **settings.params), training, settings.seed)
     with show_status(f"loading {data.data}"):
         federation = load_federation(data.data, data, settings.seed)
     with show_progress(1, training.rounds) as on_progress:
         result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
-    show(result_view(result), {**summary(result), "folder": str(out) if out else None}, json)
+    view = result_view(result, columns)
+    show(view, {**summary(result), "folder": str(out) if out else None}, json)
     _print_folder(out)
 
 
 @settings_command(app, "compare", CompareSettings)
 def compare(
-    settings: CompareSettings, out: Out = None, resume: bool = False, json: AsJson = False
+    settings: CompareSettings,
+    out: Out = None,
+    resume: bool = False,
+    json: AsJson = False,
+    metrics: Metrics = None,
 ) -> None:
     """Train several methods on the same federations, seed by seed, and compare them.
 
@@ -112,15 +126,18 @@ def compare(
     several seeds; --workers is for a single seed.
     """
     from udjfl.engine import tune_allocator
+    from udjfl.metrics import choose_metrics
     from udjfl.report.comparison_table import comparison_view
     from udjfl.simulation.compare import choose_methods, run_comparison
 
     tune_allocator()
+    columns = choose_metrics(metrics)
     methods = choose_methods(settings)
     with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
         comparison = run_comparison(
             settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
         )
+    comparison = replace(comparison, columns=columns)
     show(comparison_view(comparison), comparison.as_dict(), json)
     _print_folder(out)
 
@@ -175,6 +192,7 @@ def report_command(
         bool, typer.Option("--open", help="Open that page in a browser (default: report.html).")
     ] = False,
     json: AsJson = False,
+    metrics: Metrics = None,
 ) -> None:
     """Show finished runs: one by itself, or several as a comparison.
 
@@ -186,15 +204,17 @@ def report_command(
         write_page(folders, html or Path("report.html"), open_it)
         if not json:
             return
+    from udjfl.metrics import choose_metrics
     from udjfl.report.comparison_table import comparison_view, result_view
     from udjfl.report.saved_runs import compare_runs, find_runs
     from udjfl.training.result import summary
 
+    columns = choose_metrics(metrics)
     runs = find_runs(folders)
     if len(runs) == 1:
-        show(result_view(runs[0]), summary(runs[0]), json)
+        show(result_view(runs[0], columns), summary(runs[0]), json)
     else:
-        comparison = compare_runs(runs)
+        comparison = replace(compare_runs(runs), columns=columns)
         show(comparison_view(comparison), comparison.as_dict(), json)
 
 

@@ -18,7 +18,8 @@ class Examples:
     """Features `x` [n, ...] in float32 and labels `y` [n] in int64.
 
     group                 [n] int64, a sensitive attribute: the number of the group each example
-                          belongs to. Methods that use groups read it in the train parts.
+                          belongs to. Methods that use groups read it in the train parts; in
+                          test parts it is for measuring.
     label_probabilities   [n, C] float32, the distribution that each label was drawn from, where it
                           is known. No method reads it: it is for measuring.
     together              [n] int64: examples with one number, such as the frames of one track, are

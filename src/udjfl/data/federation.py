@@ -63,12 +63,14 @@ class Federation:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         shares = [client.ambiguous_share for client in clients]
         groups = {client.id: (client.train.group, len(client.train)) for client in clients}
+        test_groups = {client.id: (client.test.group, len(client.test)) for client in clients}
         parts = self._parts()
         mistakes = [
             *find_client_mistakes(self.ids, shares),
             *find_class_name_mistakes(self.class_names),
             *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
             *find_group_mistakes(groups),
+            *find_group_mistakes(test_groups, "test"),
         ]
         if mistakes:
             raise DataError("\n".join(mistakes))
@@ -91,6 +93,7 @@ class Federation:
         sensitive: Mapping[Any, Numbers] | None = None,
         validation: Sequence[Numbers] | None = None,
         label_probabilities: Mapping[Any, Numbers] | None = None,
+        sensitive_test: Mapping[Any, Numbers] | None = None,
     ) -> Federation:
         """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
@@ -103,6 +106,8 @@ class Federation:
         validation           `(x, y)`: the server's own data, for methods that score clients' models
         label_probabilities  `{id: [examples, classes]}`, the distributions that the labels of
                              clients' test parts were drawn from, where they are known
+        sensitive_test       as `sensitive`, for test examples: results then have the gaps between
+                             groups
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
@@ -120,6 +125,7 @@ class Federation:
         if validation is not None:
             shared.append(convert_parts(None, ("validation",), validation, mistakes))
         groups = convert_groups(ids, sensitive, mistakes)
+        test_groups = convert_groups(ids, sensitive_test, mistakes, "sensitive_test")
         probabilities = convert_label_probabilities(ids, label_probabilities, mistakes)
         parts = [part for converted in [*pairs, *shared] for part in converted]
         if class_names is None:
@@ -132,7 +138,7 @@ class Federation:
             Client(
                 client_id,
                 Examples(a.x, a.y, groups.get(client_id)),
-                Examples(b.x, b.y, label_probabilities=probabilities.get(client_id)),
+                Examples(b.x, b.y, test_groups.get(client_id), probabilities.get(client_id)),
             )
             for client_id, (a, b) in zip(ids, pairs, strict=True)
         )

@@ -167,8 +167,10 @@ def _hash_examples(x: torch.Tensor) -> list[bytes]:
     return [hashlib.blake2b(row.data, digest_size=16).digest() for row in rows]
 
 
-def find_group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -> list[str]:
-    """Check the sensitive attribute of each client, given with its number of train examples."""
+def find_group_mistakes(
+    groups: Mapping[str, tuple[torch.Tensor | None, int]], side: str = "train"
+) -> list[str]:
+    """Check the sensitive attribute of each client, given with the number of examples it is for."""
     mistakes: list[str] = []
     if all(group is None for group, _ in groups.values()):
         return mistakes
@@ -182,7 +184,7 @@ def find_group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -
         elif group.dtype != torch.int64 or group.shape != (size,):
             mistakes.append(
                 f"{where} is {group.dtype} of shape {tuple(group.shape)}: "
-                f"give int64, one per train example ({size})"
+                f"give int64, one per {side} example ({size})"
             )
         elif size and int(group.min()) < 0:
             mistakes.append(f"{where} has {int(group.min())}: number the groups from 0")
@@ -190,14 +192,14 @@ def find_group_mistakes(groups: Mapping[str, tuple[torch.Tensor | None, int]]) -
 
 
 def convert_groups(
-    clients: Sequence[str], given: object, mistakes: list[str]
+    clients: Sequence[str], given: object, mistakes: list[str], argument: str = "sensitive"
 ) -> dict[str, torch.Tensor]:
     """Convert each client's sensitive attribute; add to `mistakes` what cannot be converted."""
     if given is not None and not isinstance(given, Mapping):
-        mistakes.append("sensitive: give a mapping {id: one group number per train example}")
+        mistakes.append(f"{argument}: give a mapping {{id: one group number per example}}")
     columns = {str(k): v for k, v in given.items()} if isinstance(given, Mapping) else {}
     mistakes += [
-        f"sensitive: there is no client {client!r}: use the ids of the clients"
+        f"{argument}: there is no client {client!r}: use the ids of the clients"
         for client in sorted(columns.keys() - set(clients))
     ]
     groups = {

@@ -38,10 +38,11 @@ def served(row: MethodSummary) -> str:
 
 
 def format_number(value: float, key: str) -> str:
-    """Return the value of a metric with two digits; with a sign where 0 is in the middle."""
-    signed = METRICS[key].needs_reference or METRICS[key].bounds == (-1.0, 1.0)
+    """Return the value of a metric with few digits; with a sign where 0 is in the middle."""
+    metric = METRICS[key]
+    signed = metric.signed or metric.needs_reference or metric.bounds == (-1.0, 1.0)
     # Adding zero turns -0.00 into 0.00.
-    return f"{round(value, 2) + 0.0:{'+' if signed else ''}.2f}"
+    return f"{round(value, metric.digits) + 0.0:{'+' if signed else ''}.{metric.digits}f}"
 
 
 def interval_text(metric: Metric, summary: Summary) -> str:
@@ -50,10 +51,10 @@ def interval_text(metric: Metric, summary: Summary) -> str:
         return ""
     low, high = metric.clip(summary.ci95)
     if (low, high) == summary.ci95:
-        return f"±{(high - low) / 2:.2f}"
-    return f"{_short(low)} to {_short(high)}"
+        return f"±{(high - low) / 2:.{metric.digits}f}"
+    return f"{_short(low, metric.digits)} to {_short(high, metric.digits)}"
 
 
-def _short(value: float) -> str:
-    text = f"{round(value, 2) + 0.0:.2f}" if abs(value) < 10 else f"{value:.1f}"
+def _short(value: float, digits: int) -> str:
+    text = f"{round(value, digits) + 0.0:.{digits}f}" if abs(value) < 10 else f"{value:.1f}"
     return text.rstrip("0").rstrip(".") if float(text).is_integer() else text

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from udjfl._ids import printable
-from udjfl.metrics import METRICS, Metric, table_metrics
+from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import (
     doubt,
     footer,
@@ -17,6 +19,7 @@ from udjfl.report.cells import (
     served,
     with_arrow,
 )
+from udjfl.report.joining import ALONE, alone_cells, joining_lines, joining_of_run
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
@@ -57,6 +60,7 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
     small = _small_test_parts(comparison)
     if small:
         parts.append(footer(small))
+    parts += [footer(line) for line in joining_lines(comparison)]
     parts += verdict_parts(comparison, width)
     parts += ranking_parts(comparison, width)
     return [*parts, *(footer(f"– {note}") for note in _notes(comparison))]
@@ -88,30 +92,41 @@ def _small_test_parts(comparison: Comparison) -> str:
     return f"{text}."
 
 
-def result_view(result: FinishedRun) -> RenderableType:
-    """Show one run: its metrics, then its clients."""
+def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> RenderableType:
+    """Show one run: its metrics, or those with the given keys, then its clients."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("Grade of the method", Text(result.method.grade, justify="right"))
-    for key, metric in METRICS.items():
+    usual = [key for key, metric in METRICS.items() if not metric.on_request]
+    for key in usual if columns is None else columns:
         if key in result.metrics:
             value = result.metrics[key]
             shown = f"– ({result.undefined[key]})" if value is None else format_number(value, key)
-            table.add_row(metric.title, Text(shown, justify="right"))
-    columns = ["Client", "Uncertainty", *(["Epistemic"] if result.epistemic else []), "Accuracy"]
-    common = result.common_accuracy
-    clients = Table(*columns, *(["Common model"] if common else []), box=None, pad_edge=False)
-    for column in clients.columns[1:]:
-        column.justify = "right"
-    for client, accuracy in result.client_accuracy.items():
-        measured = [
-            f"{values[client]:.4f}" for values in (result.uncertainty, result.epistemic) if values
-        ]
-        beside = [f"{common[client]:.2f}"] if common else []
-        clients.add_row(Text(printable(client)), *measured, f"{accuracy:.2f}", *beside)
+            table.add_row(METRICS[key].title, Text(shown, justify="right"))
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
-    notes = [footer(f"– {note}") for note in result.notes]
-    return Group(title, table, Text(""), clients, *notes)
+    notes = [*joining_of_run(result), *(f"– {note}" for note in result.notes)]
+    return Group(title, table, Text(""), _clients_of_run(result), *map(footer, notes))
+
+
+def _clients_of_run(result: FinishedRun) -> Table:
+    columns: dict[str, tuple[Mapping[str, float] | None, int]] = {
+        "Uncertainty": (result.uncertainty, 4),
+        "Epistemic": (result.epistemic, 4),
+        "Accuracy": (result.client_accuracy, 2),
+        "Common model": (result.common_accuracy, 2),
+        ALONE: (result.accuracy_alone, 2),
+    }
+    known = {title: column for title, column in columns.items() if column[0]}
+    table = Table("Client", *known, box=None, pad_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for client in result.client_accuracy:
+        cells = [
+            f"{values[client]:.{digits}f}" if values and client in values else "–"
+            for values, digits in known.values()
+        ]
+        table.add_row(Text(printable(client)), *cells)
+    return table
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -119,7 +134,7 @@ def _notes(comparison: Comparison) -> list[str]:
     undefined = {
         reason
         for row in comparison.rows
-        for metric in table_metrics()
+        for metric in comparison.shown_metrics
         for reason in row.undefined.get(metric.key, [])
     }
     return [
@@ -134,7 +149,7 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _metric_tables(comparison: Comparison, width: int) -> RenderableType:
-    metrics = table_metrics()
+    metrics = comparison.shown_metrics
     headings = [Text(with_arrow(metric)) for metric in metrics]
     cells = [
         [_metric_cell(metric, comparison, index) for metric in metrics]
@@ -179,6 +194,9 @@ def _client_tables(comparison: Comparison, width: int) -> RenderableType:
         [_client_cell(row, reference, client) for client in row.client_accuracy]
         for row in comparison.rows
     ]
+    if reference.accuracy_alone is not None:
+        methods.append(Text(ALONE))
+        cells.append(alone_cells(reference))
     if len(clients) > MOST_COLUMNS:
         by_client = [list(column) for column in zip(*cells, strict=True)]
         return make_blocks(width, "Client", methods, clients, by_client)

@@ -15,7 +15,7 @@ from typing import Any
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.methods import METHODS, THEORIES
 from udjfl.methods import method as build_method
-from udjfl.metrics import METRICS, compute_metrics
+from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison, summarise_method
 from udjfl.training.folder_check import refuse_damage
@@ -80,6 +80,9 @@ def read_run(path: Path) -> SavedRun:
             common_accuracy=result.get("common_accuracy"),
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
+            group_accuracy=GroupAccuracy.from_dict(result["group_accuracy"])
+            if "group_accuracy" in result
+            else None,
         )
         return _with_missing_metrics(run, None)
     except KeyError as error:

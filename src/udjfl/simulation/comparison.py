@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from udjfl.methods import Method
-from udjfl.metrics import METRICS, table_metrics
+from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings
 from udjfl.statistics import (
     THEORY_METRIC,
@@ -27,11 +27,13 @@ from udjfl.training.result import FinishedRun, metric_value, outcome_of
 from udjfl.training.service import service_theories
 from udjfl.verdicts import (
     MARGIN,
+    Joining,
     LeastAdvantaged,
     PairedRuns,
     Promise,
     Verdict,
     collect_evidence,
+    compare_with_alone,
     judge,
     left_out_reason,
 )
@@ -143,6 +145,7 @@ class Comparison:
     margin            points of mean accuracy below FedAvg's that a method without a budget of its
                       own may cost
     least_advantaged  how the clients that Rawls' theory should benefit are chosen
+    columns           keys of the metrics that the table shows; None: the usual ones
     """
 
     data: str
@@ -152,6 +155,12 @@ class Comparison:
     own_data: bool = False
     margin: float = MARGIN
     least_advantaged: LeastAdvantaged = "uncertainty"
+    columns: tuple[str, ...] | None = None
+
+    @property
+    def shown_metrics(self) -> list[Metric]:
+        """The metrics that are columns of the table; the tests of these are corrected together."""
+        return table_metrics() if self.columns is None else [METRICS[key] for key in self.columns]
 
     @functools.cached_property
     def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
@@ -183,11 +192,16 @@ class Comparison:
         keys = [
             (index, metric.key)
             for index, row in enumerate(self.rows)
-            for metric in table_metrics()
+            for metric in self.shown_metrics
             if metric.key in row.against_fedavg
         ]
         tests = [self.rows[index].against_fedavg[key] for index, key in keys]
         return dict(zip(keys, correct_tests(tests), strict=True))
+
+    @functools.cached_property
+    def joining(self) -> list[dict[str, Joining]]:
+        """For each row what each client gains by joining, where its accuracy alone is known."""
+        return compare_with_alone([row.runs for row in self.rows])
 
     @functools.cached_property
     def left_out(self) -> dict[int, str]:
@@ -250,6 +264,8 @@ class Comparison:
             document["against_fedavg"][key]["p_holm"] = p
         document["verdicts"] = [verdict.as_dict() for verdict in self.verdicts[index]]
         document["left_out"] = self.left_out.get(index)
+        if joined := self.joining[index]:
+            document["joining"] = {client: one.as_dict() for client, one in joined.items()}
         return document
 
     def _rank(self, theory: str) -> dict[str, Any]:

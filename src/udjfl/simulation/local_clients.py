@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -135,7 +135,27 @@ class LocalClients:
             for i, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True))
             if test.label_probabilities is not None
         }
-        return evaluation.with_expected(expected)
+        groups = {
+            name: self._count_groups(server, served, index)
+            for index, name in enumerate(self.run.ids)
+            if self._client_tests[index].group is not None
+        }
+        return replace(evaluation.with_expected(expected), groups=groups or None)
+
+    def _count_groups(
+        self, server: ServerState, served: ServedModels, index: int
+    ) -> dict[str, tuple[int, int]]:
+        """Return (right, all) predictions of what a client is served, by group."""
+        test, shares, offset = self._client_tests[index], served.shares[index], served.offset(index)
+        predicted = self.engine.mix_predictions(
+            served.models, shares, server.buffers, test, offset
+        ).argmax(dim=1)
+        assert test.group is not None, "only used where there are groups"
+        is_right, group = (predicted == test.y).cpu(), test.group.cpu()
+        return {
+            str(number): (int(is_right[group == number].sum()), int((group == number).sum()))
+            for number in sorted(set(group.tolist()))
+        }
 
     def _evaluate_served(
         self, server: ServerState, served: ServedModels, index: int

@@ -37,7 +37,9 @@ class Evaluation:
     `expected_accuracies` (in percent) are those of clients whose test labels were drawn from known
     distributions, without the noise of the draw, with the models that they are served; None
     without such clients, and before the last round. `served` is there after the last round of a run
-    with a service; all other values are those of the common model.
+    with a service; all other values are those of the common model. `groups` are (right, all)
+    predictions by client and group of a sensitive attribute, with the models that clients are
+    served; None without one, and before the last round.
     """
 
     losses: Mapping[str, float]
@@ -48,6 +50,7 @@ class Evaluation:
     no_global_reason: str | None = None
     expected_accuracies: Mapping[str, float] | None = None
     served: ServedEvaluation | None = None
+    groups: Mapping[str, Mapping[str, tuple[int, int]]] | None = None
 
     @staticmethod
     def from_fractions(

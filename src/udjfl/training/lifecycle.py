@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError
-from udjfl.metrics import Outcome, compute_metrics
+from udjfl.metrics import GroupAccuracy, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
-from udjfl.training.result import Result, summary
+from udjfl.training.result import Result, make_outcome, summary
 from udjfl.training.run_folder import MODEL, RESULT, SERVED, Checkpoint, RunFolder, to_json
 from udjfl.training.state import Run, ServerState
 from udjfl.training.tensor_file import pack
@@ -292,14 +292,18 @@ def finish_run(
     uncertainties = {name: readings.get(name, math.nan) for name in run.ids}
     sizes = run.federation.test_sizes
     test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
-    outcome = Outcome(
-        list(accuracies.values()),
-        [uncertainties[name] for name in accuracies],
-        [reference[name] for name in accuracies] if reference else None,
-        evaluation.global_accuracy,
-        None if test_sizes is None else [test_sizes[name] for name in accuracies],
+    groups = None if evaluation.groups is None else GroupAccuracy.of(evaluation.groups)
+    metrics, undefined = compute_metrics(
+        make_outcome(
+            accuracies,
+            uncertainties,
+            reference,
+            evaluation.global_accuracy,
+            test_sizes,
+            uncertainty.accuracy_alone,
+            groups,
+        )
     )
-    metrics, undefined = compute_metrics(outcome)
     if evaluation.no_global_reason and "global_accuracy" in undefined:
         undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
     notes = [*notes, *uncertainty.notes()]
@@ -321,6 +325,7 @@ def finish_run(
         notes=list(notes),
         expected_accuracy=None if expected is None else dict(expected),
         accuracy_alone=uncertainty.accuracy_alone,
+        group_accuracy=groups,
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,

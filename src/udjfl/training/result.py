@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import nn
 
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
-from udjfl.metrics import METRICS, Outcome
+from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector
 from udjfl.training.records import History
 from udjfl.training.run_folder import SERVED, RunFolder
@@ -38,6 +40,7 @@ class FinishedRun:
                        gives clients something else; None without a service
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
+    group_accuracy     of the groups of a sensitive attribute, where test examples have one
     """
 
     method: Method
@@ -54,11 +57,12 @@ class FinishedRun:
     service: str = "none"
     common_accuracy: dict[str, float] | None = None
     accuracy_alone: dict[str, float] | None = None
+    group_accuracy: GroupAccuracy | None = None
 
     def __repr__(self) -> str:
-        metrics = {
-            key: value if value is None else round(value, 2) for key, value in self.metrics.items()
-        }
+        shown = [m.key for m in table_metrics() if m.key in self.metrics]
+        rounded = {key: self.metrics[key] for key in shown}
+        metrics = {k: value if value is None else round(value, 2) for k, value in rounded.items()}
         return (
             f"{type(self).__name__}(method={self.method.label!r}, seed={self.seed}, "
             f"clients={len(self.client_accuracy)}, metrics={metrics})"
@@ -136,14 +140,37 @@ def read_served(folder: RunFolder) -> ServedModels | None:
 
 def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcome:
     """Return the numbers of a run, and of its reference, that metrics are computed from."""
-    return Outcome(
-        list(run.client_accuracy.values()),
-        [run.uncertainty[client] for client in run.client_accuracy],
-        [reference.client_accuracy[client] for client in run.client_accuracy]
-        if reference
-        else None,
+    return make_outcome(
+        run.client_accuracy,
+        run.uncertainty,
+        reference.client_accuracy if reference else None,
         run.metrics.get("global_accuracy"),
-        [run.test_sizes[client] for client in run.client_accuracy] if run.test_sizes else None,
+        run.test_sizes,
+        run.accuracy_alone,
+        run.group_accuracy,
+    )
+
+
+def make_outcome(
+    accuracies: Mapping[str, float],
+    uncertainties: Mapping[str, float],
+    reference: Mapping[str, float] | None = None,
+    global_accuracy: float | None = None,
+    test_sizes: Mapping[str, float] | None = None,
+    alone: Mapping[str, float] | None = None,
+    groups: GroupAccuracy | None = None,
+) -> Outcome:
+    """Return an outcome from numbers by client; those of the clients with an accuracy are used."""
+    ids = list(accuracies)
+    return Outcome(
+        list(accuracies.values()),
+        [uncertainties[client] for client in ids],
+        [reference[client] for client in ids] if reference else None,
+        global_accuracy,
+        [test_sizes[client] for client in ids] if test_sizes else None,
+        [alone.get(client, math.nan) for client in ids] if alone else None,
+        groups.gaps(ids) if groups else None,
+        groups.gap if groups else None,
     )
 
 
@@ -161,6 +188,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
     service = {"service": result.service, "common_accuracy": result.common_accuracy}
     expected, alone = result.expected_accuracy, result.accuracy_alone
+    groups = result.group_accuracy
     return {
         "method": result.method.name,
         "theory": list(result.method.theories),
@@ -179,4 +207,5 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "test_sizes": result.test_sizes,
         "n_classes": result.n_classes,
         **({} if alone is None else {"accuracy_alone": alone}),
+        **({} if groups is None else {"group_accuracy": groups.as_dict()}),
     }

@@ -82,7 +82,7 @@ def _open_run(path: Path) -> _Run | None:
         method = build_method(settings["method"], **settings["params"])
         label = name_method(method, training.get("service", "none"))
         numbers = int(training["rounds"]), int(training.get("eval_every", 1))
-        return _Run(label, int(settings["seed"]), *numbers, folder.records_path)
+        return _Run(label, int(settings["seed"]), *numbers, folder.records.path)
     except (UdjflError, KeyError, TypeError, ValueError):
         return None  # listed among the problems of the report
 

@@ -14,7 +14,8 @@ from udjfl.report.html.material import Material
 from udjfl.simulation.comparison import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS, correct_tests
 from udjfl.verdicts import Verdict
-from udjfl.verdicts.evidence import Change, compare_clients, compare_metric
+from udjfl.verdicts.changes import Change
+from udjfl.verdicts.evidence import compare_clients, compare_metric
 
 MOST_NAMED = 6  # clients listed by name under a theory
 PROMISES = {

@@ -73,7 +73,16 @@ REFERENCE = [97.0, 94.0, 91.0, 86.0, 84.0]
 
 def test_every_metric_by_hand() -> None:
     values, reasons = compute_metrics(
-        Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 93.5, [100, 100, 100, 100, 50])
+        Outcome(
+            ACCURACIES,
+            UNCERTAINTIES,
+            REFERENCE,
+            93.5,
+            [100, 100, 100, 100, 50],
+            [90.0, 96.0, 90.0, 85.0, 84.0],
+            [1.0, math.nan, 5.0, math.nan, math.nan],
+            4.0,
+        )
     )
     # Mean 450 / 5 = 90. Deviations 6, 4, 0, -2, -8: squares 36 + 16 + 0 + 4 + 64 = 120, over 5: 24.
     # Gains -1, 0, -1, 2, -2: 2 - (-1 + 0 - 1 - 2) / 4 = 3.
@@ -97,6 +106,23 @@ def test_every_metric_by_hand() -> None:
         "corrected_std": pytest.approx(math.sqrt(24 - 11.712)),
         "slope": pytest.approx(-1.56 / 0.02852),
         "gap": pytest.approx(8.0),
+        # Jain: 450^2 / (5 * (450^2 / 5 + 120)) = 40500 / 40620; its square root is the cosine.
+        "jain": pytest.approx(40500 / 40620),
+        # Sorted 82, 88, 90, 94, 96: -4 * 82 - 2 * 88 + 2 * 94 + 4 * 96 = 68, over 5 * 450.
+        "gini": pytest.approx(68 / 2250),
+        "cv": pytest.approx(math.sqrt(24) / 90),
+        "entropy": pytest.approx(-sum(a / 450 * math.log(a / 450) for a in ACCURACIES)),
+        "cosine": pytest.approx(math.sqrt(40500 / 40620)),
+        "worst_tenth": 82.0,
+        "best_tenth": 96.0,
+        "best_minus_worst": 14.0,
+        # Minus what each has alone: 6, -2, 0, 3, -2.
+        "gain_by_joining": pytest.approx(1.0),
+        "least_gain_by_joining": -2.0,
+        "share_better_alone": 40.0,
+        "group_gap": 4.0,
+        "mean_group_gap": 3.0,
+        "largest_group_gap": 5.0,
     }
     assert {type(value) for value in values.values()} == {float}
     assert reasons == {}
@@ -120,7 +146,10 @@ def test_ties_go_to_the_first_client() -> None:
 
 
 def test_metrics_come_in_the_order_of_the_table() -> None:
-    values, _ = compute_metrics(Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 90.0, [9] * 5))
+    columns = ACCURACIES, [0.0] * 5, 0.0
+    values, _ = compute_metrics(
+        Outcome(ACCURACIES, UNCERTAINTIES, REFERENCE, 90.0, [9] * 5, *columns)
+    )
     assert list(values) == list(METRICS)
     assert [m.key for m in table_metrics() if m.better == -1] == ["std", "pearson_r"]
     assert [m.key for m in table_metrics()] == list(METRICS)[:8]
@@ -182,11 +211,13 @@ def test_a_reason_is_given_exactly_when_a_value_is_missing(
     reference = columns[0] if with_reference else None
     values, reasons = compute_metrics(Outcome(columns[0], columns[1], reference, global_accuracy))
     assert {key for key, value in values.items() if value is None} == set(reasons)
-    assert set(METRICS) - set(values) == (
-        {"corrected_std"}
-        if with_reference
-        else {"corrected_std", "psi", "gain_least_advantaged", "gain_others"}
-    )
+    unknown = {
+        key
+        for key, metric in METRICS.items()
+        if metric.needs_test_sizes or metric.needs_alone or metric.needs_groups
+    }
+    compared = {"psi", "gain_least_advantaged", "gain_others"}
+    assert set(METRICS) - set(values) == (unknown if with_reference else unknown | compared)
 
 
 def test_unusable_input_is_named() -> None:

@@ -1,0 +1,91 @@
+"""Gains by joining: the model that clients are served against the one they trained alone.
+
+The model alone is the one that the uncertainty is measured with (`uncertainty=crossfit`), scored on
+train examples that it did not see; the model served is scored on the client's test part. Both
+estimate the accuracy on new data of that client, from different examples.
+"""
+
+from __future__ import annotations
+
+import statistics
+from typing import TYPE_CHECKING
+
+from udjfl._measures import gains_of
+from udjfl.metrics.base import Metric
+
+if TYPE_CHECKING:
+    from udjfl._measures import Numbers
+
+
+def mean_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
+    """Return (1/N) sum_i (A_i - alone_i), in percentage points.
+
+    Higher is better; 0 means that clients have on average what they have alone.
+
+    >>> mean_gain_by_joining([90.0, 80.0], [85.0, 82.0])  # (5 - 2) / 2
+    1.5
+    """
+    return gains_of(range(len(accuracies)), accuracies, alone)[0]
+
+
+def least_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
+    """Return min_i (A_i - alone_i), in percentage points.
+
+    Higher is better. Below 0, some client would be better off alone.
+
+    >>> least_gain_by_joining([90.0, 80.0], [85.0, 82.0])
+    -2.0
+    """
+    return min(gains_of([index], accuracies, alone)[0] for index in range(len(accuracies)))
+
+
+def share_better_alone(accuracies: Numbers, alone: Numbers) -> float:
+    """Return the share of clients with A_i < alone_i, in percent.
+
+    Lower is better; 0 means that joining harms no client. It counts the smallest difference, so
+    noise alone makes it 50% where joining changes nothing.
+
+    >>> share_better_alone([90.0, 80.0], [85.0, 82.0])
+    50.0
+    """
+    gains = [gains_of([index], accuracies, alone)[0] for index in range(len(accuracies))]
+    return 100 * statistics.mean(gain < 0 for gain in gains)
+
+
+ENTRIES = (
+    Metric(
+        "gain_by_joining",
+        "Gain by joining",
+        lambda o: mean_gain_by_joining(o.accuracies, o.alone or ()),
+        1,
+        "points",
+        "Mean of the clients' accuracies minus what they reach alone.",
+        needs_alone=True,
+        in_table=False,
+        signed=True,
+    ),
+    Metric(
+        "least_gain_by_joining",
+        "Least gain by joining",
+        lambda o: least_gain_by_joining(o.accuracies, o.alone or ()),
+        1,
+        "points",
+        "Lowest of the clients' accuracies minus what they reach alone; below 0 one is harmed.",
+        needs_alone=True,
+        in_table=False,
+        on_request=True,
+        signed=True,
+    ),
+    Metric(
+        "share_better_alone",
+        "Better off alone",
+        lambda o: share_better_alone(o.accuracies, o.alone or ()),
+        -1,
+        "%",
+        "Share of the clients whose accuracy alone is higher, by however little.",
+        needs_alone=True,
+        in_table=False,
+        on_request=True,
+        bounds=(0.0, 100.0),
+    ),
+)

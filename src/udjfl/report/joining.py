@@ -1,0 +1,72 @@
+"""Accuracies alone beside those of methods, and who would be better off alone."""
+
+from __future__ import annotations
+
+import math
+
+from rich.text import Text
+
+from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.statistics import FEWEST_SEEDS
+from udjfl.training.result import FinishedRun
+
+ALONE = "Alone"
+EXPLANATION = "Alone: each client's own model, on train examples that it did not see."
+MOST_NAMES = 3
+TWO_SIDED = 1.96
+
+
+def alone_cells(reference: MethodSummary) -> list[Text]:
+    """Return the accuracies alone, one cell per client, for the table of clients."""
+    alone = reference.accuracy_alone or {}
+    means = [
+        alone[client].mean if client in alone else None for client in reference.client_accuracy
+    ]
+    return [Text("–" if mean is None else f"{mean:.2f}", style="dim") for mean in means]
+
+
+def joining_lines(comparison: Comparison) -> list[str]:
+    """Say who would be better off alone under which method, where that is known."""
+    if not any(comparison.joining):
+        return []
+    decided = len(comparison.seeds) >= FEWEST_SEEDS
+    clauses = []
+    for row, joined in zip(comparison.rows, comparison.joining, strict=True):
+        losses = {
+            client: one.gain
+            for client, one in joined.items()
+            if (one.better_alone if decided else one.gain < 0)
+        }
+        if losses:
+            clauses.append(f"{row.label}: {_names(losses)}")
+    if not decided:
+        found = "; ".join(clauses) or "no client"
+        return [f"{EXPLANATION} Below it, undecided with fewer than {FEWEST_SEEDS} seeds: {found}."]
+    found = "; ".join(clauses) or "no client under any method"
+    return [f"{EXPLANATION} Better off alone (paired t-tests over seeds, Holm): {found}."]
+
+
+def joining_of_run(result: FinishedRun) -> list[str]:
+    """Say which clients of one run have more alone by more than the noise of their test parts."""
+    if not result.accuracy_alone:
+        return []
+    losses = {}
+    for client, alone in result.accuracy_alone.items():
+        if client not in result.client_accuracy:
+            continue
+        gain = result.client_accuracy[client] - alone
+        size = (result.test_sizes or {}).get(client)
+        # Both are shares; the one alone is of the train part, which is seldom smaller.
+        spread = 0.0 if size is None else math.sqrt(2 * alone * (100 - alone) / size)
+        if gain < -TWO_SIDED * spread:
+            losses[client] = gain
+    found = _names(losses) if losses else "no client"
+    return [f"{EXPLANATION} Better off alone, by more than the noise of test parts: {found}."]
+
+
+def _names(losses: dict[str, float]) -> str:
+    """Name the clients that lose by joining and by how much, the largest loss first."""
+    ordered = sorted(losses.items(), key=lambda item: item[1])
+    shown = [f"{client} ({loss:+.1f})" for client, loss in ordered[:MOST_NAMES]]
+    rest = f" and {len(ordered) - MOST_NAMES} more" if len(ordered) > MOST_NAMES else ""
+    return f"{', '.join(shown)}{rest}"

@@ -1,0 +1,22 @@
+"""What clients gain by joining."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+from udjfl.metrics import METRICS, Outcome, joining
+
+
+def test_docstring_examples() -> None:
+    result = doctest.testmod(joining)
+    assert (result.failed, result.attempted) == (0, 3)
+
+
+def test_clients_without_an_accuracy_alone_are_left_out() -> None:
+    outcome = Outcome([90.0, 80.0, 10.0], [0.1] * 3, alone=[85.0, 82.0, math.nan])
+    assert METRICS["gain_by_joining"].evaluate(outcome) == (1.5, None)
+    assert METRICS["share_better_alone"].evaluate(outcome) == (50.0, None)
+    value, reason = METRICS["gain_by_joining"].evaluate(Outcome([90.0], [0.1]))
+    assert value is None
+    assert reason == "The measure of uncertainty does not tell how well clients do alone."

@@ -1,0 +1,36 @@
+"""Results as fairlearn's frames."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from conftest import make_federation, train_briefly
+from grouped_clients import make_grouped
+
+import udjfl
+
+
+def test_fairlearn_agrees_with_our_gaps() -> None:
+    pytest.importorskip("fairlearn")
+    federation = make_grouped()
+    result = train_briefly(federation, "fedavg", rounds=5)
+    frame = udjfl.metric_frame(result, federation)
+    assert result.group_accuracy is not None
+    gaps = 100 * frame.difference()["accuracy"]
+    assert gaps.to_dict() == pytest.approx(
+        dict(zip("ab", result.group_accuracy.gaps(["a", "b"]), strict=True))
+    )
+    # Without clients, the groups are pooled as in ours.
+    overall = 100 * frame.by_group["accuracy"].groupby("group").mean()  # parts of equal size
+    assert overall.max() - overall.min() == pytest.approx(result.metrics["group_gap"])
+
+
+def test_without_groups_or_fairlearn_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = make_federation()
+    result = train_briefly(federation)
+    with pytest.raises(udjfl.DataError, match="sensitive_test"):
+        udjfl.metric_frame(result, federation)
+    monkeypatch.setitem(sys.modules, "fairlearn.metrics", None)
+    with pytest.raises(udjfl.SettingsError, match=r"udjfl\[fairlearn\]"):
+        udjfl.metric_frame(result, federation)
