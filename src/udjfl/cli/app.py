@@ -13,6 +13,7 @@ COMMANDS = {
     "demo": "See what four theories of justice do to five clients: under a minute.",
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
+    "frontier": "Train a grid of the family and show what every point does.",
     "resume": "Continue a run or a comparison that was stopped.",
     "report": "Show finished runs.",
     "methods": "List the methods, or describe one.",

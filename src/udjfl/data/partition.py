@@ -266,8 +266,8 @@ def cut_shards(
             gathered = shuffled if groups is None else _gather_groups(shuffled, groups)
             chosen = gathered[: size * sum(count)]
         by_label = chosen[np.argsort(labels[chosen], kind="stable")]
-        shards = by_label[: len(by_label) // size * size].reshape(-1, size)
-        dealt = generator.permutation(shards)[: sum(count)]
+        runs = by_label[: len(by_label) // size * size].reshape(-1, size)
+        dealt = generator.permutation(runs)[: sum(count)]
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
     return [np.concatenate([part.ravel() for part in hand]) for hand in zip(*hands, strict=True)]
 
