@@ -18,6 +18,7 @@ LAYERS = (
     {"cli"},
     {"paper"},
     {"report"},
+    {"search"},
     {"simulation", "flower"},
     {"training"},
     {"uncertainty", "verdicts"},

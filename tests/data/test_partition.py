@@ -43,6 +43,7 @@ from udjfl.seeds import numpy_stream
         ("dirichlet: alpha=3e-1", Partition("dirichlet", alpha=0.3)),
         ("natural", Partition("natural")),
         ("shards:mix=19/1+1/19", Partition("shards", mix=((19, 1), (1, 19)))),
+        ("shards:60,order=kept", Partition("shards", shard_size=60, order="kept")),
         (
             "shards(size=7, mix = 3/0 + 0/2)",
             Partition("shards", shard_size=7, mix=((3, 0), (0, 2))),
@@ -57,6 +58,7 @@ def test_texts_are_parsed(text: str, expected: Partition) -> None:
     ("text", "words"),
     [
         ("dirichlt", "Did you mean 'dirichlet'?"),
+        ("shards:order=random", "write order=kept, or leave it out"),
         ("dirichlt:0.3", "Did you mean 'dirichlet'?"),
         ("", "partition '' is unknown"),
         ("dirichlet:", "'' is not a number"),
@@ -136,7 +138,11 @@ MIXES = st.lists(
             shards_per_client=st.none() | st.integers(2, 10**6),
         ),
         st.builds(
-            Partition, st.just("shards"), shard_size=st.none() | st.integers(1, 10**6), mix=MIXES
+            Partition,
+            st.just("shards"),
+            shard_size=st.none() | st.integers(1, 10**6),
+            mix=MIXES,
+            order=st.sampled_from([None, "kept"]),
         ),
     )
 )

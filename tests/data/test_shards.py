@@ -96,6 +96,24 @@ def test_surplus_examples_are_left_out_at_random() -> None:
         assert len(set(labels[part])) > 4
 
 
+def test_shards_in_order_are_runs_of_the_examples_as_they_are_sorted() -> None:
+    # Two labels: evens are label 0, odds label 1. Sorted by label in their order, the clean ones
+    # are 0 2 4 ... 38, 1 3 5 ... 39: ten runs of four, of which two clients get eight at random.
+    labels, ambiguous = np.arange(80) % 2, np.arange(80) >= 40
+    runs = {tuple(range(start, start + 8, 2)) for start in (*range(0, 40, 8), *range(1, 41, 8))}
+    left_out = set()
+    for seed in range(10):
+        mix = [(3, 1), (5, 7)]
+        stream = numpy_stream(seed, "t")
+        holdings = cut_shards(labels, ambiguous, mix, stream, shard_size=4, in_order=True)
+        clean = np.concatenate([indices[indices < 40] for indices in holdings])
+        dealt = {tuple(run) for run in clean.reshape(-1, 4).tolist()}
+        assert len(dealt) == 8
+        assert dealt < runs
+        left_out |= runs - dealt
+    assert len(left_out) > 2
+
+
 def test_shards_of_a_given_size_and_number() -> None:
     labels, ambiguous = make_labels(100, 100)
     holdings = cut_shards(

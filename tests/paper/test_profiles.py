@@ -75,6 +75,7 @@ def test_settings_of_profile_authors():
     )
     profile = PROFILES["authors"]
     assert (profile.step, profile.discards_fedmgda) == ("authors", True)
+    assert profile.shard_options == {"dirty-mnist": "order=kept"}
 
 
 @pytest.mark.parametrize(

@@ -226,7 +226,8 @@ def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, unce
         name: str, clients: int | None, partition: str, seed: int, root: str | None
     ) -> Federation:
         named.append(name)
-        assert partition == {"dirty-mnist": "shards:size=300", "cure-tsr": "shards:size=60"}[data]
+        in_order = {"dirty-mnist": "shards:size=300,order=kept", "cure-tsr": "shards:size=60"}
+        assert partition == in_order[data]
         return udjfl.load("dirty-digits", clients, "shards:size=20", seed, root)
 
     monkeypatch.setattr(oneseed, "load", load)

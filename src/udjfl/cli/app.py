@@ -14,6 +14,7 @@ COMMANDS = {
     "choose": "Find a theory and a budget for your situation.",
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
+    "frontier": "Train a grid of the family and show what every point does.",
     "resume": "Continue a run or a comparison that was stopped.",
     "report": "Show finished runs, as tables or as a page with figures.",
     "figures": "Draw the figures of a report for a paper.",

@@ -14,7 +14,7 @@ from udjfl.cli.progress import show_status
 # The sections of a help page and their flags, in order. Flags that are not named here come last.
 SECTIONS = {
     "Answers": "aim cause gap false_reports examples budget client_limit defaults",
-    "Experiment": "method methods params seed seeds profile quick",
+    "Experiment": "method methods params exponents gammas budgets seed seeds profile quick",
     "Data": "data data_root clients partition",
     "Model": "model hidden weight_norm",
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "

@@ -29,8 +29,10 @@ def show_status(text: str, quiet: bool = False) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def show_progress(runs: int, rounds: int, unit: str = "rounds") -> Iterator[OnProgress]:
-    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings.
+def show_progress(
+    runs: int, rounds: int, unit: str = "rounds", warnings: bool = True
+) -> Iterator[OnProgress]:
+    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings, if asked.
 
     The bar is made for `runs` runs of `rounds` rounds each and grows if there are more.
     """
@@ -39,7 +41,7 @@ def show_progress(runs: int, rounds: int, unit: str = "rounds") -> Iterator[OnPr
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
         on_progress: OnProgress = _print_finished
-        stack.enter_context(_show_warnings(console))
+        stack.enter_context(_show_warnings(console) if warnings else _hide_warnings())
         if console.is_terminal:
             on_progress = stack.enter_context(_show_bar(console, runs, rounds, unit))
         yield on_progress
@@ -77,6 +79,16 @@ def _show_warnings(console: Console) -> Iterator[None]:
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
     handler.setFormatter(_Printable("%(message)s"))
     handler.addFilter(_OnlyOnce())
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def _hide_warnings() -> Iterator[None]:
+    logger, handler = logging.getLogger("udjfl"), logging.NullHandler()
     logger.addHandler(handler)
     try:
         yield

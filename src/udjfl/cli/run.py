@@ -18,6 +18,7 @@ from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
+from udjfl.cli.search import add_commands, resume_search
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import CompareSettings, RunSettings, validate_settings
@@ -142,14 +143,17 @@ def compare(
     _print_folder(out)
 
 
+add_commands(app)
+
+
 @app.command("resume")
 def resume_command(
     folder: Annotated[
-        Path, typer.Argument(help="The folder given as --out to `udjfl run` or `udjfl compare`.")
+        Path, typer.Argument(help="The folder given as --out to the command that was stopped.")
     ],
     json: AsJson = False,
 ) -> None:
-    """Continue a run or a comparison that was stopped.
+    """Continue a run, a comparison, a frontier or a search that was stopped.
 
     The result is the same as without the stop, to the last bit.
     """
@@ -162,6 +166,8 @@ def resume_command(
             f"{folder} was started from Python with data or methods of its own; "
             f"call udjfl.compare(..., out={str(folder)!r}, resume=True) with the same"
         )
+    if resume_search(stored, folder, json):
+        return
     if "comparison" in stored:
         if not isinstance(stored["comparison"], dict):
             raise StorageError(

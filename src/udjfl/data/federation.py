@@ -23,6 +23,7 @@ from udjfl.data.validation import (
     convert_groups,
     convert_label_probabilities,
     convert_parts,
+    count_copies,
     default_class_names,
     find_class_name_mistakes,
     find_client_mistakes,
@@ -218,6 +219,16 @@ class Federation:
             }
             for client in self.clients
         ]
+
+    def count_copies(self) -> dict[str, int]:
+        """Return how many test examples of each client are in its own train part, label and all."""
+        return {
+            client.id: count_copies(
+                Part(client.id, "train", client.train.x, client.train.y),
+                Part(client.id, "test", client.test.x, client.test.y),
+            )
+            for client in self.clients
+        }
 
     @cached_property
     def fingerprint(self) -> str:

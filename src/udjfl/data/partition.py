@@ -35,7 +35,12 @@ ALIASES = {"paper": "shards", "quantity-skew": "quantity"}
 # The options that may follow the name, as in "dirichlet:0.3" or "shards:size=60,per-client=10",
 # and their fields. A value without a key is that of the first option.
 OPTIONS: dict[str, dict[str, str]] = {
-    "shards": {"size": "shard_size", "per_client": "shards_per_client", "mix": "mix"},
+    "shards": {
+        "size": "shard_size",
+        "per_client": "shards_per_client",
+        "mix": "mix",
+        "order": "order",
+    },
     "dirichlet": {"alpha": "alpha"},
     "quantity": {"alpha": "alpha"},
     "iid": {},
@@ -55,7 +60,9 @@ class Partition:
     shards      the paper's federation: `shards_per_client` (20) label-sorted shards of
                 `shard_size` examples (None: as many as fit), from the cleanest client to the most
                 ambiguous one. `mix` instead gives the number of clean and ambiguous shards of each
-                client: ((19, 1), (15, 5), ...)
+                client: ((19, 1), (15, 5), ...). `order="kept"` cuts the examples of a label in the
+                order they have, as the paper's code does, instead of in random order: copies that
+                are neighbours then fall into one shard
     dirichlet   every class spread over the clients in proportions ~ Dirichlet(`alpha`), default 0.5
     quantity    client sizes ~ Dirichlet(`alpha`), default 1.0; labels as in the pool
     iid         equal sizes, labels as in the pool
@@ -67,6 +74,7 @@ class Partition:
     shard_size: int | None = None
     shards_per_client: int | None = None
     mix: tuple[tuple[int, int], ...] | None = None
+    order: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in OPTIONS:
@@ -92,6 +100,8 @@ class Partition:
             number = getattr(self, name)
             if number is not None and not (isinstance(number, int) and number >= least):
                 yield f"partition {name} is {number}: give a whole number of at least {least}"
+        if self.order not in (None, "kept"):
+            yield f"partition order is {self.order!r}: write order=kept, or leave it out"
         if self.mix is None:
             return
         if self.shards_per_client is not None:
@@ -132,6 +142,7 @@ class Partition:
             shard_size=_parse_number(text, int, given.get("size")),
             shards_per_client=_parse_number(text, int, given.get("per_client")),
             mix=_parse_mix(text, given.get("mix")),
+            order=given.get("order"),
         )
 
     def __str__(self) -> str:
@@ -140,6 +151,7 @@ class Partition:
         per_client = None if self.shards_per_client == SHARDS_PER_CLIENT else self.shards_per_client
         mix = None if self.mix is None else "+".join(f"{clean}/{rest}" for clean, rest in self.mix)
         values = {"size": self.shard_size, "per-client": per_client, "mix": mix}
+        values["order"] = self.order
         options = ",".join(f"{name}={value}" for name, value in values.items() if value is not None)
         return f"{self.kind}:{options}" if options else self.kind
 
@@ -188,7 +200,8 @@ def cut(
                 f"partition {partition} is for {len(mix)} clients, and clients is {clients}: "
                 "make them agree"
             )
-        return cut_shards(labels, ambiguous, mix, generator, partition.shard_size, groups)
+        in_order = partition.order == "kept"
+        return cut_shards(labels, ambiguous, mix, generator, partition.shard_size, groups, in_order)
     if partition.alpha is None:
         return cut_iid(labels, clients, generator)
     cut_by_alpha = cut_dirichlet if partition.kind == "dirichlet" else cut_quantity
@@ -218,13 +231,15 @@ def cut_shards(
     generator: np.random.Generator,
     shard_size: int | None = None,
     groups: IndexArray | None = None,
+    in_order: bool = False,
 ) -> list[IndexArray]:
     """Cut clean and ambiguous examples, each sorted by label, into shards; deal them at random.
 
     `mix` is the number of clean and of ambiguous shards of each client (`clean_shards` returns the
     paper's). Examples beyond what the shards need are left out at random before sorting, so that
-    the shards still cover all labels; within a label, groups stay together. `shard_size=None` is
-    the largest size that fits.
+    the shards still cover all labels; within a label, groups stay together. `in_order` cuts all
+    examples instead, those of a label in the order they have, and leaves whole shards out.
+    `shard_size=None` is the largest size that fits.
     """
     counts = list(zip(*mix, strict=True))
     pools = [np.flatnonzero(~ambiguous), np.flatnonzero(ambiguous)]
@@ -245,11 +260,14 @@ def cut_shards(
         )
     hands = []
     for pool, count in zip(pools, counts, strict=True):
-        shuffled = generator.permutation(pool)
-        gathered = shuffled if groups is None else _gather_groups(shuffled, groups)
-        chosen = gathered[: size * sum(count)]
+        chosen = pool
+        if not in_order:
+            shuffled = generator.permutation(pool)
+            gathered = shuffled if groups is None else _gather_groups(shuffled, groups)
+            chosen = gathered[: size * sum(count)]
         by_label = chosen[np.argsort(labels[chosen], kind="stable")]
-        dealt = generator.permutation(by_label.reshape(sum(count), size))
+        runs = by_label[: len(by_label) // size * size].reshape(-1, size)
+        dealt = generator.permutation(runs)[: sum(count)]
         hands.append(np.split(dealt, np.cumsum(count)[:-1]))
     return [np.concatenate([part.ravel() for part in hand]) for hand in zip(*hands, strict=True)]
 

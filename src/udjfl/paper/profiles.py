@@ -31,6 +31,7 @@ class Profile:
     summary           one line, printed below tables
     training          training settings that differ from those of `training_settings`
     data_options      options of a data source, by its name
+    shard_options     options of its shards, by its name
     uncertainties     values that replace measured ones, by data source, from client-1 on
     discards_fedmgda  the code solves FedMGDA+'s problem and then averages all the same
     """
@@ -40,6 +41,7 @@ class Profile:
     training: Mapping[str, Any]
     step: StepRule
     data_options: Mapping[str, str] = field(default_factory=dict)
+    shard_options: Mapping[str, str] = field(default_factory=dict)
     uncertainties: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     discards_fedmgda: bool = False
 
@@ -55,10 +57,11 @@ PROFILES: dict[str, Profile] = {
     "authors": Profile(
         name="authors",
         summary="as the authors' code does: momentum 0.9, losses while training, Adam alone, "
-        "its uncertainties, FedMGDA+ = FedAvg",
+        "its uncertainties, its shards with copies on both sides, FedMGDA+ = FedAvg",
         training={"momentum": 0.9, "loss_at": "running", "uncertainty_optimiser": "adam"},
         step="authors",
         data_options={"dirty-mnist": "split=pairs"},
+        shard_options={"dirty-mnist": "order=kept"},
         uncertainties={
             "dirty-mnist": (0.033, 0.061, 0.117, 0.189, 0.234),
             "cure-tsr": (0.357, 0.492, 0.5, 0.824, 0.913),

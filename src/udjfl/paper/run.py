@@ -131,7 +131,14 @@ def prefix_progress(progress: OnProgress | None, part: str) -> OnProgress | None
 def paper_partition(settings: ReproduceSettings) -> str | None:
     """Return the paper's shards, or None for data with a partition of their own."""
     size = SHARD_SIZE.get(data_name(settings))
-    return None if size is None else f"shards:size={size}"
+    return None if size is None else _shards(settings, size)
+
+
+def _shards(settings: ReproduceSettings, size: int, mix: Sequence[str] = ()) -> str:
+    """Return shards of this size as the profile cuts them, dealt as `mix` says."""
+    option = PROFILES[settings.profile].shard_options.get(data_name(settings))
+    parts = [f"size={size}", f"mix={'+'.join(mix)}" if mix else "", option or ""]
+    return f"shards:{','.join(filter(None, parts))}"
 
 
 def _shard_size(settings: ReproduceSettings, table: str) -> int:
@@ -326,7 +333,7 @@ def reproduce_distributions(
             [FedAvg()],
             out / setting if out else None,
             prefix_progress(progress, setting),
-            partition=f"shards:size={size},mix={'+'.join(mix)}",
+            partition=_shards(settings, size, mix),
             changes={"uncertainty_epochs": 1},
         )
         rows.append(Row(name=setting, values=_client_columns(comparison.rows[0])))

@@ -84,7 +84,12 @@ def _view_files(source: dict[str, Any]) -> Text:
 
 
 def describe_federation(federation: Federation, data: str, seed: int) -> dict[str, Any]:
-    """Return a federation in plain values: its clients, shared data and fingerprint."""
+    """Return a federation in plain values: its clients, shared data and fingerprint.
+
+    `copies` counts a client's test examples that are in its own train part, with the same label.
+    """
+    copies = federation.count_copies()
+    clients = [{**client, "copies": copies[client["id"]]} for client in federation.describe()]
     return {
         "data": data,
         "title": federation.name,
@@ -92,7 +97,7 @@ def describe_federation(federation: Federation, data: str, seed: int) -> dict[st
         "partition": (federation.origin or {}).get("partition"),
         "feature_shape": list(federation.input_shape),
         "class_names": list(federation.class_names),
-        "clients": federation.describe(),
+        "clients": clients,
         "global_test": len(federation.test),
         "validation": None if federation.validation is None else len(federation.validation),
         "fingerprint": federation.fingerprint,
@@ -126,16 +131,19 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
 
 
 def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
+    has_copies = any(client["copies"] for client in clients)
     rows = [
         [
             f"{client['train']:,}",
             f"{client['test']:,}",
             "–" if client["ambiguous_share"] is None else f"{100 * client['ambiguous_share']:.1f}%",
+            *([f"{100 * client['copies'] / client['test']:.1f}%"] if has_copies else []),
         ]
         for client in clients
     ]
     ids = [client["id"] for client in clients]
-    return _grid("Client", ["Train", "Test", "Ambiguous"], ids, rows)
+    headings = ["Train", "Test", "Ambiguous", *(["Test in train"] if has_copies else [])]
+    return _grid("Client", headings, ids, rows)
 
 
 def _view_counts(description: dict[str, Any]) -> RenderableType:

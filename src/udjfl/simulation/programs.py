@@ -6,10 +6,10 @@ import hashlib
 import itertools
 import logging
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -20,13 +20,14 @@ from udjfl.methods import Method
 from udjfl.models import ModelChoice, to_vector
 from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.simulation.lockstep import Failure
-from udjfl.simulation.process_pool import run_in_processes, unpicklable_reason
+from udjfl.simulation.process_pool import Task, run_in_processes, unpicklable_reason
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun, Result
 from udjfl.uncertainty import Uncertainty
 
+Returned = TypeVar("Returned")
 logger = logging.getLogger("udjfl")
 # Seeds are trained as one program if their data, models and updates together are at most this
 # large: with more, a step is work enough that there is nothing to gain.
@@ -67,7 +68,8 @@ class ProgramTask:
     """All methods, the reference first, on the federations of some seeds, as one program.
 
     `ids` are the clients that the federation of every seed must have; `first` is the federation of
-    the first of these seeds, if it is loaded already.
+    the first of these seeds, if it is loaded already. `uncertainty` is that of all seeds,
+    `uncertainty_of` that of some, where they are known already.
     """
 
     data: DataChoice
@@ -79,6 +81,7 @@ class ProgramTask:
     root: Path | None
     seeds: tuple[int, ...] = ()
     first: Federation | None = None
+    uncertainty_of: Mapping[int, Uncertainty] = field(default_factory=dict)
 
     def __call__(self, send: Callable[[Any], None]) -> list[list[FinishedRun | str]]:
         """Return for each seed an outcome for each method, or why there is none.
@@ -111,7 +114,8 @@ class ProgramTask:
             MethodTask(method, folder / folder_name(method) if folder else None, send)
             for method in self.methods
         ]
-        return SeedTask(federation, seed, methods, self.uncertainty)
+        known = self.uncertainty_of.get(seed, self.uncertainty)
+        return SeedTask(federation, seed, methods, known)
 
     def _without_errors(
         self, seed: int, results: Sequence[Result | Failure], send: Callable[[Any], None]
@@ -135,11 +139,21 @@ def run_programs(
         if on_progress:
             on_progress(event)
 
+    is_own = callable(tasks[0].data) or callable(tasks[0].model)
+    return run_tasks(tasks, jobs, receive, is_own)
+
+
+def run_tasks(
+    tasks: Sequence[Task[Returned]], jobs: int, receive: Callable[[Any], None], is_own: bool
+) -> list[Returned]:
+    """Run tasks one after the other, or in processes, with the same results.
+
+    `receive` gets their messages. `is_own` tells that they call functions of the caller's.
+    """
     if jobs > 1:
         reason = unpicklable_reason(tasks)
         if reason is None:
             # What a caller's own function needs may not survive a fork.
-            is_own = callable(tasks[0].data) or callable(tasks[0].model)
             return run_in_processes(tasks, jobs, receive, fork=can_fork() and not is_own)
         logger.warning(
             "The seeds run one after the other: they cannot be sent to other processes (%s).",

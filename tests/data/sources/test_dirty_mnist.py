@@ -184,6 +184,20 @@ def test_split_by_pairs_only_pairs_are_on_one_side(release_root: Path) -> None:
     assert federation.sizes == (154, 154)
 
 
+def test_shards_in_order_have_copies_of_pairs_on_both_sides(tmp_path: Path) -> None:
+    # Each image has one label ten times. Sorted by label, a shard of 20 has two images ten times
+    # each, so nearly every ambiguous test pair has a copy in the train part of its client.
+    write_digits(tmp_path)
+    labels = (torch.arange(AMBIGUOUS) % 10)[:, None].expand(-1, LABELS)
+    write_release(tmp_path, labels=labels.clone())
+    partition = "shards:size=20,mix=1/9,order=kept"
+    leaky = load_mnist(tmp_path, ":split=pairs", partition=partition, clients=1)
+    client = leaky.clients[0]
+    assert leaky.count_copies()[client.id] > len(client.test) / 2
+    whole = load_mnist(tmp_path, ":split=images", partition=partition, clients=1)
+    assert whole.count_copies() == {client.id: 0}
+
+
 def test_sources_of_regenerated_digits_are_in_no_clients_data(
     regenerated_root: Path, cache: Path
 ) -> None:

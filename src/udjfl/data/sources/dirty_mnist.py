@@ -71,8 +71,8 @@ class MnistOptions(Settings):
         Literal["images", "pairs"],
         Field(
             description="what stays on one side of train and test: an image with all its labels, "
-            "or, as in the authors' code, only a pair of image and label, so that an image can be "
-            "on both sides"
+            "or, as in the authors' code, only a pair of image and label, so that an image, and "
+            "copies of a pair, can be on both sides"
         ),
     ] = "images"
 
@@ -80,11 +80,12 @@ class MnistOptions(Settings):
 def load_pools(request: Request) -> Pools:
     """Return clean digits, ambiguous ones with a label each, and MNIST's own test set.
 
-    An ambiguous image has up to ten labels, each making a pair with it; the seed draws 30,000 of
-    the pairs. The 30,000 digits that regenerated images were made from are in no client's data, so
-    no mixture is on another side of a split than its sources. The validation set is 5,000 digits
-    that no client has, drawn from those sources if they are known. The label probabilities of an
-    ambiguous image are the frequencies of its labels; MNIST's own labels are certain.
+    An ambiguous image has up to ten labels, each making a pair with it. The seed draws 30,000 of
+    the pairs; split by pairs, all 120,000 are there, those of an image in a row. The 30,000 digits
+    that regenerated images were made from are in no client's data, so no mixture is on another side
+    of a split than its sources. The validation set is 5,000 digits that no client has, drawn from
+    those sources if they are known. The label probabilities of an ambiguous image are the
+    frequencies of its labels; MNIST's own labels are certain.
     """
     stream = numpy_stream(request.seed, "dirty-mnist")
     images, labels = _read_digits(request, "train")
@@ -97,9 +98,11 @@ def load_pools(request: Request) -> Pools:
     else:
         held_out = np.sort(stream.permutation(sources)[:VALIDATION])
         clean = np.setdiff1d(np.arange(len(labels)), sources)
-    pairs = np.sort(stream.permutation(ambiguous.labels.size)[:PAIRS])
-    image_of, label_of = np.divmod(pairs, ambiguous.labels.shape[1])
     by_image = request.options.split == "images"
+    pairs = np.arange(ambiguous.labels.size)
+    if by_image:
+        pairs = np.sort(stream.permutation(pairs)[:PAIRS])
+    image_of, label_of = np.divmod(pairs, ambiguous.labels.shape[1])
     suffix = "" if sources is None else " (regenerated)"
     pairs_drawn = _make_examples(ambiguous.images[image_of], ambiguous.labels[image_of, label_of])
     frequencies = label_frequencies(ambiguous.labels, CLASSES)[torch.from_numpy(image_of)]

@@ -1,0 +1,99 @@
+"""A frontier on a terminal: the marked points, the two fronts, and a map of each measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from udjfl.metrics import METRICS
+from udjfl.report.cells import footer, format_number, heading, with_arrow
+from udjfl.report.output import FitWidth, make_blocks, stack
+from udjfl.search.frontier import FRONTS, MAPPED, Frontier, Point
+from udjfl.statistics import Summary
+
+COLUMNS = (
+    *("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain"),
+    *("mean_accuracy", "std", "psi", "pearson_r"),
+)
+FRONT_TITLES = {
+    "clients": "Most against least advantaged: no point is better for both",
+    "shared": "Shared test against spread: no point is better in both",
+}
+CAUTION = (
+    "Means over seeds, on test data: neighbours on a front may differ by chance. To choose a point "
+    "from here would be to choose on test data; `udjfl tune` chooses on held-out data."
+)
+MAP_AXES = "p: power of the loss; gamma: power of the uncertainty. · has no value."
+
+
+def frontier_view(frontier: Frontier) -> RenderableType:
+    """Lay out a frontier."""
+    marked = [point for point in frontier.points if point.kind != "grid"]
+    n_grid = len(frontier.points) - len(marked)
+    title = (
+        f"{frontier.data}: {len(frontier.points)} points, {n_grid} of them of the grid, "
+        f"{len(frontier.seeds)} seeds, {frontier.settings['rounds']} rounds"
+    )
+    parts: list[RenderableType] = [heading(title), _points_view(frontier, marked)]
+    for key in FRONTS:
+        parts += [Text(""), heading(FRONT_TITLES[key]), _front_view(frontier, key)]
+    parts += [Text(""), heading("The grid, by the measure of each theory"), _maps(frontier)]
+    parts += [footer(MAP_AXES), *_left_out(frontier), Text(""), footer(CAUTION)]
+    return Group(*parts)
+
+
+def _points_view(frontier: Frontier, points: Sequence[Point]) -> RenderableType:
+    headings = [Text(with_arrow(METRICS[key])) for key in COLUMNS]
+    cells = [[_cell(frontier.metrics[p.name][key], key) for key in COLUMNS] for p in points]
+    names = [Text(point.label) for point in points]
+    return FitWidth(lambda width: make_blocks(width, "Method", headings, names, cells))
+
+
+def _cell(summary: Summary, key: str) -> Text:
+    return Text("–" if summary.mean is None else format_number(summary.mean, key))
+
+
+def _front_view(frontier: Frontier, key: str) -> RenderableType:
+    points, axes = frontier.front(key), FRONTS[key]
+    if not points:
+        return footer("No point is within the margin.")
+    headings = [Text(with_arrow(METRICS[axis])) for axis in axes]
+    cells = [[_cell(frontier.metrics[p.name][axis], axis) for axis in axes] for p in points]
+    names = [Text(point.label) for point in points]
+    return FitWidth(lambda width: make_blocks(width, "Point", headings, names, cells))
+
+
+def _maps(frontier: Frontier) -> RenderableType:
+    """Show each measure as a table of exponents by gammas."""
+    return stack([table for key in MAPPED if (table := _map(frontier, key)) is not None])
+
+
+def _map(frontier: Frontier, key: str) -> Table | None:
+    values = frontier.map(key)
+    if not values:
+        return None
+    gammas = sorted({gamma for _, gamma in values})
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(with_arrow(METRICS[key]).replace("\n", " "), no_wrap=True)
+    for gamma in gammas:
+        table.add_column(f"gamma {gamma:g}", justify="right", no_wrap=True)
+    for exponent in sorted({exponent for exponent, _ in values}):
+        row = [values.get((exponent, gamma)) for gamma in gammas]
+        cells = ["·" if value is None else format_number(value, key) for value in row]
+        table.add_row(f"p = {exponent:g}", *cells)
+    return table
+
+
+def _left_out(frontier: Frontier) -> list[RenderableType]:
+    if not frontier.left_out:
+        return []
+    budget = f"{frontier.margin:g} points of mean accuracy (a theory with a budget: its budget)"
+    return [
+        footer(
+            f"{len(frontier.left_out)} points are on no front: they cost more than {budget} "
+            "against FedAvg, are at chance, or did not finish."
+        )
+    ]

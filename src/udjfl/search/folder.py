@@ -1,0 +1,49 @@
+"""The folder of a search: what was chosen, locked while a process writes there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from udjfl.errors import StorageError
+from udjfl.training.lifecycle import versions
+from udjfl.training.run_folder import RunFolder
+
+# They change no number.
+IGNORED = ("jobs", "workers", "data_root", "fingerprint")
+
+
+def open_folder(
+    out: str | os.PathLike[str], kind: str, settings: Mapping[str, Any], fingerprint: str
+) -> RunFolder:
+    """Create the folder of a search, or open the one that is there with the same settings.
+
+    It is locked. `kind` is the command, `fingerprint` that of the first seed's data.
+    """
+    chosen = json.loads(json.dumps({**settings, "fingerprint": fingerprint}))
+    folder = RunFolder(Path(out))
+    if not folder.holds_a_run:
+        return RunFolder.create(out, {kind: chosen}, versions())
+    folder.lock()
+    try:
+        before = folder.read_settings().get(kind)
+        if not isinstance(before, dict):
+            raise StorageError(f"{folder.path} holds no {kind}; choose another folder")
+        keys = [key for key in {**before, **chosen} if key not in IGNORED]
+        changed = [key for key in keys if before.get(key) != chosen.get(key)]
+        if changed:
+            raise StorageError(
+                f"{folder.path} was started with other settings ({', '.join(changed)}); use the "
+                "same, or another folder"
+            )
+        if before.get("fingerprint") != fingerprint:
+            raise StorageError(
+                f"{folder.path} was started with other data; use the same, or another folder"
+            )
+    except BaseException:
+        folder.unlock()
+        raise
+    return folder

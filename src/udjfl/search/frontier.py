@@ -1,0 +1,326 @@
+"""The frontier: what every point of the family does to the clients, beside other methods.
+
+A point is an exponent p of the loss and a power gamma of the uncertainty, without a theory of its
+own; the theories are points, too (docs/tuning.md has the table). All points, the theories with and
+without budgets, and other methods are trained on the same splits and batches.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from udjfl._files import explain_os_errors, write_atomic
+from udjfl.errors import SettingsError, StorageError
+from udjfl.methods import THEORIES, UDJ, FedAvg, Method
+from udjfl.methods import method as build_method
+from udjfl.metrics import METRICS, compute_metrics
+from udjfl.models import ModelChoice
+from udjfl.search.folder import open_folder
+from udjfl.search.point_runs import point_name, run_points
+from udjfl.search.run_table import Key, PointRun, RunTable
+from udjfl.search.settings import FrontierSettings
+from udjfl.simulation.compare import choose_methods
+from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.statistics import THEORY_METRIC, Summary, summarise
+from udjfl.training.records import OnProgress
+from udjfl.verdicts import MARGIN, left_out_reason
+
+Kind = Literal["reference", "theory", "grid", "budget", "method"]
+RUNS, DESCRIPTION = "runs.csv", "frontier.json"
+# Two trade-offs, each with the axis across first.
+FRONTS = {
+    "clients": ("accuracy_least_uncertain", "accuracy_most_uncertain"),
+    "shared": ("std", "global_accuracy"),
+}
+MAPPED = tuple(THEORY_METRIC.values())  # the measures of the four theories
+
+
+@dataclass(frozen=True)
+class Point:
+    """One method, and where it is in the family.
+
+    kind      reference (FedAvg), theory (as the paper has it), grid, budget, or another method
+    exponent  power of the loss; None for a rule without a common one
+    gamma     power of the uncertainty; None for a rule without one
+    """
+
+    name: str
+    label: str
+    kind: Kind
+    method: Method
+    theory: str | None = None
+    exponent: float | None = None
+    gamma: float | None = None
+    budget: float | None = None
+
+    @classmethod
+    def of(cls, method: Method, kind: Kind) -> Point:
+        """Place a method."""
+        label = method.label
+        place: dict[str, Any] = {}
+        if isinstance(method, UDJ):
+            number = method.beta if isinstance(method.beta, int | float) else None
+            place = {
+                "theory": method.theory,
+                "exponent": None if number is None else method.exponent(float(number)),
+                "gamma": method.gamma,
+                "budget": method.budget,
+            }
+        if kind == "grid":
+            label = f"p = {place['exponent']:g}, gamma = {place['gamma']:g}"
+        return cls(point_name(method), label, kind, method, **place)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        places = ("name", "label", "kind", "theory", "exponent", "gamma", "budget")
+        method = {"method": self.method.spec_name, "params": self.method.params}
+        return {key: getattr(self, key) for key in places} | method
+
+
+def make_points(settings: FrontierSettings) -> list[Point]:
+    """Return FedAvg, the theories, the rest of the grid, the budgets, and the other methods."""
+    points = [Point.of(FedAvg(), "reference")]
+    points += [Point.of(build_method(theory), "theory") for theory in THEORIES]
+    places = {(point.exponent, point.gamma) for point in points}
+    points += [
+        Point.of(UDJ(beta=exponent, gamma=gamma), "grid")
+        for exponent in settings.exponents
+        for gamma in settings.gammas
+        if (exponent, gamma) not in places
+    ]
+    points += [
+        Point.of(build_method(theory, budget=budget), "budget")
+        for theory in THEORIES
+        for budget in settings.budgets
+    ]
+    others = choose_methods(settings) if settings.methods else []
+    points += [Point.of(method, "method") for method in others]
+    by_name = {point.name: point for point in reversed(points)}  # of equals, the first
+    return list({point.name: by_name[point.name] for point in points}.values())
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Points and their runs on the same seeds.
+
+    settings  of the search, by their flat names
+    points    FedAvg first
+    runs      the numbers of each point's name and seed
+    margin    points of mean accuracy below FedAvg's beyond which a point is on no front
+    """
+
+    data: str
+    clients: tuple[str, ...]
+    seeds: tuple[int, ...]
+    settings: Mapping[str, Any]
+    points: tuple[Point, ...]
+    runs: Mapping[Key, PointRun]
+    n_classes: int | None = None
+    margin: float = MARGIN
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, dict[str, Summary]]:
+        """Every metric over seeds, by the point's name and the metric's key."""
+        return {point.name: self._summarise(point) for point in self.points}
+
+    def _summarise(self, point: Point) -> dict[str, Summary]:
+        by_seed = []
+        for seed in self.seeds:
+            run, reference = self._run(point, seed), self._run(self.points[0], seed)
+            finished = run is not None and reference is not None and run.failed is None
+            by_seed.append(
+                compute_metrics(run.outcome(reference))[0]
+                if finished and run is not None and reference is not None
+                else {}
+            )
+        return {key: summarise([values.get(key) for values in by_seed]) for key in METRICS}
+
+    def _run(self, point: Point, seed: int) -> PointRun | None:
+        return self.runs.get((point.name, seed))
+
+    def client_accuracies(self, point: Point) -> dict[str, Summary]:
+        """Return each client's accuracy over seeds."""
+        runs = [self._run(point, seed) for seed in self.seeds]
+        return {
+            client: summarise([r.accuracies[i] if r and r.accuracies else None for r in runs])
+            for i, client in enumerate(self.clients)
+        }
+
+    @functools.cached_property
+    def left_out(self) -> dict[str, str]:
+        """The points that are on no front, and why: untrained, or below FedAvg by too much."""
+        reasons = {}
+        reference = self.metrics[self.points[0].name]["mean_accuracy"].mean
+        for point in self.points:
+            budget = self.margin if point.budget is None else point.budget
+            mean = self.metrics[point.name]["mean_accuracy"].mean
+            reason = left_out_reason(mean, reference, budget, self.n_classes)
+            if mean is None:
+                reason = "it finished on no seed"
+            if reason is not None:
+                reasons[point.name] = reason
+        return reasons
+
+    def front(self, key: str) -> list[Point]:
+        """Return the points of a trade-off of `FRONTS` that no other point beats on both axes.
+
+        They are ordered along the first axis. Points that are left out are on no front.
+        """
+        axes = FRONTS[key]
+        values = {
+            point.name: tuple(self._signed(point, axis) for axis in axes)
+            for point in self.points
+            if point.name not in self.left_out
+        }
+        complete = {name: v for name, v in values.items() if None not in v}
+        best = [
+            point
+            for point in self.points
+            if point.name in complete
+            and not any(_beats(other, complete[point.name]) for other in complete.values())
+        ]
+        return sorted(best, key=lambda point: self.metrics[point.name][axes[0]].mean or 0.0)
+
+    def _signed(self, point: Point, key: str) -> float | None:
+        """Return the mean of a metric so that higher is better."""
+        mean = self.metrics[point.name][key].mean
+        return None if mean is None else METRICS[key].better * mean
+
+    def map(self, key: str) -> dict[tuple[float, float], float]:
+        """Return the mean of a metric by exponent and gamma."""
+        return {
+            (point.exponent, point.gamma): mean
+            for point in self.points
+            if point.exponent is not None and point.gamma is not None
+            if (mean := self.metrics[point.name][key].mean) is not None
+        }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "data": self.data,
+            "clients": list(self.clients),
+            "seeds": list(self.seeds),
+            "n_classes": self.n_classes,
+            "margin": self.margin,
+            "settings": dict(self.settings),
+            "points": [self._point_to_dict(point) for point in self.points],
+            "fronts": {key: [point.name for point in self.front(key)] for key in FRONTS},
+        }
+
+    def _point_to_dict(self, point: Point) -> dict[str, Any]:
+        metrics = {key: _interval(s) for key, s in self.metrics[point.name].items() if s.n}
+        runs = {seed: self._run(point, seed) for seed in self.seeds}
+        return {
+            **point.as_dict(),
+            "metrics": metrics,
+            "client_accuracy": {c: _interval(s) for c, s in self.client_accuracies(point).items()},
+            "failed": {str(seed): run.failed for seed, run in runs.items() if run and run.failed},
+            "left_out": self.left_out.get(point.name),
+        }
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write `runs.csv` and `frontier.json` to a folder."""
+        path = Path(folder)
+        with explain_os_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+        table = RunTable(self.clients)
+        table.add(self.runs)
+        write_atomic(path / RUNS, table.to_csv())
+        text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        write_atomic(path / DESCRIPTION, text.encode())
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Frontier:
+        """Read what `save` wrote."""
+        path = Path(folder) / DESCRIPTION
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            points = tuple(_read_point(entry) for entry in stored["points"])
+            table = RunTable(stored["clients"], Path(folder) / RUNS)
+            seeds, settings = tuple(stored["seeds"]), stored["settings"]
+            return cls(
+                *(stored["data"], table.clients, seeds, settings, points, table.runs),
+                n_classes=stored["n_classes"],
+                margin=stored["margin"],
+            )
+        except FileNotFoundError:
+            raise StorageError(
+                f"{folder} has no {DESCRIPTION}; make one with `udjfl frontier --out {folder}`"
+            ) from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"{path} is damaged ({error}); run the same `udjfl frontier` again: it writes the "
+                "file anew"
+            ) from None
+
+
+def _interval(summary: Summary) -> dict[str, Any]:
+    return {key: value for key, value in asdict(summary).items() if key != "values"}
+
+
+def _read_point(entry: Mapping[str, Any]) -> Point:
+    try:
+        method = build_method(entry["method"], **entry["params"])
+    except SettingsError as error:
+        raise ValueError(error) from None
+    return Point.of(method, entry["kind"])
+
+
+def _beats(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
+    """Tell if the first is at least as high on every axis, and higher on one."""
+    pairs = [(a or 0.0, b or 0.0) for a, b in zip(one, other, strict=True)]
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+
+
+def trace_frontier(
+    settings: FrontierSettings,
+    *,
+    data: DataChoice | None = None,
+    model: ModelChoice | None = None,
+    out: str | os.PathLike[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Frontier:
+    """Train all points on all seeds; with a folder, those that it has are not trained again.
+
+    `data` and `model` replace those that the settings name.
+    """
+    points = make_points(settings)
+    chosen = settings.federation.data if data is None else data
+    first = load_federation(chosen, settings.federation, settings.seeds[0])
+    training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
+    flat = settings.to_flat()
+    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint)
+    try:
+        table = RunTable(first.ids, folder.path / RUNS if folder else None)
+        run_points(
+            settings.model_copy(update={"training": training}),
+            [point.method for point in points],
+            table,
+            first,
+            data=chosen,
+            model=model,
+            on_progress=on_progress,
+        )
+        table.sort([point.name for point in points], settings.seeds)
+        frontier = Frontier(
+            first.name,
+            first.ids,
+            tuple(settings.seeds),
+            flat,
+            tuple(points),
+            table.runs,
+            first.n_classes,
+        )
+        if folder:
+            frontier.save(folder.path)
+    finally:
+        if folder:
+            folder.unlock()
+    return frontier

@@ -1,0 +1,162 @@
+"""The runs of a search: the numbers of each method and seed, on disk as soon as they are known."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from udjfl._files import explain_os_errors, write_atomic
+from udjfl.errors import StorageError
+from udjfl.metrics import Outcome
+from udjfl.training.result import FinishedRun
+
+Key = tuple[str, int]  # the name of a point, and a seed
+
+
+@dataclass(frozen=True)
+class PointRun:
+    """The numbers of one method on one seed, in client order.
+
+    accuracies        percent, on each client's test part; empty if the method failed
+    uncertainties     NaN where one is unknown
+    global_accuracy   percent, on the shared test; None without a single model
+    test_sizes        examples in each client's test part
+    failed            why the method did not finish, if it did not
+    """
+
+    accuracies: tuple[float, ...] = ()
+    uncertainties: tuple[float, ...] = ()
+    global_accuracy: float | None = None
+    test_sizes: tuple[int, ...] = ()
+    failed: str | None = None
+
+    @classmethod
+    def of(cls, run: FinishedRun | str) -> PointRun:
+        """Take the numbers of a finished run, or the reason why there are none."""
+        if isinstance(run, str):
+            return cls(failed=run)
+        sizes = run.test_sizes or {}
+        return cls(
+            tuple(run.client_accuracy.values()),
+            tuple(run.uncertainty[client] for client in run.client_accuracy),
+            run.metrics["global_accuracy"],
+            tuple(sizes[client] for client in run.client_accuracy) if sizes else (),
+        )
+
+    def outcome(self, reference: PointRun) -> Outcome:
+        """Return the numbers that metrics are computed from, with those of the reference."""
+        sizes = self.test_sizes or None
+        return Outcome(
+            self.accuracies, self.uncertainties, reference.accuracies, self.global_accuracy, sizes
+        )
+
+
+class RunTable:
+    """Runs by point and seed. With a path, each addition is on disk before `add` returns.
+
+    The file is only ever appended to; a line that a killed process left half written is dropped.
+    """
+
+    def __init__(self, clients: Sequence[str], path: Path | None = None) -> None:
+        self.clients, self.path = tuple(clients), path
+        self.runs: dict[Key, PointRun] = {}
+        if path is None:
+            return
+        if path.exists():
+            self._read(path)
+        else:
+            write_atomic(path, _line(self._header()))
+
+    def add(self, runs: Mapping[Key, PointRun]) -> None:
+        """Keep runs that are not there yet."""
+        new = {key: run for key, run in runs.items() if key not in self.runs}
+        if new and self.path is not None:
+            content = b"".join(self._line_of(key, run) for key, run in new.items())
+            with explain_os_errors(self.path), self.path.open("ab") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        self.runs |= new
+
+    def sort(self, names: Sequence[str], seeds: Sequence[int]) -> None:
+        """Order the runs by point and seed: processes may have finished them in any order."""
+        keys = [(name, seed) for name in names for seed in seeds if (name, seed) in self.runs]
+        rest = [key for key in self.runs if key not in set(keys)]
+        self.runs = {key: self.runs[key] for key in (*keys, *rest)}
+        if self.path is not None:
+            write_atomic(self.path, self.to_csv())
+
+    def to_csv(self) -> bytes:
+        """Return the table as the file has it."""
+        lines = (self._line_of(key, run) for key, run in self.runs.items())
+        return _line(self._header()) + b"".join(lines)
+
+    def _header(self) -> list[str]:
+        columns = [
+            f"{kind}:{client}"
+            for kind in ("accuracy", "uncertainty", "tested")
+            for client in self.clients
+        ]
+        return ["point", "seed", "failed", "global_accuracy", *columns]
+
+    def _line_of(self, key: Key, run: PointRun) -> bytes:
+        columns = (run.accuracies, run.uncertainties, run.test_sizes)
+        cells = [_cells(values, len(self.clients)) for values in columns]
+        failed = (run.failed or "").replace("\n", " ")
+        shared = "" if run.global_accuracy is None else repr(run.global_accuracy)
+        return _line([key[0], str(key[1]), failed, shared, *(c for part in cells for c in part)])
+
+    def _read(self, path: Path) -> None:
+        with explain_os_errors(path):
+            content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        rows = list(csv.reader(io.StringIO(whole.decode())))
+        if not rows or rows[0] != self._header():
+            raise StorageError(
+                f"{path} has other columns than this search writes; restore it, or choose another "
+                "folder"
+            )
+        for number, row in enumerate(rows[1:], start=2):
+            try:
+                key, run = _parse(row, len(self.clients))
+            except (ValueError, IndexError) as error:
+                raise StorageError(
+                    f"{path} is damaged in line {number} ({error}); delete that line and run the "
+                    "command again"
+                ) from None
+            self.runs[key] = run
+        if whole != content:
+            write_atomic(path, whole)
+
+
+def _cells(values: Sequence[float], n: int) -> Iterable[str]:
+    if not values:
+        return [""] * n
+    return ["" if math.isnan(value) else repr(value) for value in values]
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
+
+
+def _parse(row: Sequence[str], n: int) -> tuple[Key, PointRun]:
+    name, seed, failed, shared = row[:4]
+    if len(row) != 4 + 3 * n:
+        raise ValueError(f"{len(row)} columns")
+    key = (name, int(seed))
+    if failed:
+        return key, PointRun(failed=failed)
+    accuracies, uncertainties, tested = (row[4 + k * n : 4 + (k + 1) * n] for k in range(3))
+    return key, PointRun(
+        tuple(map(float, accuracies)),
+        tuple(float(cell) if cell else math.nan for cell in uncertainties),
+        float(shared) if shared else None,
+        tuple(map(int, tested)) if all(tested) else (),
+    )

@@ -1,0 +1,41 @@
+"""`udjfl frontier`: what it prints and keeps, and its resumption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from command import Command
+
+QUICK = (
+    "--data tiny --rounds 2 --seeds 2 --exponents 1,2 --gammas 0,1 --budgets 2 --methods qffl "
+    "--hidden 8 --uncertainty-epochs 2 --workers 1"
+)
+
+
+def test_frontier_prints_and_keeps(udjfl_command: Command, tmp_path: Path) -> None:
+    result = udjfl_command(f"frontier {QUICK} --out {tmp_path / 'f'}")
+    assert "The grid, by the measure of each theory" in result.out
+    assert "kept in" in result.err
+    assert {"frontier.json", "runs.csv", "settings.json"} <= {
+        path.name for path in (tmp_path / "f").iterdir()
+    }
+    document = json.loads(udjfl_command(f"frontier {QUICK} --json").out)
+    assert document == json.loads((tmp_path / "f" / "frontier.json").read_text(encoding="utf-8"))
+
+
+def test_a_frontier_is_resumed_by_its_folder(udjfl_command: Command, tmp_path: Path) -> None:
+    udjfl_command(f"frontier {QUICK} --out {tmp_path}")
+    before = (tmp_path / "frontier.json").read_bytes()
+    (tmp_path / "frontier.json").unlink()
+    lines = (tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "runs.csv").write_text("".join(lines[:4]), encoding="utf-8")
+    result = udjfl_command(f"resume {tmp_path}")
+    assert "The grid" in result.out
+    assert (tmp_path / "frontier.json").read_bytes() == before
+
+
+def test_mistakes_are_listed_at_once(udjfl_command: Command) -> None:
+    result = udjfl_command("frontier --exponents 0 --methods nothing --data tiny")
+    assert "exponents: " in result.err
+    assert "nothing" in result.err

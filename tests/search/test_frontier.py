@@ -1,0 +1,187 @@
+"""The frontier: its points, its fronts worked out by hand, its files, its resumption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Stopped, make_federation
+
+import udjfl
+from udjfl.errors import StorageError
+from udjfl.methods import UDJ, FedAvg
+from udjfl.search import point_runs
+from udjfl.search.frontier import Frontier, Point, make_points, trace_frontier
+from udjfl.search.run_table import PointRun
+from udjfl.search.settings import FrontierSettings
+
+SMALL: dict[str, Any] = {
+    "rounds": 3,
+    "hidden": 8,
+    "batch_size": 8,
+    "uncertainty_epochs": 2,
+    "seeds": [0, 1],
+    "workers": 1,
+    "exponents": [1, 6],
+    "gammas": [0, 1],
+    "budgets": [2],
+    "methods": ["qffl", "fedavg"],
+}
+
+
+def by_seed(seed: int) -> udjfl.Federation:
+    return make_federation(seed=seed)
+
+
+def trace(out: Path | None = None, **changes: Any) -> Frontier:
+    others = {key: changes.pop(key) for key in ("data", "on_progress") if key in changes}
+    settings = FrontierSettings(**{**SMALL, **changes})
+    return trace_frontier(settings, **{"data": by_seed, "out": out, **others})
+
+
+@pytest.fixture(scope="module")
+def traced() -> Frontier:
+    return trace()
+
+
+# Points -----------------------------------------------------------------------------------------
+
+
+def test_points_are_fedavg_the_theories_the_rest_of_the_grid_budgets_and_other_methods() -> None:
+    points = make_points(FrontierSettings(**SMALL))
+    # Of the grid 1, 6 x 0, 1 egalitarian has p = 1, gamma = 1 and Rawls p = 1 + 5, gamma = 1.
+    assert [(p.kind, p.label) for p in points] == [
+        ("reference", "FedAvg"),
+        ("theory", "UDJ-FL rawls"),
+        ("theory", "UDJ-FL egalitarian"),
+        ("theory", "UDJ-FL utilitarian"),
+        ("theory", "UDJ-FL desert"),
+        ("grid", "p = 1, gamma = 0"),
+        ("grid", "p = 6, gamma = 0"),
+        *(
+            ("budget", f"UDJ-FL {theory} (budget=2)")
+            for theory in ("rawls", "egalitarian", "utilitarian", "desert")
+        ),
+        ("method", "q-FFL"),
+    ]
+    assert [(p.theory, p.exponent, p.gamma) for p in points[1:5]] == [
+        ("rawls", 6.0, 1.0),
+        ("egalitarian", 1.0, 1.0),
+        ("utilitarian", 1.0, -1.0),
+        ("desert", None, 0.0),  # an exponent for each client
+    ]
+
+
+def test_the_default_is_sixty_points_beside_fedavg() -> None:
+    assert len(make_points(FrontierSettings())) == 61
+
+
+def test_a_theory_has_the_numbers_of_its_place_in_the_grid(traced: Frontier) -> None:
+    """The average over clients is FedAvg weighted by size at p = 1, gamma = 0 only up to sizes."""
+    alone = trace(exponents=[6], gammas=[1], budgets=[], methods=[])
+    rawls = next(p for p in traced.points if p.theory == "rawls" and p.kind == "theory")
+    same = next(p for p in alone.points if (p.exponent, p.gamma) == (6.0, 1.0))
+    assert same.name == rawls.name
+    for seed in traced.seeds:
+        assert alone.runs[same.name, seed] == traced.runs[rawls.name, seed]
+
+
+# Fronts and maps, by hand -----------------------------------------------------------------------
+
+
+def made_by_hand() -> Frontier:
+    """Two clients, uncertainties 0.1 and 0.3: the second is the least advantaged."""
+    accuracies = {
+        FedAvg(): (90.0, 70.0, 88.0),
+        UDJ(beta=1.0, gamma=1.0): (86.0, 75.0, 87.0),  # on both fronts: less spread
+        UDJ(beta=1.0, gamma=-1.0): (92.0, 68.0, 89.0),  # on both: better for client 1
+        UDJ(beta=2.0, gamma=-1.0): (89.0, 69.5, 86.0),  # FedAvg beats it
+        UDJ(beta=6.0, gamma=1.0): (76.0, 76.0, 70.0),  # a mean of 76 is 4 below FedAvg's
+    }
+    points = tuple(
+        Point.of(method, "reference" if method == FedAvg() else "grid") for method in accuracies
+    )
+    runs = {
+        (point.name, 0): PointRun((a, b), (0.1, 0.3), shared, (50, 50))
+        for point, (a, b, shared) in zip(points, accuracies.values(), strict=True)
+    }
+    clients = ("client-1", "client-2")
+    return Frontier("by hand", clients, (0,), {"rounds": 3}, points, runs, n_classes=10)
+
+
+def test_a_front_has_the_points_that_none_beats_within_the_margin() -> None:
+    frontier = made_by_hand()
+    labels = ["p = 1, gamma = 1", "FedAvg", "p = 1, gamma = -1"]
+    assert [point.label for point in frontier.front("clients")] == labels
+    # STD of 86 and 75 is 5.5, of 90 and 70 is 10, of 92 and 68 is 12.
+    assert [point.label for point in frontier.front("shared")] == labels
+    (reason,) = frontier.left_out.values()
+    assert "4.0 below FedAvg's" in reason
+
+
+def test_a_map_has_a_metric_by_exponent_and_gamma() -> None:
+    frontier = made_by_hand()
+    # Psi: the gain of client 2 less that of client 1.
+    assert frontier.map("psi") == {(1, 1): 9.0, (1, -1): -4.0, (2, -1): 0.5, (6, 1): 20.0}
+
+
+def test_a_point_that_failed_everywhere_is_on_no_front() -> None:
+    frontier = made_by_hand()
+    name = frontier.points[1].name
+    runs = {**frontier.runs, (name, 0): PointRun(failed="diverged")}
+    failed = Frontier(*list(vars(frontier).values())[:5], runs=runs)
+    assert failed.left_out[name] == "it finished on no seed"
+    assert name not in [point.name for point in failed.front("clients")]
+    assert failed.as_dict()["points"][1]["failed"] == {"0": "diverged"}
+
+
+# Files and resumption ---------------------------------------------------------------------------
+
+
+def test_saved_and_loaded_it_is_the_same(traced: Frontier, tmp_path: Path) -> None:
+    traced.save(tmp_path / "new")
+    again = Frontier.load(tmp_path / "new")
+    assert again.as_dict() == traced.as_dict()
+    assert again.points == traced.points
+    assert again.runs == traced.runs
+
+
+def test_stopped_and_started_again_it_has_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace(tmp_path / "whole")
+    monkeypatch.setattr(point_runs, "MOST_RUNS", 4)
+    seen: list[str] = []
+
+    def stop(event: udjfl.Progress) -> None:
+        seen.append(event.stage)
+        if seen.count("training") > 40:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trace(tmp_path / "stopped", on_progress=stop)
+    kept = (tmp_path / "stopped" / "runs.csv").read_text(encoding="utf-8").splitlines()
+    assert len(kept) > 4
+    trace(tmp_path / "stopped")
+    for name in ("runs.csv", "frontier.json"):
+        whole, again = (tmp_path / folder / name for folder in ("whole", "stopped"))
+        assert again.read_bytes() == whole.read_bytes()
+
+
+def test_a_folder_of_other_settings_or_data_is_refused(tmp_path: Path) -> None:
+    quick = {"budgets": [], "methods": [], "gammas": [0], "exponents": [1], "rounds": 1}
+    trace(tmp_path, **quick)
+    with pytest.raises(StorageError, match=r"other settings \(rounds\)"):
+        trace(tmp_path, **{**quick, "rounds": 2})
+    with pytest.raises(StorageError, match="other data"):
+        trace(tmp_path, **quick, data=lambda seed: make_federation(seed=seed + 9))
+    trace(tmp_path, **quick, jobs=1, workers=2)  # they change no number
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", '{"points": [{"method": "nothing"}]}'])
+def test_a_missing_or_damaged_description_is_explained(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "frontier.json").write_text(content, encoding="utf-8")
+    with pytest.raises(StorageError, match="udjfl frontier"):
+        Frontier.load(tmp_path)

@@ -1,0 +1,32 @@
+"""The settings of a search: lists from text, and mistakes."""
+
+from __future__ import annotations
+
+import pytest
+
+from udjfl.errors import SettingsError
+from udjfl.search.settings import FrontierSettings
+from udjfl.settings import validate_settings
+
+
+def test_lists_from_text() -> None:
+    settings = validate_settings(
+        FrontierSettings, {"exponents": "-1, 2", "gammas": "0.5", "budgets": "", "methods": ""}
+    )
+    assert settings.exponents == [-1.0, 2.0]
+    assert (settings.gammas, settings.budgets, settings.methods) == ([0.5], [], [])
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"exponents": "0,1"}, "exponents: with an exponent of 0 no loss enters"),
+        ({"gammas": "1,1"}, "gammas: give each number once"),
+        ({"gammas": "x"}, r"gammas\.0: input should be a valid number"),
+        ({"budgets": "101"}, r"budgets\.0: input should be less than or equal to 100"),
+        ({"exponent": "1"}, "exponent: no such setting. Did you mean 'exponents'"),
+    ],
+)
+def test_mistakes_name_the_setting(values: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        validate_settings(FrontierSettings, values)
