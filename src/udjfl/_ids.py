@@ -29,13 +29,17 @@ def sort_ids(client_ids: Iterable[str]) -> list[str]:
 def printable(text: str) -> str:
     """Return text from outside with its invisible characters written as escapes.
 
-    A terminal or a page then shows them instead of obeying them.
+    A terminal or a page then shows them instead of obeying them. Spaces are escaped where there is
+    nothing else to see.
 
     >>> printable("ward\\x1b[2J")
     'ward\\\\x1b[2J'
     """
-    return "".join(_escape(c) if unicodedata.category(c) in _UNPRINTABLE else c for c in text)
+    hidden = text.isspace()
+    return "".join(
+        _escape(c) if hidden or unicodedata.category(c) in _UNPRINTABLE else c for c in text
+    )
 
 
 def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode()
+    return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"

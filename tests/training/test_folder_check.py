@@ -15,7 +15,7 @@ from conftest import Stopped, make_federation, make_older, read_files, stop_afte
 
 import udjfl
 from udjfl.errors import CheckpointError, StorageError
-from udjfl.report.saved_runs import read_run
+from udjfl.report.saved_runs import find_runs, read_run
 from udjfl.training.folder_check import check_files, check_folder
 from udjfl.training.record_file import CHECKPOINT
 from udjfl.training.run_folder import MADE_AGAIN, RunFolder
@@ -246,8 +246,8 @@ def test_a_folder_of_an_older_version_opens_with_a_word(
         make_older(path)
         make_old_checkpoint(path)
         assert set(states(path).values()) == {"unchecked"}
-    read_run(finished)
-    assert "has no manifest.json (an older version made it)" in caplog.text
+    find_runs([finished])
+    assert "no manifest.json (an older version made it)" in caplog.text
     start(stopped, service="prior-all")
     whole = read_files(folders[0])
     for name in ("records.jsonl", "model.safetensors", "served.safetensors", "result.json"):

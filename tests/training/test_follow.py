@@ -55,7 +55,6 @@ def test_a_half_written_line_waits(tmp_path: Path) -> None:
             file.write(line[:cut])
         run.update()
         assert (run.reached, run.damaged, run.points) == (0, 0, {})
-    folder.append([])
     with folder.records.path.open("ab") as file:
         file.write(line[cut:])
     run.update()
@@ -68,7 +67,7 @@ def test_a_damaged_line_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     with folder.records.path.open("wb") as file:
         file.write(b'{"round": 1, "metric": "score"\n"score"\n\xff"score"\n')
         file.write(b'{"round": "x", "client": null, "metric": "score", "value": 1}\n')
-    folder.append([accuracy(2, "a", 1.0)])
+        file.write(accuracy(2, "a", 1.0).to_line())
     run.update()
     assert (run.damaged, run.reached) == (4, 2)
     folder.unlock()

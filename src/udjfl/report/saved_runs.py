@@ -18,7 +18,7 @@ from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison, summarise_method
-from udjfl.training.folder_check import refuse_damage
+from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
 from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
 
@@ -27,8 +27,9 @@ NO_RUN = "there is no run of it"
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SavedRun(FinishedRun):
-    """A finished run as its folder has it."""
+    """A finished run as its folder has it; `checked` against its manifest, if there is one."""
 
+    checked: bool
     folder: Path
     data: str
     fingerprint: str | None
@@ -48,6 +49,7 @@ def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
             )
             raise StorageError(f"{path} holds no finished run: {advice}")
         runs += [read_run(folder) for folder in folders]
+    warn_of_unchecked([run.folder for run in runs if not run.checked])
     return runs
 
 
@@ -59,6 +61,7 @@ def read_run(path: Path) -> SavedRun:
     result = folder.read_json("result.json")
     try:
         run = SavedRun(
+            checked=folder.manifest is not None,
             folder=path,
             data=settings["federation"]["name"],
             fingerprint=settings["federation"].get("fingerprint"),

@@ -1,7 +1,7 @@
 """Checks of run folders: which files are whole or damaged, and which can be made again."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from udjfl.training.record_file import CHECKPOINT, RECORDS
 from udjfl.training.run_folder import ADVICE, MADE_AGAIN, RESTORE, SETTINGS, RunFolder
 
 logger = logging.getLogger("udjfl")
-UNCHECKED = "has no manifest.json (an older version made it): damage may go unnoticed"
+UNCHECKED = "no manifest.json (an older version made it), so damage may go unnoticed"
 # whole: it is what the run wrote; damaged: it is not; missing: the run wrote it, or was about to;
 # unchecked: of an older version, with nothing to compare it with; unknown: not of the run
 State = Literal["whole", "damaged", "missing", "unchecked", "unknown"]
@@ -92,9 +92,13 @@ def _without_path(error: StorageError, folder: RunFolder, name: str) -> str:
 
 
 def refuse_damage(folder: RunFolder, resuming: bool = False) -> None:
-    """Raise an error if a file is damaged; not for one that resuming makes again."""
+    """Raise an error if a file is damaged; not for one that resuming makes again.
+
+    The files of a folder without a manifest cannot be checked: see `warn_of_unchecked`.
+    """
     if folder.manifest is None:
-        logger.warning("%s %s.", folder.path, UNCHECKED)
+        if resuming:
+            warn_of_unchecked([folder.path])
         return
     for status in check_files(folder):
         if status.state != "damaged":
@@ -104,6 +108,13 @@ def refuse_damage(folder: RunFolder, resuming: bool = False) -> None:
             continue
         error = CheckpointError if status.name == CHECKPOINT else StorageError
         raise error(f"{folder.path / status.name} {status.note}")
+
+
+def warn_of_unchecked(paths: Sequence[Path]) -> None:
+    """Log that these folders have no manifest, in one line."""
+    if paths:
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        logger.warning("%s%s: %s.", paths[0], more, UNCHECKED)
 
 
 def find_folders(path: Path) -> list[Path]:

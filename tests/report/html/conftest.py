@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation
+from conftest import make_federation, make_older
 
 import udjfl
 from udjfl.report.html.material import Material, read_material
@@ -30,11 +30,12 @@ def material(comparison_folder: Path) -> Material:
 
 @pytest.fixture
 def run_folder(comparison_folder: Path, tmp_path: Path) -> Path:
-    """A copy of one finished run of FedAvg, to damage."""
+    """A copy of one finished run of FedAvg, to change: without its manifest, as older ones are."""
     source = next((comparison_folder / "seed-0").glob("fedavg*"))
     copy = tmp_path / "run"
     copy.mkdir()
     for file in source.iterdir():
         if file.is_file() and not file.name.startswith("."):
             (copy / file.name).write_bytes(file.read_bytes())
+    make_older(copy)
     return copy

@@ -56,6 +56,7 @@ class Material:
     versions       of the libraries that made the numbers
     fingerprints   of the data, by seed
     commands       that repeat the runs
+    unchecked      the number of runs whose folder has no manifest
     """
 
     data: str
@@ -70,6 +71,7 @@ class Material:
     versions: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[int, str] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
+    unchecked: int = 0
 
     @property
     def client_ids(self) -> list[str]:
@@ -110,6 +112,7 @@ def read_material(paths: Sequence[Path]) -> Material:
         versions=described.get("versions", {}),
         fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
         commands=tuple(find_commands(folders)),
+        unchecked=sum(not run.checked for run in runs),
     )
 
 

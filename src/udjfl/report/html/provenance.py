@@ -50,6 +50,8 @@ def describe_provenance(material: Material) -> Provenance:
         ("Seeds", seeds or "none finished"),
         ("Versions", printable(versions) or "not recorded"),
     ]
+    if material.rows:
+        facts.append(("Files", _describe_checks(material.unchecked)))
     return Provenance(
         facts,
         [
@@ -60,6 +62,13 @@ def describe_provenance(material: Material) -> Provenance:
         sorted((seed, value) for seed, value in material.fingerprints.items()),
         [printable(command) for command in material.commands],
     )
+
+
+def _describe_checks(unchecked: int) -> str:
+    if not unchecked:
+        return "each as its run wrote it, by the hashes in the manifest of its folder"
+    folders = "1 folder has" if unchecked == 1 else f"{unchecked} folders have"
+    return f"{folders} no manifest of hashes: a change of their files would not be noticed"
 
 
 def _describe(row: MethodSummary) -> MethodFacts:
