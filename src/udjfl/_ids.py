@@ -42,4 +42,4 @@ def printable(text: str) -> str:
 
 
 def _escape(character: str) -> str:
-    return f"\\x{ord(character):02x}" if ord(character) < 256 else f"\\u{ord(character):04x}"
+    return "\\x20" if character == " " else character.encode("unicode_escape").decode()
