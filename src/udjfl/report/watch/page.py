@@ -11,13 +11,13 @@ from udjfl._ids import printable, sort_ids
 from udjfl.errors import UdjflError
 from udjfl.methods import method as build_method
 from udjfl.report.html.curves import Curves
-from udjfl.report.html.figure import name_method
+from udjfl.report.html.figure import name_method, without_checks
 from udjfl.report.html.page import hash_source, make_environment, read_template
 from udjfl.report.html.round_charts import round_figures
 from udjfl.report.watch.progress import Snapshot
 from udjfl.training.follow import FollowedRun
 
-MOST_DRAWN, MOST_LISTED, MOST_MISSED = 6, 100, 10
+MOST_DRAWN, MOST_FIGURES, MOST_LISTED, MOST_MISSED = 6, 3, 100, 10
 ORDER = {"training": 0, "preparing": 1, "stopped": 2, "finished": 3}
 
 
@@ -97,11 +97,13 @@ class LivePage:
         if key not in self._drawn or self._drawn[key][0] != version:
             template = make_environment().get_template("watch_run.html.jinja")
             curves = curves_of(run)
+            with without_checks():
+                charts = round_figures(curves, index - 1)[:MOST_FIGURES]
             text = template.render(
                 id=f"run-{index}",
                 title=f"{curves.label}, seed {_seed(run)}",
                 remarks=_remarks(run),
-                charts=round_figures(curves, index - 1)[:3],
+                charts=charts,
             )
             self._drawn[key] = version, Markup(text)
         return self._drawn[key][1]
