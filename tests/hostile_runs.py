@@ -23,7 +23,7 @@ IDS = (
     "{{ 7 * 7 }}{% raw %}",
     "\"quotes' & &amp; \\u003c",
     "\u202eright to left",
-    " ",
+    "  blanks around  ",
     "a-very-long-id-" * 12,
 )
 

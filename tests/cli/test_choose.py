@@ -121,10 +121,13 @@ def test_the_advised_commands_run(udjfl_command: Command, tmp_path: Path) -> Non
     document = json.loads(udjfl_command("choose --aim lift --data tiny --json").out)
     small = "--clients 2 --model logistic --rounds 2 --uncertainty-epochs 1"
     describe, compare, report, run = (
-        " ".join(shlex.split(step["command"])[1:]).replace("runs/", f"{tmp_path}/")
+        " ".join(shlex.split(step["command"])[1:])
+        .replace("runs/", f"{tmp_path}/")
+        .replace("report.html", f"{tmp_path}/report.html")
         for step in document["steps"]
     )
     assert udjfl_command(describe, "--clients 2").code == 0
     assert udjfl_command(compare.replace("--seeds 10", "--seeds 2"), small).code == 0
     assert udjfl_command(report).code == 0
+    assert "rawls" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert udjfl_command(run, small).code == 0

@@ -29,7 +29,7 @@ def test_no_clients_are_a_mistake() -> None:
 
 
 def test_ids_must_be_unique_and_not_empty() -> None:
-    mistakes = find_mistakes(make_client("a", 100), make_client("a", 200), make_client("", 300))
+    mistakes = find_mistakes(make_client("a", 100), make_client("a", 200), make_client(" ", 300))
     assert mistakes == [
         "a client's id is empty: give it a name",
         "client id 'a' is used 2 times: give every client its own id",

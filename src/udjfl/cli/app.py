@@ -16,6 +16,7 @@ COMMANDS = {
     "compare": "Train several methods and compare them.",
     "frontier": "Train a grid of the family and show what every point does.",
     "resume": "Continue a run or a comparison that was stopped.",
+    "watch": "Show runs while they go on.",
     "report": "Show finished runs, as tables or as a page with figures.",
     "figures": "Draw the figures of a report for a paper.",
     "check": "Say what is whole in a run folder, what is damaged, what can be made again.",

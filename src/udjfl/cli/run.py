@@ -187,6 +187,46 @@ def resume_command(
     run(settings, folder, True, json)
 
 
+@app.command("watch")
+def watch_command(
+    folder: Annotated[
+        Path, typer.Argument(help="Folder of a run or comparison that goes on, or of several.")
+    ],
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the page to this file; no server."),
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.5, max=3600, help="Seconds between two looks.")
+    ] = 5.0,
+) -> None:
+    """Show runs while they go on: rounds, time left, curves of each client, absences.
+
+    The page is offered on this machine only, at the address that is printed. Ends when all runs
+    below the folder are finished; Ctrl-C ends it earlier. The runs are not disturbed: their files
+    are read. Runs on Flower can be watched too.
+    """
+    from udjfl.report.watch.page import describe_progress, describe_state
+    from udjfl.report.watch.progress import Watcher
+    from udjfl.report.watch.server import LiveServer, watch_in_file
+
+    watcher = Watcher(folder)
+    if html is not None:
+        print(f"writing {html} every {every:g} seconds", flush=True)
+        address = html.resolve().as_uri()
+        snapshot = watch_in_file(
+            watcher, html, every, on_written=lambda: typer.launch(address) if open_it else None
+        )
+    else:
+        with LiveServer(watcher, every) as server:
+            print(server.address, flush=True)
+            if open_it:
+                typer.launch(server.address)
+            snapshot = server.wait_until_finished()
+    print(f"{describe_state(snapshot).lower()}: {describe_progress(snapshot)}")
+
+
 @app.command("report")
 def report_command(
     folders: Folders,

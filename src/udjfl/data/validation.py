@@ -57,7 +57,7 @@ def find_client_mistakes(ids: Sequence[str], ambiguous_shares: Sequence[float | 
     if not ids:
         return ["there are no clients: give at least one"]
     return [
-        *([] if all(ids) else ["a client's id is empty: give it a name"]),
+        *([] if all(map(str.strip, ids)) else ["a client's id is empty: give it a name"]),
         *(
             f"client id {client!r} is used {times} times: give every client its own id"
             for client, times in Counter(ids).items()

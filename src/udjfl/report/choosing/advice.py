@@ -104,7 +104,10 @@ def _steps(answers: Answers, methods: tuple[str, ...], data: str) -> tuple[Step,
             f"udjfl compare {named} --methods {','.join(methods)}{holdout} --seeds {SEEDS} "
             f"--out {FOLDER}",
         ),
-        Step("Look at it again, with the people concerned.", f"udjfl report {FOLDER}"),
+        Step(
+            "Look at it with the people concerned: one page with figures (`udjfl[report]`).",
+            f"udjfl report {FOLDER} --html report.html",
+        ),
     ]
     if answers.theory is not None:
         steps.append(

@@ -130,15 +130,16 @@ def _short_theory_parts(theory: Theory) -> list[RenderableType]:
 def _measured_parts(advice: Advice) -> list[RenderableType]:
     with_budget = "a budget of 2 points" if advice.answers.has_budget else "no budget"
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("Theory", no_wrap=True)
     table.add_column("Data", no_wrap=True)
     table.add_column("Verdict", no_wrap=True)
     table.add_column("Mean", justify="right", no_wrap=True)
     table.add_column("Within 2", justify="right", no_wrap=True)
     for theory in advice.theories:
+        if len(advice.theories) > 1:
+            table.add_row(Text(theory.capitalize(), style="bold italic"))
         for m in (m for m in advice.measurements if m.theory == theory):
             within = f"{m.within_budget} of {m.seeds}"
-            table.add_row(m.theory, m.data, m.kind, f"{round(m.mean_change, 1) + 0.0:+.1f}", within)
+            table.add_row(m.data, m.kind, f"{round(m.mean_change, 1) + 0.0:+.1f}", within)
     return [
         Text(f"Measured, with {with_budget}", style="bold"),
         table,

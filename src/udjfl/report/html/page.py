@@ -72,17 +72,17 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 
 def render_page(material: Material) -> str:
     """Return the report as HTML."""
-    environment = _environment()
+    environment = make_environment()
     with without_checks():
         content = make_content(material)
-    script, style = (_read(name) for name in ("page.js", "page.css"))
+    script, style = (read_template(name) for name in ("page.js", "page.css"))
     page: str = environment.get_template("page.html.jinja").render(
         content=content,
         terms=TERMS,
         style=style,
         script=script,
-        script_hash=_hash(script),
-        style_hash=_hash(style),
+        script_hash=hash_source(script),
+        style_hash=hash_source(style),
     )
     return page
 
@@ -131,7 +131,8 @@ def _make_rounds(curves: Curves, index: int, in_full: bool) -> Rounds:
 
 
 @cache
-def _environment() -> Any:
+def make_environment() -> Any:
+    """Return the Jinja2 environment of all pages: everything is escaped but our own SVG."""
     try:
         import jinja2
     except ImportError:
@@ -151,10 +152,11 @@ def _environment() -> Any:
     return environment
 
 
-def _read(name: str) -> str:
+def read_template(name: str) -> str:
+    """Return the text of a style sheet or script of the pages."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def hash_source(text: str) -> str:
     """Return the hash by which the page allows this script or style, and no other."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
