@@ -24,8 +24,6 @@ PATTERNS = ("*.md", "docs/*.md", "experiments/*.md", "benchmarks/*.md", "apps/**
 # Pages whose code blocks `make docs-check` runs. tests/test_contributing.py runs CONTRIBUTING.md;
 # the others are records of experiments.
 CHECKED_PATTERNS = ("README.md", "docs/*.md")
-# Pages that come with a command of their own: until they are there, links to them may wait.
-AWAITED = {"docs/choosing.md", "docs/report.md"}
 # A value that the reader has to put in: `x_train=...`, `(...)`. Such Python is compiled, not run.
 PLACEHOLDER = re.compile(r"[=(]\s*\.\.\.\s*[,)]")
 
@@ -155,5 +153,5 @@ def _leads_somewhere(page: str, target: str) -> bool:
         return True
     path, anchor = resolve(page, target), target.partition("#")[2]
     if not (ROOT / path).exists():
-        return path in AWAITED
+        return False
     return not anchor or not path.endswith(".md") or anchor in find_anchors(read_page(path))

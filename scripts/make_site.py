@@ -19,7 +19,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from docs_pages import AWAITED, LINK, ROOT, find_pages, is_outside, read_page, resolve
+from docs_pages import LINK, ROOT, find_pages, is_outside, read_page, resolve
 
 PATTERNS = ("*.md", "docs/*.md", "experiments/*.md", "benchmarks/*.md")
 LEFT_OUT = {"README.md"}  # docs/index.md takes its place
@@ -64,8 +64,6 @@ def adapt_links(page: str, text: str, linked: set[str]) -> str:
         if is_outside(target) or target.startswith("#"):
             return match[0]
         path, (_, mark, anchor) = resolve(page, target), target.partition("#")
-        if path in AWAITED and not (ROOT / path).exists():
-            return match[0].rpartition("](")[0].removeprefix("[")
         staged = site_path(path)
         if not staged.endswith(".md"):
             linked.add(path)
@@ -166,9 +164,9 @@ def main() -> None:
     else:
         stage_notebooks()
     nav = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))["project"]["nav"]
-    for page in nav_pages(nav):
-        if not (STAGED / page).exists():
-            print(f"zensical.toml: the navigation has {page}, which does not exist", flush=True)
+    missing = [page for page in nav_pages(nav) if not (STAGED / page).exists()]
+    if missing:
+        raise SystemExit(f"zensical.toml: the navigation has {missing[0]}, which does not exist")
     build_site()
     print(f"Open {SITE.relative_to(ROOT)}/index.html in a browser.")
 
