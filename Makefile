@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test browser test-flower test-minimum soak flower-demo coverage check format docs \
-	digits bench bench-quick clean
+	docs-check digits bench bench-quick clean
 
 demo: $(VENV)/.report
 	$(BIN)/udjfl demo --html demo-report.html
@@ -65,9 +65,16 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/.core
+# The site, in build/site: open index.html there, no server needed.
+docs: $(VENV)/.docs
 	$(BIN)/python scripts/make_methods_page.py
 	$(BIN)/python scripts/make_choosing_page.py
+	$(BIN)/python scripts/make_site.py
+
+# Every code block of README.md and docs/ is run, or listed with the reason why not: minutes.
+# One page: make docs-check PAGES=docs/tour.md
+docs-check: $(VENV)/.docs $(VENV)/.flower
+	$(BIN)/python scripts/check_docs.py $(PAGES)
 
 digits: $(VENV)/.core
 	$(BIN)/python scripts/make_dirty_digits.py
@@ -104,5 +111,10 @@ $(VENV)/.browser: $(VENV)/.flower
 	$(PIP) --editable '.[dev,flower,browser]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) --editable '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(MINIMUM) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(MINIMUM) .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		build/docs build/site

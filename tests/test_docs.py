@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import re
+import tomllib
 from pathlib import Path
 
+import check_docs
+import docs_pages
+import make_site
 import pytest
 from conftest import load_script
+from typer.main import get_group
+
+import udjfl
 
 ROOT = Path(__file__).parent.parent
 STEPS = (ROOT / "experiments" / "STEPS.md").read_text(encoding="utf-8")
 ADVICE = (ROOT / "docs" / "steps.md").read_text(encoding="utf-8")
-PATTERNS = (
-    "*.md",
-    "docs/*.md",
-    "experiments/*.md",
-    "benchmarks/*.md",
-    "apps/**/*.md",
-    "tests/**/*.md",
-)
-PAGES = sorted(str(page.relative_to(ROOT)) for pattern in PATTERNS for page in ROOT.glob(pattern))
+PAGES = docs_pages.find_pages((*docs_pages.PATTERNS, "tests/**/*.md"))
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
+BLOCKS = [
+    block
+    for page in docs_pages.find_pages(docs_pages.CHECKED_PATTERNS)
+    for block in docs_pages.find_blocks(page, docs_pages.read_page(page))
+]
 FOLDERS = "src|tests|apps|benchmarks|scripts|examples|experiments|docs"
 # CONTRIBUTING.md proposes to create these.
 NEW_FILES = {
@@ -60,19 +66,16 @@ def test_the_catalogue_lists_the_registered_methods() -> None:
     assert [cls.title for cls in METHODS.values() if cls.title not in table] == []
 
 
-def without_code_blocks(text: str) -> str:
-    return re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
-
-
 @pytest.mark.parametrize("page", PAGES)
-def test_relative_links_exist(page: str) -> None:
-    text = without_code_blocks((ROOT / page).read_text(encoding="utf-8"))
-    missing = [
-        target
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
-        if not ((ROOT / page).parent / target).exists()
-    ]
-    assert missing == []
+def test_linked_files_and_headings_exist(page: str) -> None:
+    assert docs_pages.broken_links(page, docs_pages.read_page(page)) == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_linked_files_and_headings_of_notebooks_exist(path: Path) -> None:
+    text = re.sub(r"^# ?", "", path.read_text(encoding="utf-8"), flags=re.M)
+    assert docs_pages.find_links(text)
+    assert docs_pages.broken_links(str(path.relative_to(ROOT)), text) == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -182,9 +185,208 @@ def test_what_each_theory_does_now_is_the_measurement(method: str, metric: str) 
     assert f"| {difference:+.2f} | {p} | {lost:+.2f} |" in section
 
 
-def test_the_advice_links_to_headings_that_exist() -> None:
-    for page, anchor in re.findall(r"\]\(\.\./(experiments/\w+\.md)#([\w-]+)\)", ADVICE):
-        text = (ROOT / page).read_text(encoding="utf-8")
-        headings = re.findall(r"^#+ (.+)$", text, re.M)
-        anchors = {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
-        assert anchor in anchors, f"{page}#{anchor}"
+def test_broken_links_are_found() -> None:
+    text = "# A `b` c\n[x](docs/no.md) [y](#a-b-c) [z](#d) [w](https://x.org)\n```\n[v](no)\n```\n"
+    assert docs_pages.find_anchors(text) == {"a-b-c"}
+    assert docs_pages.broken_links("CHANGELOG.md", text)[0] == "docs/no.md"
+    assert docs_pages.broken_links("CHANGELOG.md", "[a](docs/data.md#heart)") == []
+    assert docs_pages.broken_links("docs/faq.md", "[a](data.md#hart)") == ["data.md#hart"]
+
+
+def test_blocks_are_found_with_their_comments() -> None:
+    text = (
+        "<!-- not run: a\nb -->\n```bash\nudjfl x \\\n  y  # z\n# only a comment\n```\n"
+        "- item\n\n    ```\n    make a\n    ```\n<!-- before:\nx = 1\n-->\n```python\nx\n```\n"
+        "`a.py`:\n\n```python\ny(...)\n```\n```\na picture\n```\n"
+    )
+    blocks = list(docs_pages.find_blocks("page.md", text))
+    assert [block.language for block in blocks] == ["bash", "bash", "python", "python", "text"]
+    assert [block.not_run is None for block in blocks] == [False, True, True, False, True]
+    assert blocks[0].not_run == "a\nb"
+    assert blocks[0].commands == ["udjfl x    y  # z"]
+    assert blocks[1].code == "make a\n"
+    assert (blocks[2].before, blocks[2].place) == ("x = 1", "page.md:17")
+    assert (blocks[2].file, blocks[3].file) == (None, "a.py")
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
+def test_each_block_can_be_checked(block: docs_pages.Block) -> None:
+    """`make docs-check` runs them; what can be told without running is told here."""
+    assert block.not_run is None or len(block.not_run) > 10
+    if block.language == "python":
+        compile(block.code, block.place, "exec")
+    elif block.language == "toml":
+        tomllib.loads(block.code)
+    elif block.language == "bash":
+        for command in block.commands:
+            check_options(check_docs.shorten_command(command))
+    else:
+        assert block.language in ("text", "pycon") or block.not_run, block.language
+
+
+def check_options(command: str) -> None:
+    """Parse a command of udjfl without running it."""
+    from udjfl.cli.run import app
+
+    program, *words = re.sub(r"\s*[>|].*", "", command).replace("$s", "none").split()
+    if program != "udjfl" or not words:
+        return
+    parser = get_group(app)
+    while words and hasattr(parser, "commands") and words[0] in parser.commands:
+        parser = parser.commands[words.pop(0)]
+    if not set(words) & {"--install-completion", "--version", "--help"}:
+        parser.make_context("udjfl", words)
+
+
+def test_options_that_do_not_exist_are_found() -> None:
+    with pytest.raises(Exception, match="No such option: --metods"):
+        check_options("udjfl compare --metods fedavg")
+
+
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in BLOCKS if block.language == "pycon"})
+)
+def test_sessions_print_what_the_page_says(page: str) -> None:
+    namespace: dict[str, object] = {}
+    for block in BLOCKS:
+        if block.page == page and block.language == "pycon":
+            check_docs.run_session(block, namespace)
+
+
+def test_a_session_that_prints_something_else_fails() -> None:
+    block = docs_pages.Block("page.md", 3, "pycon", ">>> 1 + 1\n3\n")
+    with pytest.raises(check_docs.BlockError, match=r"Expected:\s+3\s+Got:\s+2"):
+        check_docs.run_session(block, {})
+    assert doctest.ELLIPSIS  # `...` stands for anything; none of the pages is only that
+    assert not any(re.search(r"^\.\.\.$", b.code, re.M) for b in BLOCKS if b.language == "pycon")
+
+
+def test_checks_cut_training_short() -> None:
+    assert check_docs.shorten_command("udjfl compare --seeds 30  # slow") == (
+        "udjfl compare --seeds 30 --rounds 2 --seeds 2"
+    )
+    assert check_docs.shorten_command("python x.py") == "python x.py"
+    assert "--dry-run" in check_docs.shorten_command("make demo")
+    assert check_docs.shorten_python("f(seeds=10, rounds=x)") == "f(seeds=2, rounds=x)"
+
+
+def test_a_page_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "```python\nx = 1\n```\n```python\nx / 0\n```\n<!-- not run: why -->\n```c\n```\n"
+    monkeypatch.setattr(check_docs, "read_page", lambda page: text)
+    outcome = check_docs.check_page("page.md")
+    assert (outcome["ran"], outcome["skipped"]) == (1, ["page.md:9: why"])
+    assert outcome["failures"] == ["page.md:5: ZeroDivisionError: division by zero"]
+
+
+def table_after(page: str, mark: str) -> list[list[str]]:
+    """Return the cells of the rows of the first table after a mark."""
+    table = docs_pages.read_page(page).partition(mark)[2].strip().partition("\n\n")[0]
+    rows = table.splitlines()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+CHECKED_TABLE = "<!-- table: checked by tests/test_docs.py -->"
+
+
+def test_the_table_of_theories_is_that_of_the_code() -> None:
+    rows = {row[0].lower(): row[1:5] for row in table_after("docs/theories.md", CHECKED_TABLE)}
+    assert list(rows) == ["rawls", "egalitarian", "utilitarian", "desert"]
+    reports = udjfl.Reports(
+        ids=["a", "b"],
+        deltas=[[1.0], [1.0]],
+        losses=[0.5, 1.0],
+        sizes=[1, 1],
+        uncertainties=[0.1, 0.4],
+        steps=[1, 1],
+    )
+    for theory, (r, beta, gamma, exponent) in rows.items():
+        method = udjfl.UDJ(theory=theory)
+        assert float(gamma) == method.gamma
+        if theory == "desert":
+            assert (beta, exponent) == ("(1/u_i) / sum_j (1/u_j)", "-beta_i")
+            assert method.exponents(reports).tolist() == pytest.approx([-0.8, -0.2])
+        else:
+            assert float(beta.split()[0]) == method.beta
+            assert float(exponent) == method.exponent(method.beta)
+            assert ("1 + 1/beta" in r) == (method.exponent(2.0) == 3.0)
+
+
+def test_the_table_of_verdicts_has_every_verdict() -> None:
+    from udjfl.verdicts import KINDS
+
+    rows = table_after("docs/reading.md", CHECKED_TABLE)
+    assert {row[0].strip("*") for row in rows} == set(KINDS)
+
+
+def test_the_api_reference_has_every_public_name_once() -> None:
+    text = docs_pages.read_page("docs/api.md")
+    marks = [match["names"].split(",") for match in make_site.API.finditer(text)]
+    assert sorted(name.strip() for names in marks for name in names) == udjfl.__all__
+
+
+def test_the_navigation_has_every_page() -> None:
+    config = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    pages = make_site.nav_pages(config["project"]["nav"])
+    assert len(pages) == len(set(pages))
+    ours = {make_site.site_path(page) for page in docs_pages.find_pages(("docs/*.md",))}
+    ours |= {make_site.site_path(str(path.relative_to(ROOT))) for path in NOTEBOOKS}
+    assert ours - set(pages) == set()
+    assert [page for page in pages if page not in ours and not (ROOT / page).exists()] == []
+
+
+def test_links_lead_to_pages_of_the_site() -> None:
+    linked: set[str] = set()
+    text = "[a](../src/udjfl/metrics.py) [b](data.md#heart) [c](notebooks/quickstart.py) [d](#e)\n"
+    fenced = "```\n[a](../README.md)\n```\n"
+    adapted = make_site.adapt_links("docs/faq.md", text + fenced, linked)
+    assert adapted == (
+        "[a](source/src/udjfl/metrics.py.md) [b](data.md#heart) [c](notebooks/quickstart.md) "
+        f"[d](#e)\n{fenced}"
+    )
+    assert linked == {"src/udjfl/metrics.py"}
+    back = make_site.adapt_links("experiments/STEPS.md", "[s](../docs/steps.md#the-cap)", linked)
+    assert back == "[s](../steps.md#the-cap)"
+
+
+def test_fields_of_docstrings_become_lists() -> None:
+    pytest.importorskip("griffe")
+    from griffe_fields import fields_to_markdown
+
+    text = (
+        "A run.\n\nrounds       how many\nout, resume  keep it\n             and go on\n\nThe end."
+    )
+    assert fields_to_markdown(text) == (
+        "A run.\n\n\n- `rounds`: how many\n- `out`, `resume`: keep it\n    and go on\n\nThe end."
+    )
+
+
+def test_the_page_on_uncertainty_quotes_the_measurement() -> None:
+    page, measured = (
+        docs_pages.read_page(name) for name in ("docs/uncertainty.md", "experiments/UNCERTAINTY.md")
+    )
+    assert "has 0.153. The best measure\nafter a fixed number of epochs has 0.326." in measured
+    assert "off by 0.153\nnats" in page
+    assert "by 0.326;" in page
+    section = measured.partition("## Dependence on how models train")[2].partition("\n## ")[0]
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| ")][2:]
+    levels = [float(cells[4]) for cells in rows]
+    assert f"between {min(levels)} and {max(levels)} among" in page
+
+
+def test_the_page_on_citing_has_the_version() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"version = {{{project['version']}}}" in docs_pages.read_page("docs/citing.md")
+    assert f"The version is {project['version']}," in docs_pages.read_page("docs/faq.md")
+
+
+def test_the_page_on_metrics_has_every_metric_of_the_package() -> None:
+    from udjfl.metrics import METRICS
+
+    page = docs_pages.read_page("docs/metrics.md")
+    assert [key for key in METRICS if f"`{key}`" not in page and f'"{key}"' not in page] == []
+
+
+def test_the_glossary_is_sorted() -> None:
+    words = re.findall(r"^\*\*(.+?)\.\*\*", docs_pages.read_page("docs/glossary.md"), re.M)
+    assert len(words) > 30
+    assert words == sorted(words, key=lambda word: word.lower().replace("'", ""))
