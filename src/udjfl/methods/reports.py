@@ -119,7 +119,7 @@ class Reports:
         store(self, "deltas", _deltas(self.deltas, order))
         for name in PER_CLIENT_FIELDS:
             store(self, name, _column(name, getattr(self, name), order))
-        if self.client_indices.unique().numel() != len(ids):
+        if len(set(self.client_indices.tolist())) != len(ids):
             raise SettingsError("Reports.client_indices: give each client an index of its own")
         store(self, "extras", {k: _sort_rows(v, k, order) for k, v in self.extras.items()})
         if self.model is not None:
