@@ -11,7 +11,7 @@ demo: $(VENV)/.report
 	$(BIN)/udjfl demo --html demo-report.html
 
 test: check $(VENV)/.browser
-	$(BIN)/python -m pytest -n 2 -m "not processes"
+	$(BIN)/python -m pytest -n 2 -m "not processes and not soak"
 
 # The browser that tests open pages in; without it they are skipped.
 browser:
@@ -20,7 +20,7 @@ browser:
 		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium; }
 
 coverage: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m "not processes" --cov
+	$(BIN)/python -m pytest -n 2 -m "not processes and not soak" --cov
 
 # Run it after a change of the dependencies. Unless pip has an index with CPU builds of torch, it
 # downloads several GB.
@@ -49,8 +49,11 @@ test-minimum:
 test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest tests/flower -m "processes and not soak" --durations=0
 
-# A hundred clients, and nine methods against the simulator: about an hour.
+# Every fault at every effect on the disk, kills, races, changed bits, fault schedules, damaged
+# input and command lines, with their counts: hours, most of them in UDJFL_FUZZ_INPUTS (a million)
+# inputs for each reader. Then a hundred clients, and nine methods against the simulator.
 soak: $(VENV)/.flower
+	$(BIN)/python -m pytest -n 2 -m "soak and not processes" -rP --durations=0
 	$(BIN)/python -m pytest tests/flower -m soak --durations=0
 
 flower-demo: $(VENV)/.flower

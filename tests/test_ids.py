@@ -42,6 +42,11 @@ def test_equal_numbers_written_differently_have_one_order() -> None:
         assert sort_ids(ids) == ["a001", "a01", "a1"]
 
 
+def test_an_id_with_more_digits_than_python_reads_has_a_place() -> None:
+    long = "1" * 5000
+    assert sort_ids([long + "2", long, "2"]) == ["2", long, long + "2"]
+
+
 def test_texts_and_numbers_at_the_same_position_can_be_compared() -> None:
     assert sort_ids(["x", "1", "", "1x", "x1", "-1"]) == ["", "1", "1x", "-1", "x", "x1"]
 

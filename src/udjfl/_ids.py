@@ -17,7 +17,8 @@ _UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 def id_sort_key(client_id: str) -> tuple[list[str | int], str]:
     """Return a sort key that compares numbers by value: 'client-2' comes before 'client-10'."""
     parts: list[str | int] = list(re.split(r"([0-9]+)", client_id))
-    parts[1::2] = [int(digits) for digits in parts[1::2]]
+    # Python reads numbers of at most 4,300 digits; the id itself decides between longer ones.
+    parts[1::2] = [int(str(digits)[:4000]) for digits in parts[1::2]]
     return parts, client_id
 
 

@@ -58,6 +58,12 @@ def parse_spec(
     return Spec(name, options)
 
 
+def names_code(text: str) -> bool:
+    """Tell whether a specification is of the form `package.module:Name`, which is imported."""
+    parts = str(text).split(":")[1:]
+    return bool(parts) and "=" not in parts[0]
+
+
 def import_object(name: str, kind: str) -> Any:
     """Import `package.module:Name`."""
     module_name, _, attribute = name.partition(":")
@@ -71,6 +77,10 @@ def import_object(name: str, kind: str) -> Any:
         raise SettingsError(
             f"{kind}: cannot import {name!r}: {error}; is it on PYTHONPATH?"
         ) from None
+    except Exception as error:  # the module's own code can raise anything
+        raise SettingsError(
+            f"{kind}: cannot import {name!r}: {type(error).__name__}: {error}"
+        ) from error
     return found
 
 

@@ -18,9 +18,13 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from udjfl._files import read_prefix
 from udjfl.errors import SettingsError, did_you_mean
 
 MOST_SEEDS = 10_000
+MOST_CLIENTS = 100_000
+MOST = 2**31 - 1  # of what is only counted
+MOST_TOML_BYTES = 1 << 20
 OLDER_NAMES = {"entropy": "paper"}  # of measures of uncertainty, in older run folders
 
 
@@ -82,12 +86,13 @@ DataRoot = Annotated[
 ModelName = Annotated[
     str, Field(description="mlp, cnn, logistic, or your own as package.module:function")
 ]
-Rounds = Annotated[int, Field(ge=1, description="rounds of federated training")]
+Rounds = Annotated[int, Field(ge=1, le=MOST, description="rounds of federated training")]
 Device = Annotated[str, Field(description="cpu, cuda, cuda:1, ...")]
 Workers = Annotated[
     int,
     Field(
         ge=0,
+        le=MOST,
         description="cores for each process (0: an equal share); results do not depend on it",
     ),
 ]
@@ -105,7 +110,11 @@ class DataSettings(Settings):
     data_root: DataRoot = None
     clients: Annotated[
         int | None,
-        Field(ge=1, description="number of clients; default: that of the data, mostly 5"),
+        Field(
+            ge=1,
+            le=MOST_CLIENTS,
+            description="number of clients; default: that of the data, mostly 5",
+        ),
     ] = None
     partition: Annotated[
         str | None,
@@ -120,7 +129,7 @@ class TrainingSettings(Settings):
     """Training of one method on one federation."""
 
     model: ModelName = "mlp"
-    hidden: Annotated[int, Field(ge=1, description="hidden units of the mlp")] = 64
+    hidden: Annotated[int, Field(ge=1, le=1_000_000, description="hidden units of the mlp")] = 64
     weight_norm: Annotated[
         bool, Field(description="normalise the weights of the mlp's output layer")
     ] = True
@@ -129,9 +138,11 @@ class TrainingSettings(Settings):
         0.1
     )
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of the clients' SGD")] = 0.9
-    batch_size: Annotated[int, Field(ge=1, description="examples per optimiser step")] = 128
+    batch_size: Annotated[int, Field(ge=1, le=MOST, description="examples per optimiser step")] = (
+        128
+    )
     local_epochs: Annotated[
-        int, Field(ge=1, description="passes over a client's data per round")
+        int, Field(ge=1, le=10_000, description="passes over a client's data per round")
     ] = 1
     loss_at: Annotated[
         Literal["auto", "received", "running", "final"],
@@ -172,6 +183,7 @@ class TrainingSettings(Settings):
         int,
         Field(
             ge=0,
+            le=1_000_000,
             description="epochs each client trains alone for that measure (0: 30, for crossfit "
             "100); crossfit stops at the best number up to this",
         ),
@@ -184,10 +196,10 @@ class TrainingSettings(Settings):
         Field(description="optimiser of that training; the authors' code uses adam"),
     ] = "sgd"
     uncertainty_folds: Annotated[
-        int, Field(ge=2, description="folds of crossfit: models trained for each client")
+        int, Field(ge=2, le=1_000, description="folds of crossfit: models trained for each client")
     ] = 5
     uncertainty_models: Annotated[
-        int, Field(ge=2, description="number of models in an ensemble")
+        int, Field(ge=2, le=1_000, description="number of models in an ensemble")
     ] = 5
     service: Annotated[
         str,
@@ -199,9 +211,15 @@ class TrainingSettings(Settings):
     ] = "none"
     eval_every: Annotated[
         int,
-        Field(ge=1, description="rounds between evaluations; the last round is always evaluated"),
+        Field(
+            ge=1,
+            le=MOST,
+            description="rounds between evaluations; the last round is always evaluated",
+        ),
     ] = 1
-    checkpoint_every: Annotated[int, Field(ge=1, description="rounds between checkpoints")] = 10
+    checkpoint_every: Annotated[
+        int, Field(ge=1, le=MOST, description="rounds between checkpoints")
+    ] = 10
     engine: Annotated[
         Literal["auto", "serial", "stacked", "mapped"],
         Field(
@@ -243,7 +261,7 @@ class SeedSettings(Settings):
     ] = [0, 1, 2, 3, 4]
 
     jobs: Annotated[
-        int, Field(ge=0, description="processes that share the seeds (0: one per core)")
+        int, Field(ge=0, le=MOST, description="processes that share the seeds (0: one per core)")
     ] = 1
 
     @field_validator("seeds", mode="before")
@@ -319,7 +337,9 @@ class ReproduceSettings(SeedSettings):
         ),
     ] = "paper"
     rounds: Rounds = 500
-    epochs: Annotated[int, Field(ge=1, description="epochs each client trains alone")] = 500
+    epochs: Annotated[
+        int, Field(ge=1, le=1_000_000, description="epochs each client trains alone")
+    ] = 500
     model: ModelName = "mlp"
     device: Device = "cpu"
     workers: Workers = 0
@@ -344,10 +364,12 @@ def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnyS
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the values of a TOML file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise SettingsError(f"config: {path} is nested too deeply") from None
+    except ValueError as error:  # of the syntax, the encoding, or a number with too many digits
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -416,13 +418,19 @@ def test_wrong_contact_sheet_is_refused(command: Command, arguments: str, words:
     assert not list(Path.cwd().iterdir())
 
 
-def test_failed_write_keeps_the_old_contact_sheet(command: Command) -> None:
+def test_failed_write_keeps_the_old_contact_sheet(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*names: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     Path("sheet.png").write_text("old")
-    Path("sheet.png.part").mkdir()  # the temporary file
+    monkeypatch.setattr(os, "replace", fail)
     (line,) = mistakes_of(command("describe shapes --contact-sheet sheet.png"))
     assert line.startswith("contact_sheet: cannot write sheet.png: ")
     assert "--out" not in line
     assert Path("sheet.png").read_text() == "old"
+    assert not list(Path().glob(".sheet*"))
 
 
 # Prepare ----------------------------------------------------------------------------------------

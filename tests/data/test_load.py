@@ -211,7 +211,7 @@ def test_every_wrong_argument_is_listed() -> None:
         load("dirty-digit", clients=0, partition="dirichlt", seed=1.5)  # type: ignore[arg-type]
     name, clients, seed, partition = caught.value.mistakes
     assert "data: unknown name 'dirty-digit'. Did you mean 'dirty-digits'?" in name
-    assert "clients is 0: give a whole number of at least 1" in clients
+    assert "clients is 0: give a whole number from 1 to 100000" in clients
     assert "seed is 1.5: give a whole number" in seed
     assert "Did you mean 'dirichlet'?" in partition
 

@@ -42,14 +42,14 @@ def test_rows_are_sorted_as_people_count():
         uncertainties=[10, 9, 2],
         steps=[10, 9, 2],
         client_indices=[9, 8, 1],
-        extras={"gradients": [[10.0, 1.0], [9.0, 1.0], [2.0, 1.0]]},
+        extras={"gradients": [[10.0], [9.0], [2.0]]},
     )
     assert made.ids == ("client-2", "client-9", "client-10")
     for name in ("losses", "sizes", "uncertainties", "steps"):
         assert getattr(made, name).tolist() == [2, 9, 10], name
     assert made.deltas.tolist() == [[2], [9], [10]]
     assert made.client_indices.tolist() == [1, 8, 9]
-    assert made.extras["gradients"].tolist() == [[2, 1], [9, 1], [10, 1]]
+    assert made.extras["gradients"].tolist() == [[2], [9], [10]]
     assert len(made) == 3
 
 
@@ -216,3 +216,58 @@ def test_nan_for_every_client_is_not_the_same_as_left_out(field):
 def test_zero_loss_and_zero_update_are_usable():
     made = reports(losses=[0.0, 0.0], deltas=[[0.0, 0.0], [0.0, 0.0]])
     assert made.losses.tolist() == [0, 0]
+
+
+# --- tables that are not of real numbers
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.ones(2, dtype=bool),
+        torch.ones(2, dtype=torch.bool),
+        np.ones(2, dtype=complex),
+        np.ma.masked_array([1.0, 2.0], [False, True]),
+        np.array([1.0, None], dtype=object),
+        torch.ones(2).to_sparse(),
+        np.array(["2020-01-01"] * 2, dtype="datetime64[D]"),
+    ],
+)
+@pytest.mark.parametrize("field", ["losses", "sizes", "uncertainties", "steps", "client_indices"])
+def test_tables_of_anything_but_real_numbers_are_refused(field: str, table: object) -> None:
+    with pytest.raises(SettingsError, match=rf"Reports\.{field}: is .*table of"):
+        Reports(ids=["a", "b"], deltas=torch.zeros(2, 3), **{field: table})
+
+
+def test_two_clients_with_one_index_are_refused() -> None:
+    with pytest.raises(SettingsError, match="give each client an index of its own"):
+        Reports(ids=["a", "b"], deltas=torch.zeros(2, 3), client_indices=[4, 4])
+
+
+@pytest.mark.parametrize("field", ["sizes", "steps"])
+def test_counts_beyond_the_whole_numbers_of_float64_are_refused(field: str) -> None:
+    Reports(ids=["a"], deltas=torch.zeros(1, 3), **{field: [2**53]})
+    with pytest.raises(ReportError, match=rf"client 'a' in round 1: {field} is .* at most 2\^53"):
+        Reports(ids=["a"], deltas=torch.zeros(1, 3), **{field: [2.0**54]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lr": "0.1"},
+        {"lr": None},
+        {"lr": True},
+        {"momentum": [0.1]},
+        {"round": 1.5},
+        {"ids": 3},
+        {"ids": "ab"},
+        {"model": torch.zeros(4)},
+        {"model": [0.0, 0.0, 0.0]},
+        {"extras": {"gradients": torch.zeros(2, 4)}},
+        {"extras": {"accuracies": torch.zeros(2, 1)}},
+        {"extras": {"losses_of_each": torch.zeros(2)}},
+    ],
+)
+def test_values_of_the_wrong_kind_are_told_in_words(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=r"Reports\."):
+        Reports(**{"ids": ["a", "b"], "deltas": torch.zeros(2, 3), **wrong})

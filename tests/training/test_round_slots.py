@@ -652,3 +652,44 @@ def test_the_default_loss_is_received_if_the_method_reads_it(federation: udjfl.F
         for at in ("auto", "running", "received")
     }
     assert of["auto"].records == of["received"].records != of["running"].records
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (None, "a NoneType in place of (state, step, diagnostics)"),
+        (({}, torch.zeros(1)), "a tuple in place of"),
+        (([], torch.zeros(1), {}), "a list as state"),
+        (({"a": 1.0}, torch.zeros(1), {}), "a dict as state"),
+        (({}, [0.0], {}), "a list as step"),
+        (({}, torch.zeros(1, dtype=torch.int64), {}), r"a tensor of torch.int64 \[1\] as step"),
+        (({}, torch.zeros(1, dtype=torch.complex64), {}), "as step"),
+        (({}, torch.zeros(1), None), "a NoneType as diagnostics"),
+        (({}, torch.zeros(1), {"a": 1.0}), "a dict as diagnostics"),
+        (({}, torch.zeros(1), {"a": torch.zeros(2)}), "as diagnostic 'a'"),
+    ],
+)
+def test_what_aggregate_returns_is_checked_and_told_in_words(returned: Any, words: str) -> None:
+    method = make_method(Plain, aggregate=lambda self, state, reports: returned)
+    with pytest.raises(
+        SettingsError, match=rf"Plain: aggregate returned .*{words.split(' in ')[0]}"
+    ):
+        train_briefly(make_federation(), method)
+
+
+def test_what_plan_returns_is_checked_and_told_in_words() -> None:
+    method = make_method(Plain, plan=lambda self, state, probe: state)
+    with pytest.raises(SettingsError, match="Plain: plan returned a dict; return"):
+        train_briefly(make_federation(), method)
+
+
+@pytest.mark.parametrize("size", [3.5e38, -3.4e38])
+def test_a_step_or_a_model_that_float32_cannot_hold_stops_the_run(size: float) -> None:
+    """The first becomes infinite when it is cast, the model in round 2 by the second."""
+
+    def aggregate(self: Any, state: Any, reports: udjfl.Reports) -> Any:
+        return state, torch.full((reports.deltas.shape[1],), size, dtype=torch.float64), {}
+
+    what = "step" if size > 0 else "model"
+    with pytest.raises(udjfl.UdjflError, match=rf"{what} is not finite in round|NaN or infinite"):
+        train_briefly(make_federation(), make_method(Plain, aggregate=aggregate))

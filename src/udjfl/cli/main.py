@@ -6,6 +6,7 @@ Nothing slow is imported before `main` is called, so that Ctrl-C is handled from
 import os
 import signal
 import sys
+from typing import NoReturn
 
 INTERRUPTED = 130  # the exit code after Ctrl-C, also that of typer
 CLEAR_LINE = "\r" + " " * 40 + "\r"
@@ -58,13 +59,31 @@ def _run_app() -> None:
             # A character that the terminal cannot show must not end a long run with a traceback.
             stream.reconfigure(errors="replace")
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, not at the exit of Python, which would print a traceback
     except UdjflError as error:
-        from udjfl._ids import printable
+        _fail(str(error))
+    except MemoryError:
+        _fail("there is not enough memory; choose a smaller model, or fewer clients")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.filename is not None:
+            _fail(f"{os.fsdecode(error.filename)}: {reason}")
+        # A stream: what is left in it must not fail again when Python exits.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        _fail(f"cannot write the output: {reason}")
 
-        for line in str(error).split("\n"):
-            print(f"udjfl: {printable(line)}", file=sys.stderr)
-        sys.exit(2)
+
+def _fail(message: str) -> NoReturn:
+    """Print an error, with everything escaped that a terminal would obey, and exit."""
+    from udjfl._ids import printable
+
+    for line in message.split("\n"):
+        print(f"udjfl: {printable(line)}", file=sys.stderr)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -6,12 +6,14 @@ The line of each command on the front page is in `udjfl.cli.app`.
 import contextlib
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from udjfl._spec import names_code
 from udjfl.cli.choose import choose_command
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
@@ -151,6 +153,13 @@ def resume_command(
     folder: Annotated[
         Path, typer.Argument(help="The folder given as --out to the command that was stopped.")
     ],
+    trust_model: Annotated[
+        bool,
+        typer.Option(
+            "--trust-model",
+            help="Import what the folder names as package.module:Name: a model, methods, data.",
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Continue a run, a comparison, a frontier or a search that was stopped.
@@ -166,6 +175,8 @@ def resume_command(
             f"{folder} was started from Python with data or methods of its own; "
             f"call udjfl.compare(..., out={str(folder)!r}, resume=True) with the same"
         )
+    if not trust_model and isinstance(stored.get("frontier"), dict):
+        _refuse_code(folder, stored["frontier"])
     if resume_search(stored, folder, json):
         return
     if "comparison" in stored:
@@ -174,6 +185,8 @@ def resume_command(
                 f"{folder / 'settings.json'} is damaged; restore it, "
                 "or start the comparison again in another folder"
             )
+        if not trust_model:
+            _refuse_code(folder, stored["comparison"])
         compare(validate_settings(CompareSettings, stored["comparison"]), folder, True, json)
         return
     stored = run_folder.read_settings("training", "origin", "method", "params")
@@ -183,6 +196,8 @@ def resume_command(
             f"call udjfl.simulate(..., out={str(folder)!r}, resume=True) with the same federation"
         )
     named = {"method": stored["method"], "params": stored["params"]}
+    if not trust_model:
+        _refuse_code(folder, {**stored["training"], **stored["origin"], **named})
     settings = validate_settings(RunSettings, {**stored["training"], **stored["origin"], **named})
     run(settings, folder, True, json)
 
@@ -225,6 +240,21 @@ def watch_command(
                 typer.launch(server.address)
             snapshot = server.wait_until_finished()
     print(f"{describe_state(snapshot).lower()}: {describe_progress(snapshot)}")
+
+
+def _refuse_code(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Refuse to import what the settings in a folder name, which another person may have written.
+
+    Names without a colon are looked up among what is built in or installed.
+    """
+    names = [settings.get(key) for key in ("model", "method", "data")]
+    given = settings.get("methods")
+    names += given if isinstance(given, list) else []
+    for name in names:
+        if isinstance(name, str) and names_code(name):
+            raise SettingsError(
+                f"{folder} names code to import: {name}. If you trust it, add --trust-model"
+            )
 
 
 @app.command("report")

@@ -18,7 +18,7 @@ from udjfl.data.sources import find_source
 from udjfl.data.split import split_train_test
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
-from udjfl.settings import validate_settings
+from udjfl.settings import MOST_CLIENTS, validate_settings
 
 
 def load(
@@ -77,8 +77,8 @@ def find_data_mistakes(
             Partition.parse(str(partition))
 
     numbers = []
-    if clients is not None and (not _is_whole(clients) or clients < 1):
-        numbers.append(f"clients is {clients!r}: give a whole number of at least 1")
+    if clients is not None and (not _is_whole(clients) or not 1 <= clients <= MOST_CLIENTS):
+        numbers.append(f"clients is {clients!r}: give a whole number from 1 to {MOST_CLIENTS}")
     if not _is_whole(seed):
         numbers.append(f"seed is {seed!r}: give a whole number")
     return [

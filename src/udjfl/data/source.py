@@ -38,9 +38,13 @@ def find_data_root(given: str | os.PathLike[str] | None = None) -> Path | None:
     chosen = given or os.environ.get("UDJFL_DATA")
     if not chosen:
         return None
-    root = Path(chosen).expanduser()
-    if not root.exists():
-        setting = "data_root" if given else "UDJFL_DATA"
+    setting = "data_root" if given else "UDJFL_DATA"
+    try:
+        root = Path(chosen).expanduser()
+        exists = root.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long, no such user, or no name
+        raise SettingsError(f"{setting}: {str(chosen)!r} cannot be used: {error}") from None
+    if not exists:
         raise SettingsError(f"{setting}: {root} does not exist; name the folder that has the data")
     return root
 

@@ -121,9 +121,9 @@ def _is_cpu(device: str) -> bool:
 def check_device(device: str) -> None:
     """Raise SettingsError if this device cannot be used here."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        first_line = str(error).splitlines()[0]
+        torch.zeros(1, device=device).cpu()  # `meta` has no numbers to come back
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError, TypeError) as error:
+        first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise SettingsError(
             f"device: {device!r} cannot be used here ({first_line}); try device='cpu'"
         ) from None

@@ -43,6 +43,9 @@ def method(spec: str, /, **params: Any) -> Method:
                 f"{parsed.name}: {key} is what the short name stands for; "
                 f"to choose another, ask for {cls.name!r}"
             )
+    if "self" in params:  # Python's own name in the call below
+        known = did_you_mean("self", parameter_defaults(cls))
+        raise SettingsError(f"{parsed.name}: self: no such parameter.{known}")
     try:
         return cls(**{**preset, **params})
     except SettingsError as error:  # name the method as it was asked for, perhaps by a short name

@@ -17,6 +17,12 @@ from torch import Tensor
 from udjfl._ids import id_sort_key
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods._linalg import rows_not_finite
+from udjfl.methods._report_values import (
+    check_ids,
+    check_model,
+    check_real,
+    check_scalars,
+)
 
 # Values a client can be asked for beyond its delta, loss, size, steps and uncertainty. They are
 # computed only for a method that declares them. N clients, D numbers in the model, M models side
@@ -52,6 +58,9 @@ LOWER_BOUNDS = {
     "steps": (0, False, ABOVE_ZERO),
     "client_indices": (0, True, "indices count from 0"),
 }
+# Up to here every whole number is a number of its own in float64.
+MOST_EXAMPLES = 2**53
+UPPER_BOUNDS = {"sizes": MOST_EXAMPLES, "steps": MOST_EXAMPLES}
 NON_NEGATIVE_EXTRAS = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_each")
 NOT_FINITE = "has values that are NaN or infinite"
 
@@ -96,17 +105,12 @@ class Reports:
     _given: Collection[str] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ids = [str(name) for name in self.ids]
+        ids = [str(name) for name in check_ids(self.ids)]
         if not ids or len(set(ids)) != len(ids):
             raise SettingsError(
                 "Reports.ids: give each reporting client once, and at least one client"
             )
-        if not 0 < self.lr < float("inf"):
-            raise SettingsError(f"Reports.lr: is {self.lr}; it must be a finite number above zero")
-        if not 0 <= self.momentum < 1:
-            raise SettingsError(
-                f"Reports.momentum: is {self.momentum}; it must be at least 0 and below 1"
-            )
+        check_scalars(self.lr, self.momentum, self.round)
         order = _sorted_order(tuple(ids))
         given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
         store = object.__setattr__  # the dataclass is frozen
@@ -115,7 +119,12 @@ class Reports:
         store(self, "deltas", _deltas(self.deltas, order))
         for name in PER_CLIENT_FIELDS:
             store(self, name, _column(name, getattr(self, name), order))
+        if len(set(self.client_indices.tolist())) != len(ids):
+            raise SettingsError("Reports.client_indices: give each client an index of its own")
         store(self, "extras", {k: _sort_rows(v, k, order) for k, v in self.extras.items()})
+        if self.model is not None:
+            store(self, "model", check_model(self.model, self.deltas))
+        check_shapes(self.extras, self.deltas)
         columns = {**{name: getattr(self, name) for name in given}, **self.extras}
         errors = find_errors(self.ids, self.deltas, columns, self.round)
         if errors:
@@ -171,12 +180,14 @@ def find_errors(
                     reject(row, name, f"is {value:g}; it must be a finite number")
                 elif value < bound or (value == bound and not allowed):
                     reject(row, name, f"is {value:g}; {problem}")
+                elif value > UPPER_BOUNDS.get(name, math.inf):
+                    reject(row, name, f"is {value:g}; it must be at most 2^53")
             continue
         table = column.reshape(len(column), -1)
         if table.is_floating_point():
             for row in rows_not_finite(table):
                 reject(row, name, NOT_FINITE)
-        if name in ("accuracies", "scores"):
+        if name in ("accuracies", "scores", "validation_accuracies"):
             for row in _rows_where((table < 0) | (table > 1)):
                 reject(row, name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
@@ -186,6 +197,19 @@ def find_errors(
             for row in _rows_where(table <= 0):
                 reject(row, name, ABOVE_ZERO)
     return errors
+
+
+def check_shapes(extras: Mapping[str, Tensor], deltas: Tensor) -> None:
+    """Refuse extras of other shapes than `EXTRAS` says."""
+    for name, values in extras.items():
+        axes = EXTRAS.get(name, "").partition("]")[0]
+        expected = {"[N": (len(deltas),), "[N, D": tuple(deltas.shape)}.get(axes)
+        is_wrong = values.ndim != 2 if axes == "[N, M" else expected not in (None, values.shape)
+        if is_wrong:
+            raise SettingsError(
+                f"Reports.{name}: has shape {list(values.shape)}, and is {axes}] with N, D = "
+                f"{list(deltas.shape)}"
+            )
 
 
 def _rows_where(is_bad: Tensor) -> list[int]:
@@ -306,6 +330,7 @@ def _sort_rows(values: Any, name: str, order: list[int]) -> Tensor:
         raise SettingsError(
             f"Reports.{name}: is not a table of numbers with one row per client ({error})"
         ) from None
+    check_real(name, values, tensor)
     if tensor.ndim == 0 or tensor.shape[0] != len(order):
         raise SettingsError(
             f"Reports.{name}: needs one row per client ({len(order)} ids), "

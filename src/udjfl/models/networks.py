@@ -121,7 +121,16 @@ def build(
     # old one back.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(stream_seed(seed, purpose))
-        module = _call(function, input_shape, n_classes, options)
+        try:
+            module = _call(function, input_shape, n_classes, options)
+        except Exception as error:
+            if not isinstance(choice, str) or isinstance(error, SettingsError):
+                raise
+            # What a text names may fail in its own code, or be too large for the memory.
+            reason = (str(error).splitlines() or [""])[0]
+            raise SettingsError(
+                f"model: {choice} failed: {type(error).__name__}: {reason}"
+            ) from error
     if not isinstance(module, nn.Module) or not any(p.requires_grad for p in module.parameters()):
         raise SettingsError(
             f"model: {describe(choice)} must return a torch.nn.Module with trainable parameters"
@@ -166,7 +175,12 @@ def _find_model(text: str) -> tuple[ModelFunction, dict[str, Any]]:
         )
     if not spec.options:
         return function, {}
-    parameters = inspect.signature(function, eval_str=True).parameters
+    try:
+        parameters = inspect.signature(function, eval_str=True).parameters
+    except (TypeError, ValueError, NameError):
+        raise SettingsError(
+            f"model: {spec.name} does not say which options it has; leave them out"
+        ) from None
     known = [name for name, p in parameters.items() if p.default is not p.empty]
     mistakes: list[str] = []
     options: dict[str, Any] = {}
@@ -199,7 +213,12 @@ def _call(
             "model: this is a network; give a function that makes one, so that every run starts "
             "from its own initial values"
         )
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise SettingsError(
+            f"model: {describe(function)} does not say which arguments it takes; name a function"
+        ) from None
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     required = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
     if len(required) not in (0, 2) or any(p.kind is p.KEYWORD_ONLY for p in required):

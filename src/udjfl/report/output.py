@@ -1,6 +1,7 @@
 """Printing on standard output: tables for people that fit the terminal, or one JSON document."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ GAP = 1
 def show(view: RenderableType, document: Any, as_json: bool) -> None:
     """Print the document as JSON, or the view in the width of the terminal."""
     if as_json:
-        print(to_json(document), end="")
+        print(escape_json(to_json(document)), end="")
         return
     # Brackets in ids and other texts are no markup.
     console = Console(highlight=False, markup=False, emoji=False)
@@ -32,6 +33,15 @@ def show(view: RenderableType, document: Any, as_json: bool) -> None:
 def to_json(document: Any) -> str:
     """Return a document as indented JSON, with a newline at the end."""
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+# JSON itself escapes only the first 32 characters of those that steer a terminal or turn text.
+_STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_json(text: str) -> str:
+    """Write characters that steer a terminal as escapes of JSON: it means the same."""
+    return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable_lines(text: str) -> str:

@@ -12,12 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from logging.handlers import QueueHandler
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from udjfl._processes import Parent
+from udjfl.errors import UdjflError
 
 Result = TypeVar("Result", covariant=True)
 POLL_INTERVAL = 0.2  # seconds between deliveries of messages
@@ -71,6 +73,11 @@ def run_in_processes(
                 for future in finished:
                     for message in future.result()[1]:
                         receive(message)
+        except BrokenProcessPool:
+            raise UdjflError(
+                "a process that trained some of the seeds was killed; was there too little memory "
+                "(use fewer --jobs)? With --out, `udjfl resume` continues"
+            ) from None
         except BaseException:
             processes = list((pool._processes or {}).values())  # which `shutdown` forgets
             pool.shutdown(wait=False, cancel_futures=True)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from udjfl._files import check_no_link, explain_os_errors
 from udjfl.data import Federation
 from udjfl.engine import can_fork, can_join, one_thread
 from udjfl.errors import DataError
@@ -110,6 +111,10 @@ class ProgramTask:
                 f"{self.settings.seeds[0]}"
             )
         folder = self.root / f"seed-{seed}" if self.root else None
+        if folder:
+            with explain_os_errors(folder):
+                for path in (folder, *(folder / folder_name(m) for m in self.methods)):
+                    check_no_link(path)  # it could lead out of the comparison's folder
         methods = [
             MethodTask(method, folder / folder_name(method) if folder else None, send)
             for method in self.methods

@@ -18,12 +18,13 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
-from udjfl.methods import Reports, State
+from udjfl.methods import Plan, Reports, State
 from udjfl.methods.reports import collect
 from udjfl.training.clients import Clients, Replies, TrainRequest
 from udjfl.training.records import Record, diagnostic_records
@@ -84,7 +85,7 @@ def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
     if not request.client_indices:
         return OpenRound(None, state, records)
     # 3. plan
-    state, plan = run.method.plan(state, probe)
+    state, plan = _check_plan(run, run.method.plan(state, probe))
     run.check_plan(plan, request.models[0].shape[-1])
     return OpenRound(replace(request, plan=plan), state, records)
 
@@ -106,7 +107,7 @@ def close_round(
         scores = clients.score(run.method.models_to_score(state, reports), server.buffers)
         reports = reports.with_extra("validation_accuracies", scores)
     # 5. aggregate
-    state, step, diagnostics = run.method.aggregate(state, reports)
+    state, step, diagnostics = _check_outcome(run, run.method.aggregate(state, reports), reports)
     # 6. step
     vector = apply_step(run, server.vector, step, round)
     buffers = server.buffers
@@ -133,6 +134,56 @@ def _keep_model(run: Run, server: ServerState, reports: Reports) -> State:
     return keep_checkpoint(server.kept, after, server.vector, scores, clients, len(run.ids))
 
 
+def _check_outcome(
+    run: Run, outcome: Any, reports: Reports
+) -> tuple[State, Tensor, Mapping[str, Tensor]]:
+    """Return what `aggregate` returned, or say in words what is wrong with it."""
+    wrong = None
+    if not isinstance(outcome, tuple) or len(outcome) != 3:
+        wrong = f"{_describe(outcome)} in place of (state, step, diagnostics)"
+    elif not _is_state(outcome[0]):
+        wrong = f"{_describe(outcome[0])} as state; it must be a dictionary of tensors"
+    elif not isinstance(outcome[1], Tensor) or not outcome[1].is_floating_point():
+        wrong = f"{_describe(outcome[1])} as step; it must be a tensor of real numbers"
+    elif not _is_state(outcome[2]):
+        wrong = f"{_describe(outcome[2])} as diagnostics; they must be a dictionary of tensors"
+    else:
+        for name, value in outcome[2].items():
+            if value.shape not in ((), (len(reports),)) or value.is_complex():
+                wrong = (
+                    f"{_describe(value)} as diagnostic {name!r}; give one number, or one for each "
+                    f"of the {len(reports)} reporting clients"
+                )
+    if wrong is not None:
+        raise SettingsError(f"{run.method.label}: aggregate returned {wrong}")
+    state, step, diagnostics = outcome
+    return state, step, diagnostics
+
+
+def _check_plan(run: Run, planned: Any) -> tuple[State, Plan]:
+    """Return what `plan` returned, or say in words what is wrong with it."""
+    is_pair = isinstance(planned, tuple) and len(planned) == 2
+    if not is_pair or not _is_state(planned[0]) or not isinstance(planned[1], Plan):
+        raise SettingsError(
+            f"{run.method.label}: plan returned {_describe(planned)}; return (state, Plan(...)), "
+            "the state a dictionary of tensors"
+        )
+    state, plan = planned
+    return state, plan
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(key, str) and isinstance(item, Tensor) for key, item in value.items()
+    )
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of {value.dtype} {list(value.shape)}"
+    return f"a {type(value).__name__}"
+
+
 def apply_step(run: Run, vector: Tensor, step: Tensor, round: int) -> Tensor:
     """Subtract the step from the model, after checking its shape and that it is finite."""
     if step.shape != vector.shape:
@@ -141,13 +192,16 @@ def apply_step(run: Run, vector: Tensor, step: Tensor, round: int) -> Tensor:
             f"it must have one number per parameter, {list(vector.shape)}"
         )
     step = step.to(vector)
-    # A sum is finite only if all its terms are: it nearly always answers the question.
-    if not math.isfinite(float(step.sum())) and not torch.isfinite(step).all():
+    moved = vector - step
+    # A sum is finite only if all its terms are: it nearly always answers the question. A step that
+    # is not finite makes a model that is not.
+    if not math.isfinite(float(moved.sum())) and not torch.isfinite(moved).all():
+        what = "the model is" if torch.isfinite(step).all() else "the server's step is"
         raise DivergedError(
-            f"{run.method.label}: the server's step is not finite in round {round}; "
+            f"{run.method.label}: {what} not finite in round {round}; "
             "try a smaller lr or another step rule"
         )
-    return vector - step
+    return moved
 
 
 def check_quorum(run: Run, round: int, usable: int, records: list[Record]) -> None:

@@ -5,6 +5,7 @@ Pictures are uint8 [n, height, width, 3] (red, green, blue); features are float3
 """
 
 import hashlib
+import math
 import struct
 import tempfile
 import zipfile
@@ -29,11 +30,13 @@ Channels: TypeAlias = npt.NDArray[np.float64]
 SIZE = 28
 BRIGHTEST = 255
 FILES_PER_REPORT = 200
+MOST_BYTES = 1 << 32  # of an archive, unpacked
 # Raised by numpy and zipfile for archives that are truncated, overwritten, or not archives.
 UNREADABLE_ARCHIVE = (
     AttributeError,
     EOFError,
     KeyError,
+    MemoryError,
     NotImplementedError,
     OSError,
     TypeError,
@@ -59,9 +62,27 @@ def open_npz(path: Path, remedy: str) -> Iterator[Any]:
     """Open an .npz file without unpickling. Errors while reading it become a DataError."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            _check_sizes(archive)
             yield archive
     except UNREADABLE_ARCHIVE as error:
         raise DataError(f"{path} cannot be read ({error}): {remedy}") from None
+
+
+def _check_sizes(archive: Any) -> None:
+    """Refuse an archive that unpacks to too much, or says so, before memory is taken for it."""
+    members = archive.zip.infolist()
+    if sum(member.file_size for member in members) > MOST_BYTES:
+        raise ValueError(f"it unpacks to more than {MOST_BYTES} bytes")
+    for member in members:
+        with archive.zip.open(member) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0
+            if version != (1, 0):
+                read = np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+        # Python objects are refused when the array is read.
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize > member.file_size:
+            raise ValueError(f"{member.filename} has fewer numbers than it says")
 
 
 def read_pictures(

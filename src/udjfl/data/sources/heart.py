@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from udjfl._files import read_prefix
 from udjfl.data.download import Remote, compute_md5, fetch_all
 from udjfl.data.federation import Examples
 from udjfl.data.source import Pools, Preparation, Request, Source
@@ -146,7 +147,8 @@ def read_patients(path: Path) -> Values:
     patients: list[list[float | str]] = []
     mistakes: list[str] = []
     try:
-        lines = path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        content = read_prefix(path, MOST_BYTES)
+        lines = content.decode("utf-8-sig", errors="replace").splitlines()
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
@@ -175,6 +177,7 @@ def read_patients(path: Path) -> Values:
     return np.array(patients, dtype=np.float64)
 
 
+MOST_BYTES = 1 << 24  # the files have some ten thousand
 REMEDY = "Correct it; or remove it, and `udjfl data prepare heart` downloads the published file."
 
 

@@ -1,0 +1,191 @@
+"""A crash, a full disk or a torn write at every effect on the disk; the same bytes afterwards.
+
+`make soak` runs all of them for all commands; here a single run is crashed at each effect, and the
+other faults and commands are sampled.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_federation, read_files
+from fault_injection import FINISHED, REFUSED, Fault, run_forked, run_here
+
+import udjfl
+from udjfl.paper.run import reproduce_solo
+from udjfl.settings import ReproduceSettings
+from udjfl.training import run_folder
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+FAST: dict[str, Any] = {"model": "logistic", "uncertainty_epochs": 1, "workers": 1}
+REFUSED_AS_SECOND = 4
+# While the first writes, or when it has finished before the second could begin.
+SECOND = ("is being written by process", "already holds a ")
+Scenario = Callable[[Path], object]
+
+
+def run(out: Path) -> object:
+    how = {**FAST, "rounds": 7, "checkpoint_every": 2, "service": "prior-all"}
+    return udjfl.simulate(make_federation(), "rawls", out=out, resume=True, **how)
+
+
+def compare(out: Path) -> object:
+    """Two seeds in two processes."""
+    how = {**FAST, "rounds": 3, "checkpoint_every": 2, "uncertainty_folds": 2}
+    return udjfl.compare(
+        make_federation(), "rawls", seeds=2, jobs=2, out=out, resume=out.exists(), **how
+    )
+
+
+def reproduce(out: Path) -> object:
+    settings = ReproduceSettings(
+        data="dirty-digits", seeds=[0, 1], epochs=1, model="logistic", workers=1, jobs=1
+    )
+    return reproduce_solo(settings, out)
+
+
+SCENARIOS: dict[str, Scenario] = {"run": run, "compare": compare, "reproduce": reproduce}
+KINDS = ("kill", "full", "torn", "short", "parent")
+
+
+class Crashes:
+    """Faults of one scenario, with a count of what came of them."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        self.scenario, self.folder = scenario, folder
+        fault = Fault()
+        assert run_forked(lambda: scenario(folder / "whole"), fault) == (FINISHED, "")
+        self.whole = read_files(folder / "whole")
+        self.effects = int(fault.count.value)
+        self.outcomes: Counter[str] = Counter()
+
+    def try_all(self, kinds: Iterable[str], step: int = 1) -> None:
+        """Let each kind of fault happen at every effect, or at every few."""
+        for kind in kinds:
+            for number in range(1, self.effects + 1, step):
+                self.try_one(kind, number)
+        print(f"{self.effects} effects, {sum(self.outcomes.values())} faults: {self.outcomes}")
+
+    def try_one(self, kind: str, number: int) -> None:
+        out = self.folder / f"{kind}-{number}"
+        code, text = run_forked(lambda: self.scenario(out), Fault(kind, number))
+        where = f"{kind} at effect {number}: {code} {text}"
+        assert code in (FINISHED, REFUSED, -9), where
+        assert code != REFUSED or "full" in text or "was killed" in text, where
+        again, text = run_forked(lambda: self.scenario(out))
+        assert again == FINISHED, f"{where}; then {again} {text}"
+        assert read_files(out) == self.whole, where
+        names = {FINISHED: "went on", REFUSED: "said so", -9: "was killed"}
+        self.outcomes[names[code]] += 1
+        shutil.rmtree(out)
+
+
+@pytest.fixture
+def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Crashes]:
+    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 20.0)  # for workers to be gone
+    return lambda name: Crashes(SCENARIOS[name], tmp_path)
+
+
+def test_a_run_killed_at_any_effect_ends_in_the_same_bytes(
+    crashes: Callable[[str], Crashes],
+) -> None:
+    tried = crashes("run")
+    assert tried.effects > 40
+    tried.try_all(["kill"])
+    assert tried.outcomes["was killed"] == tried.effects
+
+
+@pytest.mark.parametrize("kind", ["full", "torn", "short"])
+def test_other_faults_of_a_run_at_some_effects(
+    crashes: Callable[[str], Crashes], kind: str
+) -> None:
+    crashes("run").try_all([kind], step=11)
+
+
+@pytest.mark.parametrize("kind", ["kill", "parent"])
+def test_a_comparison_in_two_processes_killed_at_some_effects(
+    crashes: Callable[[str], Crashes], kind: str
+) -> None:
+    crashes("compare").try_all([kind], step=67)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_fault_at_every_effect(
+    crashes: Callable[[str], Crashes], name: str, kind: str
+) -> None:
+    crashes(name).try_all([kind])
+
+
+# --- kills at random moments, and several processes at once
+
+
+def start_forked(scenario: Callable[[], object]) -> int:
+    """Start a scenario in a process of its own; return its id. Its exit code says how it ended."""
+    pid = os.fork()
+    if pid == 0:
+        code, text = run_here(scenario)
+        os._exit(REFUSED_AS_SECOND if any(words in text for words in SECOND) else code)
+    return pid
+
+
+def kill_at_random(scenario: Scenario, out: Path, kills: int, chance: random.Random) -> int:
+    """Start a scenario again and again and kill it at random moments; return how often it hit."""
+    hits, longest = 0, 0.5
+    for _ in range(kills):
+        pid = start_forked(lambda: scenario(out))
+        time.sleep(chance.uniform(0, longest))
+        os.kill(pid, signal.SIGKILL)
+        hits += os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+        if (out / "result.json").exists() or (out / "comparison.json").exists():
+            shutil.rmtree(out)
+    return hits
+
+
+def race(scenario: Scenario, out: Path, count: int) -> Counter[int]:
+    """Run a scenario in several processes at once; return how many ended with each code."""
+    pids = [start_forked(lambda: scenario(out)) for _ in range(count)]
+    return Counter(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+
+
+def check_kills_and_races(
+    scenario: Scenario, folder: Path, kills: int, races: int, chance: random.Random
+) -> None:
+    assert run_forked(lambda: scenario(folder / "whole")) == (FINISHED, "")
+    whole = read_files(folder / "whole")
+    hits = kill_at_random(scenario, folder / "killed", kills, chance)
+    assert run_forked(lambda: scenario(folder / "killed")) == (FINISHED, "")
+    assert read_files(folder / "killed") == whole
+    codes: Counter[int] = Counter()
+    for number in range(races):
+        out = folder / f"race-{number}"
+        ended = race(scenario, out, 2 + number % 2)
+        assert set(ended) <= {FINISHED, REFUSED_AS_SECOND}, ended
+        assert ended[FINISHED] >= 1
+        assert read_files(out) == whole
+        codes += ended
+        shutil.rmtree(out)
+    print(f"{kills} kills, {hits} of them in time; {races} races: {dict(codes)}; 0 bad")
+
+
+def test_kills_and_races_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.5)
+    check_kills_and_races(run, tmp_path, 5, 2, random.Random(1))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("name", "kills", "races"), [("run", 100, 20), ("compare", 60, 20), ("reproduce", 40, 10)]
+)
+def test_many_kills_and_races(tmp_path: Path, name: str, kills: int, races: int) -> None:
+    check_kills_and_races(SCENARIOS[name], tmp_path, kills, races, random.Random(2))
