@@ -31,6 +31,7 @@ class FederationInfo:
     has_groups      whether the training examples have a sensitive attribute
     has_validation  whether the server has validation data of its own
     test_sizes      how many test examples each client has; None if the server does not know
+    class_names     the names of the classes; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -40,6 +41,7 @@ class FederationInfo:
     has_groups: bool = False
     has_validation: bool = False
     test_sizes: tuple[int, ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -52,6 +54,7 @@ class FederationInfo:
             federation.has_groups,
             federation.validation is not None,
             tuple(len(client.test) for client in federation.clients),
+            federation.class_names,
         )
 
     @property
