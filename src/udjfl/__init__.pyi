@@ -28,6 +28,7 @@ from udjfl.metrics import Metric as Metric
 from udjfl.metrics import register_metric as register_metric
 from udjfl.models import register_model as register_model
 from udjfl.report.metric_frame import metric_frame as metric_frame
+from udjfl.report.opened_run import open as open
 from udjfl.settings import CompareSettings as CompareSettings
 from udjfl.settings import TrainingSettings as TrainingSettings
 from udjfl.simulation.compare import compare as compare

@@ -201,6 +201,13 @@ class TrainingSettings(Settings):
     uncertainty_models: Annotated[
         int, Field(ge=2, le=1_000, description="number of models in an ensemble")
     ] = 5
+    server_optimizer: Annotated[
+        str,
+        Field(
+            description="what the server makes of each method's step: sgd, momentum, adam, yogi "
+            "or adagrad, with options as in adam:lr=0.1:b1=0.9:b2=0.99:tau=0.001"
+        ),
+    ] = "sgd"
     service: Annotated[
         str,
         Field(

@@ -86,11 +86,15 @@ def test_every_round_ends_with_the_simulators_model(
         ("udj:theory=desert:step=paper", {"momentum": 0.0}),
         ("focus:models=3", {"local_epochs": 2}),
         ("cffl:theta=0.5:aggregation=mean:download=topk", {}),
-        ("fedeba:theta=0:prior=size", {}),  # gradients are aligned: a pull in every round
+        ("fedeba:theta=0:prior=size", {}),  # gradients are aligned in every round
         ("fedavg", {"model": "logistic"}),
         ("rawls", {"uncertainty": "confidence", "uncertainty_optimiser": "adam"}),
         ("rawls", {"uncertainty": "ensemble", "uncertainty_models": 2}),
         ("term", {"loss_at": "final"}),
+        ("fedavg", {"server_optimizer": "adam:lr=0.05"}),
+        ("scaffold", {"server_optimizer": "momentum:b1=0.5", "participation": 0.5}),
+        ("ditto:lam=1", {"participation": 0.5, "batch_size": 8}),
+        ("feddyn", {"drop_out": 0.0, "batch_size": 8}),
     ],
 )
 def test_every_setting_gives_the_simulators_model(

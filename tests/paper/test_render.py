@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from udjfl.paper.claims import judge_table
-from udjfl.paper.latex import escape_latex, latex
+from udjfl.paper.latex import latex
 from udjfl.paper.published import published_distributions, published_results, published_solo
 from udjfl.paper.render import csv_rows, seed_rows, table_markdown, table_view
 from udjfl.paper.tables import (
@@ -22,6 +22,7 @@ from udjfl.paper.tables import (
     SoloTable,
     Table,
 )
+from udjfl.report.plain_tables import escape_latex
 from udjfl.statistics import summarise
 
 SHIFTS = (-0.1, 0.0, 0.4)  # ours is the published number and a little, 0.1 on average

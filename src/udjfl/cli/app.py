@@ -20,6 +20,8 @@ COMMANDS = {
     "report": "Show finished runs, as tables or as a page with figures.",
     "figures": "Draw the figures of a report for a paper.",
     "check": "Say what is whole in a run folder, what is damaged, what can be made again.",
+    "predict": "Predict with the model of a finished run.",
+    "export": "Write the model of a finished run as ONNX or TorchScript.",
     "methods": "List the methods, or describe one.",
     "data": "List and describe data sources, prepare their files.",
     "reproduce": "Compute the paper's tables beside its own numbers.",

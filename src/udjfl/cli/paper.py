@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import io
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -16,6 +14,7 @@ from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
 from udjfl.report.output import show, to_json
+from udjfl.report.plain_tables import to_csv
 from udjfl.settings import ReproduceSettings
 
 if TYPE_CHECKING:
@@ -132,8 +131,8 @@ def _show_table(table: Table, out: Path | None, as_json: bool) -> None:
         files = {
             ".json": to_json(document),
             ".md": table_markdown(table, verdicts),
-            ".csv": _to_csv(*csv_rows(table)),
-            "-seeds.csv": _to_csv(*seed_rows(table)),
+            ".csv": to_csv(*csv_rows(table)),
+            "-seeds.csv": to_csv(*seed_rows(table)),
             ".tex": latex(table),
         }
         _write(out, {f"{table.kind}{ending}": text for ending, text in files.items()})
@@ -141,12 +140,6 @@ def _show_table(table: Table, out: Path | None, as_json: bool) -> None:
     if out:
         names = f"{table.kind}.md, .csv, -seeds.csv, .tex and .json"
         print(f"kept in {out}: {names}, and the runs", file=sys.stderr)
-
-
-def _to_csv(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([header, *rows])
-    return text.getvalue()
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -20,6 +20,7 @@ from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
+from udjfl.cli.results import export_command, predict_command
 from udjfl.cli.search import add_commands, resume_search
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
@@ -335,6 +336,10 @@ def check_command(
     show(folders_view(folders), describe_folders(folders), json)
     if any(each.is_damaged for each in folders):
         raise typer.Exit(1)
+
+
+app.command("predict")(predict_command)
+app.command("export")(export_command)
 
 
 @app.command("methods", cls=LightCommand)

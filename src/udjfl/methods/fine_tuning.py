@@ -11,7 +11,8 @@ has fine-tuning among its adaptations.
 
 The rounds are those of the run, so that clients train for as long as with any other method; that
 the last of them are the adaptation is ours. A client that is not asked, or does not report, in the
-last rounds is tuned less; after a round without any report they begin a round later.
+last rounds is tuned less; after a round without any report they begin a round later. A server
+optimiser with momentum moves the common model on in the last rounds, but not the v_i.
 
 The server keeps the v_i [N, D] between rounds, so that a resumed run is exact and clients keep
 nothing. It thereby sees models that fit single clients' data; clients that tune the common model
@@ -46,7 +47,7 @@ class FineTuning(Method):
     paper = "Yu, Bagdasaryan & Shmatikov, 2020, arXiv:2002.04758"
     grade = "recalled"
     idea = "FedAvg; in the last rounds each client goes on alone, and is served what comes of it."
-    cost = "server: N D of memory, rewritten each round"
+    cost = "server: N D of memory, rewritten in the last rounds"
 
     share: Annotated[
         float, Field(gt=0, le=1, description="share of the rounds in which clients train alone")
@@ -63,6 +64,7 @@ class FineTuning(Method):
             "models": setup.model.repeat(len(setup), 1),
             "round": torch.zeros((), dtype=torch.int64),
             "last_common_round": torch.tensor(setup.rounds - alone),
+            "is_tuned": torch.zeros((), dtype=torch.int64),
         }
 
     def notes(self, setup: Setup) -> list[str]:
@@ -72,24 +74,25 @@ class FineTuning(Method):
         ]
 
     def initial_models(self, state: State, client_indices: Tensor) -> Tensor | None:
-        return state["models"][client_indices] if self._trains_alone(state) else None
+        return state["models"][client_indices] if state["is_tuned"] else None
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
         assert reports.model is not None
-        models = state["models"].clone()
-        alone = self._trains_alone(state)
+        alone = bool(state["round"] >= state["last_common_round"])
         share = size_shares(reports.sizes, self.weights)
-        if alone:
-            models[reports.client_indices] -= reports.deltas.to(models.dtype)
-            step = torch.zeros_like(reports.deltas[0])
-        else:
-            step = weighted_sum(share, reports.deltas)
-            models[:] = reports.model - step
         diagnostics = {"weight": share, "alone": torch.tensor(float(alone), dtype=torch.float64)}
-        return {**state, "models": models, "round": torch.tensor(reports.round)}, step, diagnostics
+        after = {**state, "round": torch.tensor(reports.round)}
+        if not alone:
+            return after, weighted_sum(share, reports.deltas), diagnostics
+        models = state["models"].clone()
+        if not state["is_tuned"]:
+            models[:] = reports.model
+        models[reports.client_indices] -= reports.deltas.to(models.dtype)
+        after |= {"models": models, "is_tuned": torch.ones((), dtype=torch.int64)}
+        return after, torch.zeros_like(reports.deltas[0]), diagnostics
 
     def served(self, state: State, model: Tensor) -> ServedModels:
-        return ServedModels(state["models"], torch.eye(len(state["models"]), dtype=torch.float64))
-
-    def _trains_alone(self, state: State) -> bool:
-        return bool(state["round"] >= state["last_common_round"])
+        n = len(state["models"])
+        if not state["is_tuned"]:
+            return ServedModels(model[None], torch.ones(n, 1, dtype=torch.float64))
+        return ServedModels(state["models"], torch.eye(n, dtype=torch.float64))

@@ -11,20 +11,10 @@ from udjfl.paper.formatting import (
     section_title,
 )
 from udjfl.paper.tables import PRINTED_DIGITS, Cell, Column, Mark, ResultsTable, Table
+from udjfl.report.plain_tables import escape_latex
 
 ARROW = {1: r" $\uparrow$", -1: r" $\downarrow$", 0: ""}
 MARK = {"best": "textbf", "second": "underline"}
-_ESCAPED = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "–": "--",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-}
 
 
 def latex(table: Table) -> str:
@@ -55,11 +45,6 @@ def latex(table: Table) -> str:
                     _line([*names, r"\quad published", *[_published(*of) for of in cells]])
                 )
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def escape_latex(text: str) -> str:
-    """Escape a text so that LaTeX prints it as it is."""
-    return "".join(_ESCAPED.get(letter, letter) for letter in text)
 
 
 def _line(cells: list[str]) -> str:

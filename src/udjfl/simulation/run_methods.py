@@ -34,6 +34,7 @@ from udjfl.training.lifecycle import (
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.server_optimizer import parse_server_optimizer
 from udjfl.training.service import parse_service
 from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState, initial_state
 from udjfl.uncertainty import Uncertainty, measure_many
@@ -277,6 +278,7 @@ def prepare_methods(
     mistakes: list[str] = []
     base_model: nn.Module | None = None
     parse_service(settings.service)  # once: it would be a mistake in every method
+    parse_server_optimizer(settings.server_optimizer)
     is_reference = any(method.needs_reference for method in methods)
     for method in methods:
         record_scores = is_reference and method == FedAvg()
@@ -328,6 +330,8 @@ def _open_folder(
         "name": federation.name,
         "fingerprint": federation.fingerprint,
         "clients": federation.describe(),
+        "input_shape": list(federation.test.x.shape[1:]),
+        "class_names": list(federation.class_names),
     }
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:

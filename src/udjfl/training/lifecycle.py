@@ -21,6 +21,7 @@ from udjfl.models import buffers_from_vector, from_vector
 from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.folder_check import refuse_damage
+from udjfl.training.inputs import Inputs
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
 from udjfl.training.result import Result, make_outcome, summary
@@ -331,6 +332,7 @@ def finish_run(
         n_classes=run.federation.n_classes,
         service=run.settings.service,
         common_accuracy=common,
+        inputs=Inputs(run.federation.input_shape, run.federation.class_names),
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)

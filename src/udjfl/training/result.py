@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector
+from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.run_folder import SERVED, RunFolder
 from udjfl.training.tensor_file import unpack_content
@@ -78,12 +80,14 @@ class Result(FinishedRun):
     history    every record of every round
     folder     the run folder, if there is one
     served     the models that clients use in the end, if they differ between clients
+    inputs     the shape of an example, and the names of the classes, where they are known
     """
 
     model: nn.Module
     history: History
     folder: RunFolder | None = None
     served: ServedModels | None = None
+    inputs: Inputs | None = None
 
     def outcome(self) -> FinishedRun:
         """Return the part that tables show, without models and history."""
@@ -110,6 +114,34 @@ class Result(FinishedRun):
         if self.served is None:
             return self.model
         return build_served(self.model, self.served, list(self.uncertainty).index(client))
+
+    def served_model(self, client: str | None) -> nn.Module:
+        """Return the model that a client is served, or without a client the common one."""
+        if client is not None:
+            return self.model_for(client)
+        if not self.method.global_model:
+            raise SettingsError(
+                f"client: {self.method.title} has no one model for all clients; name one of them"
+            )
+        return self.model
+
+    def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
+        """Return the probability of each class [n, C], in float64, for examples [n, ...].
+
+        By the model that a client is served, or without a client by the common one.
+        """
+        examples = x if self.inputs is None else self.inputs.to_tensor(x)
+        model = self.served_model(client).eval()
+        parameter = next(model.parameters(), None)
+        device = "cpu" if parameter is None else parameter.device
+        with torch.no_grad():
+            logits = [model(part.to(device)).cpu() for part in torch.split(examples, 1024)]
+        return torch.cat(logits).to(torch.float64).softmax(dim=1)
+
+    def predict(self, x: Any, client: str | None = None) -> list[str]:
+        """Return the most probable class of each example, by name where the names are known."""
+        best = self.predict_proba(x, client).argmax(dim=1).tolist()
+        return [str(i) if self.inputs is None else self.inputs.label(i) for i in best]
 
 
 def _plots() -> Any:

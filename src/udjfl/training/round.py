@@ -5,7 +5,7 @@
     3. plan              the method may change local training in this round
     4. train             clients train on their own data and report
     5. aggregate         the method turns the usable reports into a step
-    6. step              the server subtracts it from its model
+    6. step              the server subtracts it, or what its optimiser makes of it, from its model
     7. record            everything worth knowing about the round, one value per record
 
 Several methods that train in lockstep share step 4: `open_round` does the steps before it and
@@ -109,6 +109,7 @@ def close_round(
     # 5. aggregate
     state, step, diagnostics = _check_outcome(run, run.method.aggregate(state, reports), reports)
     # 6. step
+    optimizer, step = run.spec.server_optimizer.transform(server.optimizer, step)
     vector = apply_step(run, server.vector, step, round)
     buffers = server.buffers
     if buffers.numel() and replies.buffers is not None:  # their mean, weighted by examples
@@ -120,7 +121,7 @@ def close_round(
     records += diagnostic_records(round, reports.ids, {**losses, **scored, **diagnostics, **norm})
     _log_warning(run, reports, diagnostics)
     kept = _keep_model(run, server, reports)
-    return RoundResult(ServerState(round, vector, buffers, state, kept), records)
+    return RoundResult(ServerState(round, vector, buffers, state, kept, optimizer), records)
 
 
 def _keep_model(run: Run, server: ServerState, reports: Reports) -> State:

@@ -18,6 +18,7 @@ from udjfl.methods.reports import EXTRAS
 from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
+from udjfl.training.server_optimizer import ServerOptimizer, parse_server_optimizer
 from udjfl.training.service import Checkpoints, Service, check_service, parse_service
 
 
@@ -30,6 +31,7 @@ class FederationInfo:
     has_groups      whether the training examples have a sensitive attribute
     has_validation  whether the server has validation data of its own
     test_sizes      how many test examples each client has; None if the server does not know
+    class_names     the names of the classes; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -39,6 +41,7 @@ class FederationInfo:
     has_groups: bool = False
     has_validation: bool = False
     test_sizes: tuple[int, ...] | None = None
+    class_names: tuple[str, ...] | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -51,6 +54,7 @@ class FederationInfo:
             federation.has_groups,
             federation.validation is not None,
             tuple(len(client.test) for client in federation.clients),
+            federation.class_names,
         )
 
     @property
@@ -90,6 +94,11 @@ class RunSpec:
     def service(self) -> Service | None:
         """The service around the method; None: clients are served what the method gives them."""
         return parse_service(self.settings.service)
+
+    @functools.cached_property
+    def server_optimizer(self) -> ServerOptimizer:
+        """The optimiser that turns the method's step into the one that is taken."""
+        return parse_server_optimizer(self.settings.server_optimizer)
 
     def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
         """Build the initial model, and check that it fits the data and the device."""
@@ -287,7 +296,8 @@ def _rows_of(tensor: Tensor | None, rows: Tensor) -> Tensor | None:
 class ServerState:
     """Everything that passes from one round to the next.
 
-    `kept` has the models of earlier rounds, for a service that chooses among them.
+    `kept` has the models of earlier rounds, for a service that chooses among them; `optimizer` the
+    state of the server's optimiser.
     """
 
     round: int
@@ -295,12 +305,13 @@ class ServerState:
     buffers: Tensor
     state: State
     kept: State = field(default_factory=dict)
+    optimizer: State = field(default_factory=dict)
 
     def to_tensors(self) -> dict[str, Tensor]:
         """Return all tensors by name, for a checkpoint."""
-        named = {f"state.{name}": value for name, value in self.state.items()}
-        kept = {f"kept.{name}": value for name, value in self.kept.items()}
-        return {"vector": self.vector, "buffers": self.buffers, **named, **kept}
+        parts = {"state": self.state, "kept": self.kept, "optimizer": self.optimizer}
+        named = {f"{part}.{name}": t for part in parts for name, t in parts[part].items()}
+        return {"vector": self.vector, "buffers": self.buffers, **named}
 
     @staticmethod
     def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> ServerState:
@@ -310,8 +321,8 @@ class ServerState:
             named = tensors.items()
             return {k.removeprefix(prefix): t for k, t in named if k.startswith(prefix)}
 
-        state, kept = below("state."), below("kept.")
-        return ServerState(round, tensors["vector"], tensors["buffers"], state, kept)
+        parts = below("state."), below("kept."), below("optimizer.")
+        return ServerState(round, tensors["vector"], tensors["buffers"], *parts)
 
 
 def initial_state(
@@ -343,7 +354,13 @@ def initial_state(
         reference=reference,
         alone=alone,
     )
-    server = ServerState(0, setup.model, buffers_to_vector(module), method.init(setup))
+    server = ServerState(
+        0,
+        setup.model,
+        buffers_to_vector(module),
+        method.init(setup),
+        optimizer=run.spec.server_optimizer.init(len(setup.model)),
+    )
     if len(server.buffers) and method.served(server.state, server.vector) is not None:
         raise NotDefinedError(
             f"model: has buffers (such as batch norm's), and {method.title} trains several models, "

@@ -1,0 +1,85 @@
+"""Finished runs opened again, with their models: `udjfl.open`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from udjfl.errors import SettingsError, StorageError
+from udjfl.models import ModelChoice
+from udjfl.report.saved_runs import read_run
+from udjfl.settings import TrainingSettings, validate_settings
+from udjfl.training.inputs import Inputs
+from udjfl.training.records import History
+from udjfl.training.result import FinishedRun, Result, read_served
+from udjfl.training.run_folder import MODEL, RunFolder
+from udjfl.training.state import FederationInfo, RunSpec
+from udjfl.training.tensor_file import unpack_content
+
+
+def open(folder: str | os.PathLike[str], model: ModelChoice | None = None) -> Result:
+    """Open a finished run: the result that `udjfl.simulate` returned, from its folder.
+
+    folder  the one given as `out`; runs on Flower can be opened, too
+    model   the function that makes the model, if it was given as a function that cannot be
+            imported again; a network with its parameters' names and shapes
+    """
+    run_folder = RunFolder.open(folder)
+    if "comparison" in run_folder.read_settings():
+        below = sorted(path.parent for path in Path(folder).rglob("result.json"))
+        raise StorageError(
+            f"{folder} holds a comparison of several runs; open one of them"
+            + (f", such as {below[0]}" if below else "")
+        )
+    if not run_folder.finished:
+        raise StorageError(f"{folder} is not finished; `udjfl resume {folder}` goes on")
+    saved = read_run(Path(folder))
+    inputs = Inputs.from_description(run_folder.read_settings("federation")["federation"])
+    network = _build_network(run_folder, saved, inputs, model)
+    content = run_folder.read(MODEL)
+    if content is not None:
+        tensors, _ = unpack_content(content, run_folder.path / MODEL)
+        network.load_state_dict(tensors)
+    return Result(
+        **{field.name: getattr(saved, field.name) for field in fields(FinishedRun)},
+        model=network.eval(),
+        history=History(list(run_folder.read_records())),
+        folder=run_folder,
+        served=read_served(run_folder),
+        inputs=inputs,
+    )
+
+
+def _build_network(
+    folder: RunFolder, saved: FinishedRun, inputs: Inputs | None, model: ModelChoice | None
+) -> nn.Module:
+    """Build the network of a run, with the parameters of its settings; its values come later."""
+    settings = folder.read_settings("training", "model")
+    training = validate_settings(TrainingSettings, {**settings["training"], "device": "cpu"})
+    if inputs is None or saved.n_classes is None:
+        raise StorageError(
+            f"{folder.path} was written by a version that did not keep the shape of an example, so "
+            "its model cannot be built; `udjfl report` still shows its numbers"
+        )
+    info = FederationInfo(
+        tuple(saved.uncertainty), (), torch.zeros(2, *inputs.shape), saved.n_classes
+    )
+    spec = RunSpec(saved.method, training, saved.seed, model)
+    try:
+        network = spec.adapt_model(spec.build_model(info))
+    except SettingsError as error:
+        raise SettingsError(
+            f"model: {training.model!r} of {folder.path} cannot be built here ({error}); give "
+            "model=, the function that makes it"
+        ) from None
+    shapes = {name: list(value.shape) for name, value in network.named_parameters()}
+    if shapes != settings["model"]:
+        raise SettingsError(
+            f"model: the one of {folder.path} has other parameters than {training.model!r}; give "
+            "model=, the function that makes it"
+        )
+    return network

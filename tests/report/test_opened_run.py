@@ -1,0 +1,117 @@
+"""Finished runs opened again: the same models, history and numbers as when they finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Stopped, make_federation, model_bytes, stop_after, train_briefly
+from torch import nn
+
+import udjfl
+from udjfl.errors import SettingsError, StorageError
+from udjfl.models import to_vector
+
+
+def make_named(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(input_shape[0], 6), nn.BatchNorm1d(6), nn.Linear(6, n_classes))
+
+
+def assert_same(opened: udjfl.Result, result: udjfl.Result) -> None:
+    x = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    assert opened.outcome() == result.outcome()
+    assert opened.history == result.history
+    for client in (*result.uncertainty, *([None] if result.method.global_model else [])):
+        assert torch.equal(opened.predict_proba(x, client), result.predict_proba(x, client))
+        assert opened.predict(x, client) == result.predict(x, client)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "rawls:beta=2", "ditto", "focus", "e2fl", "cffl"])
+def test_an_opened_run_is_the_result(name: str, tmp_path: Path) -> None:
+    result = train_briefly(make_federation(), name, out=tmp_path / "run")
+    opened = udjfl.open(tmp_path / "run")
+    assert_same(opened, result)
+    if result.method.global_model:
+        assert model_bytes(opened) == model_bytes(result)
+    assert (opened.served is None) == (result.served is None)
+    assert opened.folder is not None
+    assert opened.folder.path == tmp_path / "run"
+
+
+@pytest.mark.parametrize("service", ["prior-all", "checkpoints"])
+def test_services_come_back(service: str, tmp_path: Path) -> None:
+    result = train_briefly(make_federation(), service=service, out=tmp_path / "run")
+    assert_same(udjfl.open(tmp_path / "run"), result)
+
+
+def test_a_model_of_a_function_is_found_by_its_name_or_given(tmp_path: Path) -> None:
+    federation = make_federation()
+    result = train_briefly(federation, model=make_named, out=tmp_path / "named")
+    assert_same(udjfl.open(tmp_path / "named"), result)  # with the buffers of batch norm
+
+    def make_local() -> nn.Module:
+        return nn.Linear(4, 3)
+
+    local = train_briefly(federation, model=make_local, out=tmp_path / "local")
+    with pytest.raises(SettingsError, match="give model=, the function that makes it"):
+        udjfl.open(tmp_path / "local")
+    assert_same(udjfl.open(tmp_path / "local", model=make_local), local)
+    with pytest.raises(SettingsError, match="has other parameters"):
+        udjfl.open(tmp_path / "local", model="mlp")
+
+
+def test_labels_are_those_of_the_federation(tmp_path: Path) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=rng)
+    y = (x[:, 0] > 0).long()
+    parts = {"north": (x[:20], y[:20], x[20:30], y[20:30]), "south": (x[30:40], y[30:40])}
+    parts["south"] = (*parts["south"], x[40:50], y[40:50])
+    federation = udjfl.Federation.from_arrays(
+        parts, test=(x[50:], y[50:]), class_names=["well", "ill"]
+    )
+    train_briefly(federation, rounds=20, out=tmp_path / "run")
+    opened = udjfl.open(tmp_path / "run")
+    assert opened.predict([[-3.0, 0.0], [3.0, 0.0]], "south") == ["well", "ill"]
+    assert opened.inputs == udjfl.open(tmp_path / "run").inputs
+    probabilities = opened.predict_proba([[3.0, 0.0]])
+    assert probabilities.dtype == torch.float64
+    assert float(probabilities.sum()) == pytest.approx(1.0)
+
+
+def test_folders_that_cannot_be_opened(tmp_path: Path) -> None:
+    federation = make_federation()
+    with pytest.raises(StorageError, match="holds no run"):
+        udjfl.open(tmp_path)
+    with pytest.raises(Stopped):
+        train_briefly(federation, out=tmp_path / "half", on_progress=stop_after(1))
+    with pytest.raises(StorageError, match="is not finished; `udjfl resume"):
+        udjfl.open(tmp_path / "half")
+    udjfl.compare(
+        federation, ["fedavg"], seeds=2, rounds=1, uncertainty_epochs=1, out=tmp_path / "several"
+    )
+    with pytest.raises(StorageError, match="comparison of several runs; open one of them, such as"):
+        udjfl.open(tmp_path / "several")
+
+
+def test_a_folder_of_an_older_version(tmp_path: Path) -> None:
+    train_briefly(make_federation(), out=tmp_path / "run")
+    (tmp_path / "run" / "manifest.json").unlink()
+    path = tmp_path / "run" / "settings.json"
+    settings: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    del settings["folder_format"], settings["federation"]["input_shape"]
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(StorageError, match="did not keep the shape of an example"):
+        udjfl.open(tmp_path / "run")
+
+
+def test_a_method_without_a_common_model_needs_a_client(tmp_path: Path) -> None:
+    result = train_briefly(make_federation(), "focus", rounds=1)
+    with pytest.raises(SettingsError, match="FOCUS has no one model for all clients"):
+        result.predict([[0.0] * 4])
+    assert len(result.predict([[0.0] * 4], "client-1")) == 1
+    with pytest.raises(SettingsError, match="there is no 'client-9'"):
+        result.predict([[0.0] * 4], "client-9")
+    assert len(to_vector(result.model_for("client-1"))) > 0
