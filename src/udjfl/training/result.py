@@ -78,12 +78,14 @@ class Result(FinishedRun):
     history    every record of every round
     folder     the run folder, if there is one
     served     the models that clients use in the end, if they differ between clients
+    fingerprint  of the data that it was trained on; None if it is not known
     """
 
     model: nn.Module
     history: History
     folder: RunFolder | None = None
     served: ServedModels | None = None
+    fingerprint: str | None = None
 
     def outcome(self) -> FinishedRun:
         """Return the part that tables show, without models and history."""
