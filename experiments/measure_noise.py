@@ -17,14 +17,13 @@ Frames of one track are right or wrong together: they count as one.
 from __future__ import annotations
 
 import argparse
-import csv
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from measure_justice import BUDGET, RESULTS, STUDIES, WITHIN, write_table
+from measure_justice import RESULTS, STUDIES, WITHIN, write_table
 from torch import Tensor, nn
 
 import udjfl
@@ -120,32 +119,6 @@ def _score_change(run: Result, fedavg: Result) -> str:
     ours, theirs = (one.history.by_client("score", rounds) for one in (run, fedavg))
     known = [float(v) - float(theirs[k]) for k, v in ours.items() if k in theirs]  # type: ignore[arg-type]
     return f"{100 * statistics.mean(known):.4f}" if known else ""
-
-
-def summarise_noise(path: Any) -> list[dict[str, float | str]]:
-    """Return for each method the spread of its changes, its noise, and how often it is within."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    by_method: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        by_method.setdefault(row["method"], []).append(row)
-    return [_summarise(name, own) for name, own in by_method.items()]
-
-
-def _summarise(name: str, rows: Sequence[dict[str, str]]) -> dict[str, float | str]:
-    changes = [float(row["change"]) for row in rows]
-    errors = [float(row["standard_error"]) for row in rows]
-    scores = [float(row["score_change"]) for row in rows if row["score_change"]]
-    return {
-        "method": name,
-        "runs": len(rows),
-        "mean": statistics.mean(changes),
-        "spread": statistics.stdev(changes),
-        "noise": statistics.mean(error**2 for error in errors) ** 0.5,
-        "score": statistics.mean(scores) if scores else float("nan"),
-        "within": sum(change >= -BUDGET for change in changes),
-        "within_plus_1": sum(change >= -BUDGET - 1 for change in changes),
-    }
 
 
 if __name__ == "__main__":
