@@ -78,7 +78,7 @@ class SeedTask:
     def is_under_way(self, task: MethodTask) -> bool:
         """Tell if a run is resumed from a checkpoint: that has the reference in its state."""
         has_folder = self.resume and task.out is not None
-        return has_folder and RunFolder(Path(task.out or "")).checkpoint_path.exists()
+        return has_folder and RunFolder(Path(task.out or "")).has_checkpoint
 
 
 def run_seeds(

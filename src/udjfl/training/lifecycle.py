@@ -112,7 +112,7 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
     training = {key: value for key, value in new["training"].items() if key != "workers"}
     changed += [key for key, value in training.items() if before[key] != value]
     # A checkpoint has the reference's scores in it: then it need not be given again.
-    is_given = "reference" in new or not folder.checkpoint_path.exists()
+    is_given = "reference" in new or not folder.has_checkpoint
     if "reference" in old and is_given and new.get("reference") != old["reference"]:
         changed.append("reference")
     flower = old.get("flower", {})
