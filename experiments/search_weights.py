@@ -60,7 +60,7 @@ SEARCHES = {
     "scanners": Search(64, 20, 30),
     "dirty-digits": Search(64, 30, 60),
     "heart": Search(48, 30, 100),
-    "signs": Search(28, 5, 10),
+    "signs": Search(25, 4, 10),
 }
 FIRST_SEED, FIRST_CONFIRMING_SEED = 1000, 5000
 
