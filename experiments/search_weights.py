@@ -59,8 +59,8 @@ class Search:
 SEARCHES = {
     "scanners": Search(64, 20, 30),
     "dirty-digits": Search(64, 30, 60),
-    "heart": Search(64, 40, 150),
-    "signs": Search(28, 5, 10),
+    "heart": Search(48, 30, 100),
+    "signs": Search(25, 4, 10),
 }
 FIRST_SEED, FIRST_CONFIRMING_SEED = 1000, 5000
 

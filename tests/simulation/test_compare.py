@@ -98,6 +98,33 @@ def test_parameters_go_to_the_methods_that_have_them() -> None:
     ]
 
 
+def test_shared_parameters_go_to_methods_where_they_have_a_meaning() -> None:
+    """Of methods with and without a budget, in one comparison."""
+    mixed = ["rawls", "udj:theory=rawls:budget=2", "udj:theory=desert:budget=2"]
+    _, plain, rawls, desert = choose_methods(
+        make_settings(methods=mixed, params={"gamma": 0.5, "caution": 1, "advantage": "fedavg"})
+    )
+    assert (plain.params["gamma"], plain.params["caution"]) == (0.5, None)
+    assert (rawls.params["caution"], rawls.params["advantage"]) == (1.0, "fedavg")
+    assert (desert.params["caution"], desert.params["advantage"]) == (1.0, None)
+    budgets = choose_methods(make_settings(methods=["rawls", "desert"], params={"budget": 2}))
+    assert [method.params["budget"] for method in budgets[1:]] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("methods", "params", "message"),
+    [
+        (["rawls", "desert"], {"caution": 1}, "rawls: caution applies to a budget"),
+        (["rawls", "afl"], {"budget": 2, "gamma": 1}, "rawls: gamma has no effect with a budget"),
+    ],
+)
+def test_a_shared_parameter_that_no_method_can_use_is_refused(
+    methods: list[str], params: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        choose_methods(make_settings(methods=methods, params=params))
+
+
 def test_parameters_can_complete_a_method_that_needs_them() -> None:
     """Without parameters `udj` cannot be built: `--methods udj -p beta=2 -p gamma=1`."""
     assert choose_methods(make_settings(methods=["udj"], params={"theory": "rawls"}))[1:] == [

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from conftest import make_federation, train_briefly
 
 import udjfl
-from udjfl.errors import SettingsError
+from udjfl.errors import SettingsError, StorageError
 
 BUDGET = "udj:theory=rawls:budget=2"
 
@@ -42,21 +44,93 @@ def test_fedavg_is_trained_first_and_its_scores_are_the_reference() -> None:
 
 def test_a_finished_fedavg_run_with_scores_serves_as_the_reference(tmp_path: Path) -> None:
     federation = make_federation()
-    folder = tmp_path / "comparison"
-    udjfl.compare(
-        federation,
-        ["fedavg", BUDGET],
-        seeds=1,
-        rounds=3,
-        hidden=5,
-        uncertainty_epochs=2,
-        out=folder,
-    )
-    (fedavg,) = (folder / "seed-0").glob("fedavg*")
+    fedavg = fedavg_with_scores(federation, tmp_path / "comparison")
     given = train_briefly(federation, BUDGET, rounds=3, reference=fedavg)
     measured = train_briefly(federation, BUDGET, rounds=3)
     vectors = [torch.cat([p.flatten() for p in r.model.parameters()]) for r in (given, measured)]
     assert torch.equal(*vectors)
+
+
+class Stop(Exception):
+    """The end of a process, half-way."""
+
+
+def stop_in_round(round: int) -> Callable[[udjfl.Progress], None]:
+    def stop(event: udjfl.Progress) -> None:
+        if "budget" in event.label and event.stage == "training" and event.done == round:
+            raise Stop
+
+    return stop
+
+
+def fedavg_with_scores(federation: udjfl.Federation, folder: Path, **settings: Any) -> Path:
+    """Run FedAvg so that it can be the reference of a budget; return its folder."""
+    settings = {"seeds": 1, "rounds": 3, "hidden": 5, "uncertainty_epochs": 2, **settings}
+    udjfl.compare(federation, ["fedavg", BUDGET], out=folder, **settings)
+    (fedavg,) = (folder / "seed-0").glob("fedavg*")
+    return fedavg
+
+
+def test_a_reference_on_other_data_is_refused(tmp_path: Path) -> None:
+    """Same ids, method and seed: only the data tell them apart."""
+    ours, other = make_federation(), make_federation(seed=1)
+    assert ours.ids == other.ids
+    message = "reference:.* was made with other data"
+    with pytest.raises(SettingsError, match=message):
+        train_briefly(ours, BUDGET, rounds=3, reference=fedavg_with_scores(other, tmp_path / "a"))
+    result = train_briefly(other, "fedavg", rounds=1)
+    with pytest.raises(SettingsError, match=message):
+        train_briefly(ours, "rawls", rounds=1, reference=result)
+    with pytest.raises(SettingsError, match=message):
+        train_briefly(other, "rawls", rounds=1, reference=result, holdout=0.2)
+    assert train_briefly(other, "rawls", rounds=1, reference=result).metrics["psi"] is not None
+
+
+@pytest.mark.parametrize("round", [1, 3])  # before and after the checkpoint in round 2
+def test_a_run_is_resumed_with_the_reference_it_was_started_with(
+    tmp_path: Path, round: int
+) -> None:
+    federation, out = make_federation(), tmp_path / "run"
+    settings = {"rounds": 4, "checkpoint_every": 2}
+    first = fedavg_with_scores(federation, tmp_path / "first", rounds=4)
+    other = fedavg_with_scores(federation, tmp_path / "other", rounds=4, lr=0.5)
+    whole = train_briefly(federation, BUDGET, reference=first, **settings)
+    with pytest.raises(Stop):
+        train_briefly(
+            federation,
+            BUDGET,
+            reference=first,
+            out=out,
+            on_progress=stop_in_round(round),
+            **settings,
+        )
+    with pytest.raises(StorageError, match="another reference"):
+        train_briefly(federation, BUDGET, reference=other, out=out, resume=True, **settings)
+    if round == 1:
+        with pytest.raises(StorageError, match="another reference"):
+            train_briefly(federation, BUDGET, out=out, resume=True, **settings)
+    resumed = train_briefly(federation, BUDGET, reference=first, out=out, resume=True, **settings)
+    assert resumed.client_accuracy == whole.client_accuracy
+
+
+@pytest.mark.parametrize("floor", ["", ":floor=alone"])
+def test_a_resumed_budget_does_not_train_fedavg_again(tmp_path: Path, floor: str) -> None:
+    federation, out = make_federation(), tmp_path / "run"
+    settings = {"rounds": 4, "checkpoint_every": 2, "holdout": 0.3}
+    whole = train_briefly(federation, BUDGET + floor, **settings)
+    with pytest.raises(Stop):
+        train_briefly(federation, BUDGET + floor, out=out, on_progress=stop_in_round(3), **settings)
+    trained: set[str] = set()
+    resumed = train_briefly(
+        federation,
+        BUDGET + floor,
+        out=out,
+        resume=True,
+        on_progress=lambda event: trained.add(event.label),
+        **settings,
+    )
+    assert trained == {resumed.method.label}
+    assert resumed.client_accuracy == whole.client_accuracy
 
 
 def test_scores_alone_need_held_out_data() -> None:
@@ -71,17 +145,10 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     federation = make_federation()
     settings = {"rounds": 6, "checkpoint_every": 2, "participation": 0.7, "drop_out": 0.1}
 
-    class Stop(Exception):
-        pass
-
-    def stop_in_round_5(event: udjfl.Progress) -> None:
-        if "budget" in event.label and event.stage == "training" and event.done == 5:
-            raise Stop
-
     whole = train_briefly(federation, BUDGET, out=tmp_path / "whole", **settings)
     with pytest.raises(Stop):
         train_briefly(
-            federation, BUDGET, out=tmp_path / "cut", on_progress=stop_in_round_5, **settings
+            federation, BUDGET, out=tmp_path / "cut", on_progress=stop_in_round(5), **settings
         )
     resumed = train_briefly(federation, BUDGET, out=tmp_path / "cut", resume=True, **settings)
     for name in ("model.safetensors", "records.jsonl", "result.json"):

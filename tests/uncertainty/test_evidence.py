@@ -50,6 +50,26 @@ def test_labels_by_hand() -> None:
     assert a.interval is a.held_out_loss is a.held_out_accuracy is None
 
 
+def test_copies_are_flagged_within_a_client_and_between_clients() -> None:
+    rows = np.arange(40.0)[:, None]
+    y = [0, 1] * 20
+    clients = {
+        "apart": (rows + 100, y),
+        "half": (np.repeat(rows[:30], [11] + [1] * 29, axis=0) + 200, [0] * 11 + [1, 0] * 14 + [1]),
+        "most": (np.repeat(rows[:20], 2, axis=0) + 300, [0] * 20 + [1] * 20),
+        "labels": (np.repeat(rows[:20], 2, axis=0) + 400, y),  # ambiguous, not copies
+        "twin-1": (rows + 500, y),
+        "twin-2": (rows + 500, y),
+    }
+    federation = udjfl.Federation.from_arrays(
+        {name: (*own, [[-1.0 - n]], [0]) for n, (name, own) in enumerate(clients.items())},
+        test=([[-9.0]], [0]),
+        class_names="ab",
+    )
+    flagged = [name for name, own in label_evidence(federation).items() if "copies" in own.flags]
+    assert flagged == ["most", "twin-1", "twin-2"]
+
+
 def test_numbers_of_a_cross_fit_by_hand() -> None:
     # Held-out losses ln 2 / 2 and 3 ln 2 / 2 (wrong), seen ones half of that.
     half = math.log(2) / 2

@@ -128,6 +128,7 @@ def federate(
             train, test = pools.preprocess(train, test)
         if not pools.tabular:
             train = _keep_together(train, groups[train_indices])
+            test = _keep_together(test, groups[test_indices])
         share = None if pools.ambiguous is None else float(ambiguous[train_indices].mean())
         members.append(Client(client_id, train, test, share))
         clean = np.flatnonzero(~ambiguous[test_indices])
@@ -146,11 +147,11 @@ def federate(
     )
 
 
-def _keep_together(train: Examples, groups: IndexArray) -> Examples:
+def _keep_together(examples: Examples, groups: IndexArray) -> Examples:
     """Return the examples with their groups, if some belong together."""
     if len(np.unique(groups)) == len(groups):
-        return train
-    return replace(train, together=torch.from_numpy(groups.astype(np.int64)))
+        return examples
+    return replace(examples, together=torch.from_numpy(groups.astype(np.int64)))
 
 
 def _merge_pools(pools: Pools) -> tuple[Examples, IndexArray, Mask]:

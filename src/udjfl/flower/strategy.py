@@ -240,6 +240,7 @@ class MethodStrategy(Strategy):
                 "max_update_norm": self.spec.max_update_norm,
                 **({"record_scores": True} if self.spec.record_scores else {}),
             },
+            reference=reference_scores(self.reference, self.run.ids),
         )
 
     def _save_uncertainties(self) -> None:

@@ -48,6 +48,7 @@ from udjfl.methods.registry import (
     method,
     parameter_names,
     register_method,
+    shared_parameters,
 )
 from udjfl.methods.scaffold import Scaffold
 from udjfl.methods.term import TERM
@@ -82,5 +83,6 @@ __all__ = [
     "parameter_names",
     "parameters",
     "register_method",
+    "shared_parameters",
     "weighted_sum",
 ]

@@ -59,6 +59,14 @@ WITH_BUDGET = ("client_budget", "floor", "limit", "advantage", "caution")
 WITHOUT_BUDGET = ("beta", "gamma", "r")
 
 
+def without_meaning(given: Mapping[str, Any]) -> set[str]:
+    """Return the names of parameters that have no meaning beside those given."""
+    if given.get("budget") is None:
+        return set(WITH_BUDGET)
+    others = given.get("theory") not in (None, "rawls")
+    return {*WITHOUT_BUDGET, "step", *(("advantage",) if others else ())}
+
+
 def check_budget(params: Mapping[str, Any], default_step: str) -> None:
     """Raise a ValueError for parameters that have no meaning with, or without, a budget."""
     if params["budget"] is None:

@@ -169,6 +169,14 @@ class Method(ABC):
         """Return the models that clients use after training; None for the server's `model`."""
         return None
 
+    @classmethod
+    def parameters_beside(cls, given: Mapping[str, Any]) -> set[str]:
+        """Return the names of the parameters that have a meaning beside those given: all.
+
+        Parameters that several methods share are given to those where they have one.
+        """
+        return set(parameter_defaults(cls))
+
     @property
     def spec_name(self) -> str:
         """The text that `udjfl.method` builds this class from: a name or `package.module:Class`."""

@@ -35,7 +35,8 @@ No client has more than the cap of all v; what it would have beyond goes to the 
 proportion to their own v, or by size if they have none.
 
 Every sum here is over clients: with lambda and the sums of scores known to all, a client can
-compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum.
+compute its own v_i, keep its own mu_i and t_i, and add v_i (theta - theta_i) to a sum
+(budget_sums.py).
 """
 
 from __future__ import annotations
@@ -155,12 +156,24 @@ def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Te
     violation = torch.zeros((), dtype=torch.float64)
     price = state["price"]
     if known.any():
-        goal, margin = limits.absolute, limits.caution * standard_error(state, known)
-        if goal is None:
-            goal = float(reference[known].mean()) - limits.mean
-            margin = min(margin, limits.mean)
-        violation = goal + margin - scores[known].mean()
+        error = standard_error(state, known)
+        goal = mean_goal(limits, float(reference[known].mean()), error)
+        violation = goal - scores[known].mean()
         price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
+    return {**update_client_prices(state, rows, limits), "price": price}, violation
+
+
+def mean_goal(limits: Limits, reference: float, error: float) -> float:
+    """Return the mean score to reach, from the reference's mean and the standard error of ours."""
+    margin = limits.caution * error
+    if limits.absolute is not None:
+        return limits.absolute + margin
+    return reference - limits.mean + min(margin, limits.mean)
+
+
+def update_client_prices(state: State, rows: Tensor, limits: Limits) -> State:
+    """Raise the prices of clients that are below their limits, lower those of clients above."""
+    scores, reference = state["scores"], state["reference_scores"]
     floors = torch.full_like(scores, float("-inf"))
     if limits.client is not None:
         floors = torch.fmax(floors, reference - limits.client)
@@ -169,7 +182,7 @@ def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Te
     shortfall = (floors - scores)[rows].clamp_min(-1.0)  # also where there is no floor
     client_prices = state["client_prices"].clone()
     client_prices[rows] = (client_prices[rows] + RATE * shortfall).clamp(0.0, LARGEST_PRICE)
-    return {**state, "price": price, "client_prices": client_prices}, violation
+    return {**state, "client_prices": client_prices}
 
 
 def standard_error(state: State, known: Tensor) -> float:
@@ -188,13 +201,18 @@ def least_advantaged(values: Tensor) -> Tensor:
     return highest[~values[highest].isnan()]
 
 
-def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
-    """Put all weight on the least advantaged; FedAvg's weights in a round they are absent from."""
-    values = {
+def disadvantages(state: State, advantage: str) -> Tensor:
+    """Return a number for each client, highest for the least advantaged; NaN where unknown."""
+    return {
         "uncertainty": state["uncertainties"],
         "alone": -state["alone"],
         "fedavg": -state["reference_scores"],
     }[advantage]
+
+
+def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Tensor, State]:
+    """Put all weight on the least advantaged; FedAvg's weights in a round they are absent from."""
+    values = disadvantages(state, advantage)
     chosen = torch.isin(reports.client_indices, least_advantaged(values))
     direction = chosen.to(torch.float64) if chosen.any() else reports.sizes
     return direction / direction.sum(), state
@@ -202,13 +220,17 @@ def rawls_direction(state: State, reports: Reports, advantage: str) -> tuple[Ten
 
 def egalitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:
     """Tilt FedAvg's weights towards clients whose score stays below the mean."""
-    rows = reports.client_indices
-    scores = state["scores"]
+    rows, scores = reports.client_indices, state["scores"]
+    state = update_tilts(state, rows, scores[~scores.isnan()].mean())
+    return torch.softmax(reports.sizes.log() + state["tilts"][rows], dim=0), state
+
+
+def update_tilts(state: State, rows: Tensor, mean: Tensor) -> State:
+    """Tilt further towards clients whose score is below the mean."""
     tilts = state["tilts"].clone()
-    behind = scores[~scores.isnan()].mean() - scores[rows]
+    behind = mean - state["scores"][rows]
     tilts[rows] = (tilts[rows] + RATE * behind).clamp(-LARGEST_TILT, LARGEST_TILT)
-    direction = torch.softmax(reports.sizes.log() + tilts[rows], dim=0)
-    return direction, {**state, "tilts": tilts}
+    return {**state, "tilts": tilts}
 
 
 def utilitarian_direction(state: State, reports: Reports, _: str) -> tuple[Tensor, State]:

@@ -1,6 +1,7 @@
 """Methods by name: registration, short names, and building one from its specification."""
 
 import inspect
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import is_dataclass
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -79,10 +80,22 @@ def parameter_names(spec: str) -> set[str]:
     return set(parameter_defaults(find(parse_spec(spec, "method").name)[0]))
 
 
-def fixed_parameters(spec: str) -> set[str]:
-    """Return the names of the parameters that a specification sets, through a short name too."""
+def fixed_parameters(spec: str) -> dict[str, Any]:
+    """Return the parameters that a specification sets, through a short name too."""
     parsed = parse_spec(spec, "method")
-    return {*parsed.options, *find(parsed.name)[1]}
+    return {**find(parsed.name)[1], **parsed.options}
+
+
+def shared_parameters(spec: str, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the parameters for several methods that one of them can use.
+
+    They have a meaning for it, and its specification does not set them already.
+    """
+    cls, _ = find(parse_spec(spec, "method").name)
+    own = fixed_parameters(spec)
+    unset = {key: value for key, value in shared.items() if key not in own}
+    usable = cls.parameters_beside({**unset, **own})
+    return {key: value for key, value in unset.items() if key in usable}
 
 
 def declared_needs(cls: type[Method]) -> dict[str, str]:

@@ -82,6 +82,7 @@ from udjfl.methods._udj_parameters import (
     Floor,
     Limit,
     check_budget,
+    without_meaning,
 )
 from udjfl.methods.base import Diagnostics, Method, Reports, Setup, State, parameters, weighted_sum
 from udjfl.methods.udj_sums import UDJSums
@@ -309,6 +310,10 @@ class UDJ(Method):
                 "udj: the scores of clients alone come from held-out data; set holdout, as in "
                 "holdout=0.2"
             )
+
+    @classmethod
+    def parameters_beside(cls, given: Mapping[str, Any]) -> set[str]:
+        return super().parameters_beside(given) - without_meaning(given)
 
     @classmethod
     def rawls(cls, beta: Beta = 5.0, gamma: float = 1.0, step: StepRule = DEFAULT_STEP) -> UDJ:

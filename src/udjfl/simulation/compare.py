@@ -19,6 +19,7 @@ from udjfl.methods import (
     Method,
     fixed_parameters,
     parameter_names,
+    shared_parameters,
 )
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
@@ -189,21 +190,36 @@ def choose_methods(settings: CompareSettings) -> list[Method]:
     methods: list[Method] = []
     mistakes: list[str] = []
     known: set[str] = set()
-    for text in _expand_all(settings.methods):
+    names = _expand_all(settings.methods)
+    for text in names:
         try:
-            names = parameter_names(text)
-            known |= names
-            usable = names - fixed_parameters(text)
-            shared = {key: value for key, value in settings.params.items() if key in usable}
-            methods.append(build_method(text, **shared))
+            known |= parameter_names(text)
+            methods.append(build_method(text, **shared_parameters(text, settings.params)))
         except SettingsError as error:
             mistakes += error.mistakes
     for key in sorted(set(settings.params) - known):
         hint = did_you_mean(key, known)
         mistakes.append(f"params: none of the chosen methods has a parameter {key!r}.{hint}")
+    if not mistakes:
+        mistakes = _find_unused(names, settings.params)
     if mistakes:
         raise SettingsError(mistakes)
     return with_reference(methods)
+
+
+def _find_unused(names: Sequence[str], params: Mapping[str, Any]) -> list[str]:
+    """Return why shared parameters have no meaning for any of the methods that have them."""
+    used = {key for text in names for key in shared_parameters(text, params)}
+    mistakes: list[str] = []
+    for key in params:
+        having = [t for t in names if key in parameter_names(t) - set(fixed_parameters(t))]
+        if key in used or not having:
+            continue
+        try:
+            build_method(having[0], **{**shared_parameters(having[0], params), key: params[key]})
+        except SettingsError as error:
+            mistakes += error.mistakes
+    return mistakes
 
 
 def _expand_all(names: Sequence[str]) -> list[str]:

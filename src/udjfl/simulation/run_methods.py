@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import Tensor, nn
 
@@ -56,6 +57,7 @@ class SeedTask:
     uncertainty       of its clients, if it is known already
     reference         the client accuracies that psi is measured from
     reference_scores  FedAvg's scores by round, if they are known already
+    resume            continue the runs that are in the methods' folders
     """
 
     federation: Federation
@@ -64,12 +66,20 @@ class SeedTask:
     uncertainty: Uncertainty | None = None
     reference: Mapping[str, float] | None = None
     reference_scores: Tensor | None = None
+    resume: bool = False
 
     @property
     def needs_reference_run(self) -> bool:
         """True if FedAvg has to be trained before the other methods."""
-        needed = any(task.method.needs_reference for task in self.methods)
+        needed = any(
+            task.method.needs_reference and not self.is_under_way(task) for task in self.methods
+        )
         return needed and self.reference_scores is None
+
+    def is_under_way(self, task: MethodTask) -> bool:
+        """Tell if a run is resumed from a checkpoint: that has the reference in its state."""
+        has_folder = self.resume and task.out is not None
+        return has_folder and RunFolder(Path(task.out or "")).has_checkpoint
 
 
 def run_seeds(
@@ -88,7 +98,8 @@ def run_seeds(
     """
     workers = settings.workers or available_cores()
     with one_thread(), thread_limit(workers), contextlib.ExitStack() as stack:
-        seeds = _prepare_seeds([_complete(task, settings) for task in tasks], settings, model)
+        whole = [_complete(replace(task, resume=resume), settings) for task in tasks]
+        seeds = _prepare_seeds(whole, settings, model)
         # From here on nothing the caller chose can be wrong: only now is anything written.
         for seed, engine in zip(seeds, _make_engines(seeds, settings, stack), strict=True):
             seed.open(engine, resume, stack)
@@ -204,8 +215,9 @@ class _Seed:
     ) -> list[MethodRun]:
         for number in numbers:
             start = self.prepared.starts[number]
-            method = self.task.methods[number].method
-            if method.needs_reference and scores is None:
+            task = self.task.methods[number]
+            method = task.method
+            if method.needs_reference and scores is None and not self.task.is_under_way(task):
                 sentence = "FedAvg, from which its budget is measured, did not finish"
                 start = NotDefinedError(f"{method.label}: {sentence}")
             self.started[number] = (
@@ -231,7 +243,8 @@ class _Seed:
             )
             stack.callback(engine.close)
         server = start.server
-        if method.needs_reference or method.needs_alone:
+        measured_from = method.needs_reference or method.needs_alone
+        if measured_from and not self.task.is_under_way(task):
             reference = scores if method.needs_reference else None
             alone = self._scores_alone if method.needs_alone else None
             _, known, _ = initial_state(start.run, self.prepared.base_model, reference, alone)
@@ -336,7 +349,9 @@ def _open_folder(
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:
         origin = None
-    folder = open_run_folder(out, describe_run(start.run, start.module, data, origin), resume)
+    reference = task.reference_scores
+    described = describe_run(start.run, start.module, data, origin, reference=reference)
+    folder = open_run_folder(out, described, resume)
     stack.callback(folder.unlock)
     kept = load_uncertainty(folder, federation.ids)
     if kept and uncertainty and uncertainty.as_dict()["values"] != kept.as_dict()["values"]:

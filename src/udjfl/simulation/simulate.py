@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from udjfl.data import Federation, load
@@ -224,8 +225,12 @@ def run_methods(
     A method whose training fails, or that is not defined for this federation, has its error in
     place of a result. `reference` is for all of them.
     """
-    before = reference_accuracies(reference, federation.ids, seed)
+    fingerprint = federation.hold_out(settings.holdout, seed).fingerprint
+    before = reference_accuracies(reference, federation.ids, seed, fingerprint)
     scores = reference_scores(reference, federation.ids)
     task = SeedTask(federation, seed, tasks, uncertainty, before, scores)
     (results,) = run_seeds([task], settings, model=model, resume=resume)
-    return results
+    return [
+        replace(result, fingerprint=fingerprint) if isinstance(result, Result) else result
+        for result in results
+    ]

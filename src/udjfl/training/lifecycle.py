@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -45,12 +46,15 @@ def describe_run(
     federation: Mapping[str, Any],
     origin: Mapping[str, Any] | None = None,
     flower: Mapping[str, Any] | None = None,
+    reference: Tensor | None = None,
 ) -> dict[str, Any]:
     """Return everything that decides a run's numbers, as plain values.
 
     `federation` describes the data; it has a `fingerprint`. `origin` says how to load them again,
-    where that is known. `flower` has the settings that only runs across machines have.
+    where that is known. `flower` has the settings that only runs across machines have. `reference`
+    has FedAvg's scores by round, if a user gave them.
     """
+    scores = reference if run.method.needs_reference else None
     description = {
         "method": run.method.spec_name,
         "params": run.method.params,
@@ -59,10 +63,16 @@ def describe_run(
         "model": {name: list(value.shape) for name, value in module.named_parameters()},
         "federation": dict(federation),
         **({} if flower is None else {"flower": dict(flower)}),
+        **({} if scores is None else {"reference": _digest(scores)}),
         "origin": dict(origin) if origin else None,
     }
     plain: dict[str, Any] = json.loads(json.dumps(description))  # tuples become lists
     return plain
+
+
+def _digest(scores: Tensor) -> str:
+    """Return a fingerprint of a table of scores; equal for equal scores, unknown ones included."""
+    return hashlib.sha256(repr(scores.tolist()).encode()).hexdigest()
 
 
 def open_run_folder(
@@ -102,6 +112,10 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
     before["uncertainty"] = OLDER_NAMES.get(before["uncertainty"], before["uncertainty"])
     training = {key: value for key, value in new["training"].items() if key != "workers"}
     changed += [key for key, value in training.items() if before[key] != value]
+    # A checkpoint has the reference's scores in it: then it need not be given again.
+    is_given = "reference" in new or not folder.has_checkpoint
+    if "reference" in old and is_given and new.get("reference") != old["reference"]:
+        changed.append("reference")
     flower = old.get("flower", {})
     changed += [key for key, value in new.get("flower", {}).items() if flower.get(key) != value]
     if changed:
@@ -206,17 +220,20 @@ def save_uncertainty(folder: RunFolder, uncertainty: Uncertainty) -> None:
 
 
 def reference_accuracies(
-    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str], seed: int
+    reference: Result | str | os.PathLike[str] | None,
+    ids: Sequence[str],
+    seed: int,
+    fingerprint: str | None = None,
 ) -> dict[str, float] | None:
     """Return the client accuracies of the reference run, from which psi is measured.
 
     The reference is FedAvg on the same federation and seed: a result, or the folder of a finished
-    run.
+    run. Its data are compared by their fingerprint where both are known.
     """
     if reference is None:
         return None
     if isinstance(reference, Result):
-        label = "reference:"
+        label, data = "reference:", reference.fingerprint
         result = summary(reference)
     else:
         folder = RunFolder.open(reference)
@@ -224,6 +241,7 @@ def reference_accuracies(
         result = folder.read_json("result.json")
         if result is None:
             raise SettingsError(f"{label} is not finished; resume it first")
+        data = folder.read_settings("federation")["federation"].get("fingerprint")
     if set(result["client_accuracy"]) != set(ids):
         raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
     if result["method"] != "fedavg":
@@ -232,6 +250,11 @@ def reference_accuracies(
         raise SettingsError(
             f"{label} has seed {result['seed']}, this run has seed {seed}; use FedAvg with the "
             "same seed"
+        )
+    if fingerprint and data and data != fingerprint:
+        raise SettingsError(
+            f"{label} was made with other data; use FedAvg on the same federation, with the same "
+            "holdout"
         )
     return {name: float(value) for name, value in result["client_accuracy"].items()}
 

@@ -81,6 +81,7 @@ class Result(FinishedRun):
     folder     the run folder, if there is one
     served     the models that clients use in the end, if they differ between clients
     inputs     the shape of an example, and the names of the classes, where they are known
+    fingerprint  of the data that it was trained on; None if it is not known
     """
 
     model: nn.Module
@@ -88,6 +89,7 @@ class Result(FinishedRun):
     folder: RunFolder | None = None
     served: ServedModels | None = None
     inputs: Inputs | None = None
+    fingerprint: str | None = None
 
     def outcome(self) -> FinishedRun:
         """Return the part that tables show, without models and history."""

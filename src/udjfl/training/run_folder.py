@@ -200,6 +200,11 @@ class RunFolder:
             return os.path.lexists(self.path / SETTINGS)
 
     @property
+    def has_checkpoint(self) -> bool:
+        """True if a run that is resumed here does not start from the beginning."""
+        return (self.path / CHECKPOINT).exists()
+
+    @property
     def finished(self) -> bool:
         return (self.path / RESULT).exists()
 

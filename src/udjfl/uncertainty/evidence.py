@@ -15,6 +15,7 @@ no label among n was a surprise, s is nearly 0 although 3/n of all labels may be
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -27,6 +28,7 @@ from udjfl.uncertainty.alone import entropy
 from udjfl.uncertainty.crossfit import CrossFit
 from udjfl.uncertainty.values import (
     ALMOST_ONE_CLASS,
+    COPIES,
     LEARNED_NOTHING,
     ONE_CLASS,
     TINY,
@@ -42,9 +44,29 @@ TWO_SIDED, ONE_SIDED = 1.96, 1.645  # normal quantiles of 95%
 
 
 def label_evidence(federation: Federation) -> dict[str, ClientEvidence]:
-    """Return what the labels of each client's train part tell, without any model."""
-    return {
+    """Return what each client's train part tells without any model: labels, and copies."""
+    copies = _find_copies(federation)
+    evidence = {
         client.id: _of_labels(client.train.y, federation.n_classes) for client in federation.clients
+    }
+    return {
+        name: replace(own, flags=(*own.flags, COPIES)) if name in copies else own
+        for name, own in evidence.items()
+    }
+
+
+def _find_copies(federation: Federation) -> set[str]:
+    """Return the clients most of whose train examples occur again, label included, or elsewhere."""
+    rows = {
+        client.id: [
+            hash((x.tobytes(), y))
+            for x, y in zip(client.train.x.cpu().numpy(), client.train.y.tolist(), strict=True)
+        ]
+        for client in federation.clients
+    }
+    counts = Counter(row for own in rows.values() for row in own)
+    return {
+        name for name, own in rows.items() if 2 * sum(counts[row] > 1 for row in own) > len(own)
     }
 
 

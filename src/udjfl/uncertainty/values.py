@@ -21,7 +21,10 @@ SMALLEST = 1e-12
 ONE_CLASS = "one class"
 ALMOST_ONE_CLASS = "almost one class"
 LEARNED_NOTHING = "learned nothing"
+COPIES = "copies"
 TINY = "tiny"
+# An uncertainty so many times that of every other client, or so many times less, stands out.
+FAR = 5.0
 # Flags of clients whose uncertainty must not be read as the quality of their data, and why.
 REASONS = {
     ONE_CLASS: "all its labels are one class, so there is nothing to be uncertain about",
@@ -29,6 +32,8 @@ REASONS = {
     "entropy whatever the features say",
     LEARNED_NOTHING: "the model trained alone predicts unseen examples no better than the class "
     "frequencies do, so the features explain nothing, or could not be learned",
+    COPIES: "most of its examples are copies of one another or of another client's, so a model has "
+    "seen what it is tested on",
 }
 
 
@@ -155,7 +160,23 @@ class Uncertainty:
         ]
         if pairs:
             notes.append(f"Uncertainties that cannot be told apart: {'; '.join(pairs)}.")
+        if self.far:
+            notes.append(
+                "Uncertainties far from those of all other clients, which an error or a lie would "
+                f"explain as well: {', '.join(self.far)}."
+            )
         return notes
+
+    @property
+    def far(self) -> tuple[str, ...]:
+        """The clients whose uncertainty, as it is read, is far from that of every other client."""
+        known = sorted((v, name) for name, v in self.readings.items() if math.isfinite(v))
+        if len(known) < 3 or self.kind in PUBLISHED:
+            return ()
+        (lowest, low), (second, _), *_ = known
+        (last_but_one, _), (highest, high) = known[-2:]
+        found = [low] if lowest * FAR < second else []
+        return (*found, *([high] if highest > FAR * last_but_one else []))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON, with null in place of NaN."""
@@ -195,6 +216,7 @@ _NOTES = {
     "data: {names}.",
     LEARNED_NOTHING: "Trained alone, no better than the class frequencies, so a high uncertainty "
     "does not mean bad data: {names}.",
+    COPIES: "Mostly copies of examples, so the uncertainty is that of fewer data: {names}.",
     TINY: "So few examples that the uncertainty is a guess: {names}.",
 }
 

@@ -13,7 +13,7 @@ from udjfl.report.choosing.cautions import GROUPS
 
 ROOT = Path(__file__).parents[3]
 # Numbers that are not measured: counts of something in the text itself, and settings.
-PLAIN = {"0.2", "2", "5", "1", "25", "95", "30", "40", "440", "415"}
+PLAIN = {"0.2", "2", "5", "1", "25", "95", "30", "40", "440", "413"}
 
 
 @pytest.mark.parametrize("caution", CAUTIONS, ids=lambda caution: caution.key)
@@ -30,7 +30,7 @@ def test_the_runs_within_the_budget_are_added_up() -> None:
     (caution,) = [c for c in CAUTIONS if c.key == "budget-kept-on-training-data"]
     pairs = [re.fullmatch(r"(\d+) of (\d+)", words) for _, words in caution.sources]
     counts = [(int(pair[1]), int(pair[2])) for pair in pairs if pair]
-    assert [sum(column) for column in zip(*counts, strict=True)] == [415, 440]
+    assert [sum(column) for column in zip(*counts, strict=True)] == [413, 440]
 
 
 def test_every_caution_can_appear_and_belongs_to_a_group() -> None:

@@ -1,0 +1,128 @@
+"""A budget from sums over clients is the rule of `aggregate`, round after round."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from udjfl.methods import UDJ, Reports, Setup, State
+from udjfl.methods.budget_sums import BudgetSums, play_round
+
+N, D, ROUNDS = 5, 6, 12
+SIZES = torch.tensor([40.0, 60, 10, 80, 30], dtype=torch.float64)
+UNCERTAINTIES = torch.tensor([0.3, 0.2, 0.9, 0.001, 0.5], dtype=torch.float64)  # one is floored
+ALONE = torch.tensor([0.7, 0.5, 0.4, 0.8, 0.6], dtype=torch.float64)
+RULES = [
+    *(UDJ(theory=theory, budget=2) for theory in ("rawls", "egalitarian", "utilitarian", "desert")),
+    UDJ(theory="desert", budget=2, cap=1.0),
+    UDJ(theory="rawls", budget=100, cap=0.7),  # the price falls to 0
+    UDJ(theory="rawls", budget=0, client_budget=1, floor="alone", advantage="alone"),
+    UDJ(theory="rawls", budget=2, advantage="fedavg"),
+    UDJ(theory="egalitarian", budget=1, client_budget=3, caution=0),
+    UDJ(theory="utilitarian", budget=0, limit=80),
+]
+
+
+def draw_rounds(present: list[list[int]]) -> tuple[Tensor, list[Reports]]:
+    """Return FedAvg's scores by round, unknown of absent clients, and the reports of the rounds."""
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(*shape, generator=generator, dtype=torch.float64)
+
+    reference = torch.full((len(present), N), math.nan, dtype=torch.float64)
+    reports = []
+    for number, rows in enumerate(present):
+        reference[number, rows] = 0.6 + 0.3 * draw(len(rows))
+        extras = {
+            "scores": 0.5 + 0.4 * draw(len(rows)),
+            "score_sizes": 20 + 10 * torch.tensor(rows, dtype=torch.float64),
+        }
+        reports.append(
+            Reports(
+                [f"c{row}" for row in rows],
+                draw(len(rows), D) - 0.5,
+                sizes=SIZES[rows],
+                uncertainties=UNCERTAINTIES[rows],
+                client_indices=torch.tensor(rows, dtype=torch.float64),
+                extras=extras,
+                round=number + 1,
+            )
+        )
+    return reference, reports
+
+
+def report_of(reports: Reports, row: int) -> Reports:
+    """Return the report of one client, who knows of no others."""
+    return Reports(
+        [reports.ids[row]],
+        reports.deltas[[row]],
+        sizes=reports.sizes[[row]],
+        uncertainties=reports.uncertainties[[row]],
+        client_indices=[0],
+        extras={name: values[[row]] for name, values in reports.extras.items()},
+        round=reports.round,
+    )
+
+
+def setup_of(rows: list[int], reference: Tensor) -> Setup:
+    return Setup(
+        [f"c{row}" for row in rows],
+        SIZES[rows],
+        torch.zeros(D),
+        reference=reference[:, rows],
+        alone=ALONE[rows],
+    )
+
+
+def maxima_of(rule: UDJ, state: State, reports: Reports) -> dict[str, Tensor]:
+    """Return the maxima over clients; only their values, not whose they are."""
+    values = {
+        "alone": -state["alone"],
+        "fedavg": -state["reference_scores"],
+    }.get(rule.advantage or "", state["uncertainties"])
+    threshold = values[~values.isnan()].max()
+    return {"threshold": threshold, "largest_uncertainty": reports.uncertainties.max()}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.label)
+@pytest.mark.parametrize("partial", [False, True], ids=["all", "some absent"])
+def test_sums_of_client_terms_give_the_same_steps(rule: UDJ, partial: bool) -> None:
+    everybody = list(range(N))
+    absent = [[], [2], [0, 4], [], [1], [3], [2, 3], [], [4], [0, 1, 3], [], [2]]
+    present = [[r for r in everybody if not partial or r not in gone] for gone in absent]
+    reference, rounds = draw_rounds(present)
+    state = rule.init(setup_of(everybody, reference))
+    form = BudgetSums(rule)
+    server = form.server_start()
+    clients = [form.client_start(setup_of([row], reference)) for row in everybody]
+    for rows, reports in zip(present, rounds, strict=True):
+        state, step, _ = rule.aggregate(state, reports)
+        single = [report_of(reports, row) for row in range(len(rows))]
+        maxima = maxima_of(rule, state, reports)
+        server, own, ours = play_round(form, server, [clients[r] for r in rows], single, maxima)
+        for row, kept in zip(rows, own, strict=True):
+            clients[row] = kept
+        torch.testing.assert_close(ours, step, rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(server["price"], state["price"], rtol=1e-9, atol=1e-12)
+        for name in ("client_prices", "tilts", "scores"):
+            together = torch.cat([client[name] for client in clients])
+            torch.testing.assert_close(together, state[name], rtol=1e-9, atol=1e-12, equal_nan=True)
+
+
+def test_what_leaves_a_client_is_the_same_whatever_the_others_do() -> None:
+    """The terms of the scores are of the client's own numbers alone."""
+    reference, (first, *_) = draw_rounds([[0, 1, 2, 3, 4]])
+    form = BudgetSums(UDJ(theory="rawls", budget=2))
+    own = form.client_start(setup_of([1], reference))
+    _, terms = form.client_scores(own, report_of(first, 1))
+    score = float(first.extras["scores"][1])
+    expected = [1.0, score, float(reference[0, 1]), score * (1 - score) / 30]
+    assert terms.tolist() == pytest.approx(expected)
+    # In the next round it adds what changed: nothing, if its score is the same again.
+    kept, _ = form.client_scores(own, report_of(first, 1))
+    _, change = form.client_scores(kept, report_of(first, 1))
+    assert change.tolist() == pytest.approx([0.0] * 4)
