@@ -18,7 +18,7 @@ from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
-from udjfl.cli.search import add_commands, resume_search
+from udjfl.cli.search import Tuned, add_commands, resume_search, tune_first
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import CompareSettings, RunSettings, validate_settings
@@ -117,6 +117,7 @@ def run(
 def compare(
     settings: CompareSettings,
     out: Out = None,
+    tuned: Tuned = False,
     resume: bool = False,
     json: AsJson = False,
     metrics: Metrics = None,
@@ -133,6 +134,8 @@ def compare(
 
     tune_allocator()
     columns = choose_metrics(metrics)
+    if tuned:
+        settings = tune_first(settings, out)
     methods = choose_methods(settings)
     with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
         comparison = run_comparison(
@@ -174,7 +177,8 @@ def resume_command(
                 f"{folder / 'settings.json'} is damaged; restore it, "
                 "or start the comparison again in another folder"
             )
-        compare(validate_settings(CompareSettings, stored["comparison"]), folder, True, json)
+        settings = validate_settings(CompareSettings, stored["comparison"])
+        compare(settings, folder, resume=True, json=json)
         return
     stored = run_folder.read_settings("training", "origin", "method", "params")
     if stored["origin"] is None:
@@ -183,8 +187,8 @@ def resume_command(
             f"call udjfl.simulate(..., out={str(folder)!r}, resume=True) with the same federation"
         )
     named = {"method": stored["method"], "params": stored["params"]}
-    settings = validate_settings(RunSettings, {**stored["training"], **stored["origin"], **named})
-    run(settings, folder, True, json)
+    values = {**stored["training"], **stored["origin"], **named}
+    run(validate_settings(RunSettings, values), folder, True, json)
 
 
 @app.command("report")
