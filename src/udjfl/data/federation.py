@@ -16,7 +16,10 @@ import torch
 
 from udjfl._ids import id_sort_key
 from udjfl.data.examples import Client, Examples
+from udjfl.data.own_data import OwnData
+from udjfl.data.problems import find_problems
 from udjfl.data.split import choose_held_out
+from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.data.validation import (
     Numbers,
     Part,
@@ -37,7 +40,7 @@ __all__ = ["Client", "Examples", "Federation"]
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class Federation(OwnData):
     """Clients sorted by id, one global clean test set, and the names of the classes.
 
     Creating one checks everything and raises one DataError that lists every mistake: ids are
@@ -47,7 +50,8 @@ class Federation:
 
     `origin` holds the arguments of `load` if `load` created the federation, so that a run can be
     resumed from its folder alone. `validation` holds examples of the server's own, for methods
-    that score clients' models; no client trains or is tested on them.
+    that score clients' models; no client trains or is tested on them. `preprocessing` says what was
+    done to the columns of a table.
     """
 
     name: str
@@ -57,6 +61,7 @@ class Federation:
     allow_duplicates: bool = False
     origin: Mapping[str, Any] | None = None
     validation: Examples | None = None
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         clients = sorted(self.clients, key=lambda client: id_sort_key(client.id))
@@ -152,6 +157,11 @@ class Federation:
             allow_duplicates,
             validation=server[0] if server else None,
         )
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about the data that a reader of results should know; mostly there are none."""
+        return find_problems(self)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:

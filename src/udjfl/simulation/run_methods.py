@@ -8,6 +8,7 @@ import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -324,11 +325,13 @@ def _open_folder(
 ) -> RunFolder:
     """Open a run folder, locked until the end, and check that its uncertainties are these."""
     federation, uncertainty = task.federation, task.uncertainty
-    data = {
+    data: dict[str, Any] = {
         "name": federation.name,
         "fingerprint": federation.fingerprint,
         "clients": federation.describe(),
     }
+    if federation.preprocessing is not None:
+        data["preprocessing"] = federation.preprocessing.as_dict()
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:
         origin = None
