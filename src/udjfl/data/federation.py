@@ -32,6 +32,7 @@ from udjfl.data.validation import (
     find_client_mistakes,
     find_group_mistakes,
     find_part_mistakes,
+    unify_types,
 )
 from udjfl.errors import DataError
 from udjfl.seeds import numpy_stream
@@ -104,7 +105,8 @@ class Federation(OwnData):
         """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
         Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts
-        or whole numbers.
+        or whole numbers. Arrays of uint8 (pixels, which models get from 0 to 1) and of integers
+        stay what they are until a batch is made; everything else becomes float32.
 
         class_names          default: "0", "1", ... up to the highest label
         sensitive            a sensitive attribute: `{id: groups}`, one group number per train
@@ -133,22 +135,23 @@ class Federation(OwnData):
         groups = convert_groups(ids, sensitive, mistakes)
         test_groups = convert_groups(ids, sensitive_test, mistakes, "sensitive_test")
         probabilities = convert_label_probabilities(ids, label_probabilities, mistakes)
-        parts = [part for converted in [*pairs, *shared] for part in converted]
+        parts = unify_types([part for converted in [*pairs, *shared] for part in converted])
         if class_names is None:
             class_names = default_class_names(parts, mistakes)
         names = tuple(map(str, class_names))
         if mistakes:  # the parts that did convert are checked too: one attempt shows every mistake
             mistakes += find_part_mistakes(parts, len(names), allow_duplicates)
             raise DataError("\n".join(mistakes))
+        given = iter(parts)  # train and test of each client, then the shared ones
         members = tuple(
             Client(
                 client_id,
                 Examples(a.x, a.y, groups.get(client_id)),
                 Examples(b.x, b.y, test_groups.get(client_id), probabilities.get(client_id)),
             )
-            for client_id, (a, b) in zip(ids, pairs, strict=True)
+            for client_id, a, b in zip(ids, given, given, strict=False)
         )
-        global_test, *server = (Examples(part.x, part.y) for (part,) in shared)
+        global_test, *server = (Examples(part.x, part.y) for part in parts[2 * len(ids) :])
         return cls(
             name,
             members,
@@ -250,7 +253,9 @@ class Federation(OwnData):
         digest = hashlib.sha256(repr(self.class_names).encode())
         for part in self._parts():
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
-            digest.update(_as_bytes(part.x, "<f4"))
+            if not part.x.is_floating_point():
+                digest.update(str(part.x.dtype).encode())
+            digest.update(_as_bytes(part.x, FEATURE_BYTES[part.x.dtype]))
             digest.update(_as_bytes(part.y, "<i8"))
         for client in self.clients:
             if client.train.group is not None:
@@ -269,6 +274,15 @@ class Federation(OwnData):
             Part(client_id, side, part.x, part.y, part.label_probabilities)
             for client_id, side, part in parts
         ]
+
+
+FEATURE_BYTES = {
+    torch.float32: "<f4",
+    torch.uint8: "<u1",
+    torch.int16: "<i2",
+    torch.int32: "<i4",
+    torch.int64: "<i8",
+}
 
 
 def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:

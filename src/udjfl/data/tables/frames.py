@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,12 +62,15 @@ def make_pools(
     _check_sizes(labelled)
     schema = _infer_schema(labelled, settings, target, problems)
     examples = _encode(schema, labelled, labels, settings.sensitive)
+    groups = _group_rows(examples, labelled, settings.group)
+    if settings.group is not None:  # folds and holdouts keep them together, too
+        examples = replace(examples, together=torch.from_numpy(groups))
     return Pools(
         clean=examples,
         ambiguous=None,
         test=None if shared is None else _encode(schema, {TEST: shared}, labels),
         class_names=labels.class_names,
-        clean_groups=_group_rows(examples, labelled, settings.group),
+        clean_groups=groups,
         ambiguous_groups=np.empty(0, dtype=np.int64),
         owners=[name for name, table in labelled.items() for _ in range(len(table))]
         if has_owners
