@@ -1,4 +1,4 @@
-"""Federations from a user's own data: frames and files."""
+"""Federations from a user's own data: frames, files, folders of images, data sets."""
 
 from __future__ import annotations
 
@@ -114,6 +114,60 @@ class OwnData:
             seed=seed,
             name=name or describe_files(files),
         )
+
+    @staticmethod
+    def from_image_folders(
+        root: str | os.PathLike[str],
+        *,
+        size: int | tuple[int, int] | None = None,
+        colour: bool = True,
+        test_share: float = TEST_SHARE,
+        seed: int = 0,
+        name: str | None = None,
+    ) -> Federation:
+        """Make a federation from images in folders `root/client/class/image`.
+
+        Images are decoded one by one into one array of bytes [n, channels, height, width], uint8,
+        and become numbers from 0 to 1 only when a batch is made.
+
+        size     height and width (or one number for both) that images are resized to; None: all
+                 must have the size of the first
+        colour   red, green and blue; False: one channel of grey
+        """
+        from udjfl.data.image_folders import read_image_folders
+
+        pools = read_image_folders(Path(root), size, colour, test_share)
+        return _federate(name or Path(root).resolve().name, pools, seed)
+
+    @staticmethod
+    def from_datasets(
+        datasets: Mapping[Any, Any],
+        *,
+        test: Any = None,
+        x: str | None = None,
+        y: str | None = None,
+        class_names: Sequence[str] | None = None,
+        test_share: float = TEST_SHARE,
+        seed: int = 0,
+        name: str = "own data",
+        allow_duplicates: bool = False,
+    ) -> Federation:
+        """Make a federation from data sets by client: torch's or Hugging Face's.
+
+        A client is a data set, which is split into a train and a test part, or a pair (train, test)
+        of them. Items are pairs (features, label), or dicts: `x` and `y` then name the columns
+        (default: the first of "image", "img", "x", "features" and the first of "label",
+        "labels", "y", "target"). Features may be tensors, arrays, numbers or images; integers stay
+        integers until a batch is made.
+
+        test         a data set of examples of no client, the global test set; None: the clients'
+                     test parts together
+        class_names  default: those of the data sets, if they have some; else the numbers
+        """
+        from udjfl.data.datasets import read_datasets
+
+        given = read_datasets(datasets, test, x, y, class_names, test_share, seed)
+        return given.federate(name, allow_duplicates)
 
 
 def _federate(name: str, pools: Pools, seed: int) -> Federation:

@@ -272,8 +272,10 @@ class MappedEngine(Engine):
     @functools.cached_property
     def _activation_bytes(self) -> int:
         """The memory that one more example in a batch takes until the backward pass."""
-        x = self._inputs(self.examples.x[[0] * 4])
-        two, four = (_saved_bytes(self.network, x[:count]) for count in (2, 4))
+        two, four = (
+            _saved_bytes(self.network, self._inputs(self.examples.x[[0] * count]))
+            for count in (2, 4)
+        )
         return (four - two) // 2
 
 
