@@ -6,9 +6,11 @@ A `Federation` is checked once, when it is created; other code relies on what it
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from udjfl.data.examples import Client, Examples
 from udjfl.data.own_data import OwnData
 from udjfl.data.problems import find_problems
 from udjfl.data.split import choose_held_out
+from udjfl.data.storage import load_federation, save_federation
 from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.data.validation import (
     Numbers,
@@ -52,7 +55,7 @@ class Federation(OwnData):
     `origin` holds the arguments of `load` if `load` created the federation, so that a run can be
     resumed from its folder alone. `validation` holds examples of the server's own, for methods
     that score clients' models; no client trains or is tested on them. `preprocessing` says what was
-    done to the columns of a table.
+    done to the columns of a table. `is_checked`: the data are known to pass the checks.
     """
 
     name: str
@@ -63,22 +66,13 @@ class Federation(OwnData):
     origin: Mapping[str, Any] | None = None
     validation: Examples | None = None
     preprocessing: Preprocessing | None = None
+    is_checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_checked: bool) -> None:
         clients = sorted(self.clients, key=lambda client: id_sort_key(client.id))
         object.__setattr__(self, "clients", tuple(clients))
         object.__setattr__(self, "class_names", tuple(self.class_names))
-        shares = [client.ambiguous_share for client in clients]
-        groups = {client.id: (client.train.group, len(client.train)) for client in clients}
-        test_groups = {client.id: (client.test.group, len(client.test)) for client in clients}
-        parts = self._parts()
-        mistakes = [
-            *find_client_mistakes(self.ids, shares),
-            *find_class_name_mistakes(self.class_names),
-            *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
-            *find_group_mistakes(groups),
-            *find_group_mistakes(test_groups, "test"),
-        ]
+        mistakes = [] if is_checked else self._find_mistakes()
         if mistakes:
             raise DataError("\n".join(mistakes))
         # Engines use the data of all clients in one piece; this way they need no copy.
@@ -88,6 +82,20 @@ class Federation(OwnData):
         members = tuple(replace(client, train=x, test=y) for client, x, y in triples)
         object.__setattr__(self, "clients", members)
         object.__setattr__(self, "test", global_test)
+
+    def _find_mistakes(self) -> list[str]:
+        """Check everything; return one sentence per mistake."""
+        shares = [client.ambiguous_share for client in self.clients]
+        groups = {client.id: (client.train.group, len(client.train)) for client in self.clients}
+        test_groups = {client.id: (client.test.group, len(client.test)) for client in self.clients}
+        parts = self._parts()
+        return [
+            *find_client_mistakes(self.ids, shares),
+            *find_class_name_mistakes(self.class_names),
+            *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
+            *find_group_mistakes(groups),
+            *find_group_mistakes(test_groups, "test"),
+        ]
 
     @classmethod
     def from_arrays(
@@ -160,6 +168,19 @@ class Federation(OwnData):
             allow_duplicates,
             validation=server[0] if server else None,
         )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything into a folder: `data.safetensors` and `federation.json`, no pickle."""
+        save_federation(self, Path(folder))
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], verify: bool = True) -> Federation:
+        """Return a federation that `save` wrote.
+
+        Its data stay in the file and are read as they are used: a federation may be larger than
+        memory. `verify` reads everything once and compares it with the fingerprint.
+        """
+        return load_federation(folder, verify)
 
     @property
     def problems(self) -> list[str]:
