@@ -232,7 +232,7 @@ def test_simulate_has_every_training_setting_with_the_same_default() -> None:
 
 
 def test_run_and_compare_take_the_same_data_and_training_settings() -> None:
-    shared = set(DataSettings.model_fields) | set(TrainingSettings.model_fields)
+    shared = set(DataSettings.flat_fields()) | set(TrainingSettings.flat_fields())
     assert set(RunSettings.flat_fields()) - shared == {"method", "params", "seed"}
     assert set(CompareSettings.flat_fields()) - shared == {"methods", "params", "seeds", "jobs"}
 

@@ -28,6 +28,11 @@ MOST_TOML_BYTES = 1 << 20
 OLDER_NAMES = {"entropy": "paper"}  # of measures of uncertainty, in older run folders
 
 
+def split_names(text: str) -> list[str]:
+    """Split names that are separated by commas."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 class Settings(BaseModel):
     """Base of all settings. Settings may contain others, but are written flat everywhere.
 
@@ -46,6 +51,12 @@ class Settings(BaseModel):
             for name, kind in kinds.items()
             if isinstance(kind, type) and issubclass(kind, Settings)
         }
+
+    @classmethod
+    def group_names(cls) -> list[str]:
+        """Return the attributes of all groups, also of groups in groups."""
+        inner = [name for group in cls.groups().values() for name in group.group_names()]
+        return [*cls.groups(), *inner]
 
     @classmethod
     def flat_fields(cls) -> dict[str, FieldInfo]:
@@ -98,16 +109,65 @@ Workers = Annotated[
 ]
 
 
+class TableSettings(Settings):
+    """The columns of a table, for data that are one: files, or a source made of columns."""
+
+    target: Annotated[
+        str | None,
+        Field(description="column of the labels, or a comparison: 'delay>15'; default: none"),
+    ] = None
+    client: Annotated[
+        str | None,
+        Field(description="column that names the client of each row; default: a client per file"),
+    ] = None
+    group: Annotated[
+        str | None,
+        Field(description="column of groups, such as patients, that no split cuts; default: none"),
+    ] = None
+    sensitive: Annotated[
+        str | None,
+        Field(description="column of a sensitive attribute of the rows; default: none"),
+    ] = None
+    drop: Annotated[list[str], Field(description="columns to leave out, separated by commas")] = []
+    categories: Annotated[
+        list[str],
+        Field(description="columns whose numbers are codes of categories, separated by commas"),
+    ] = []
+    scaling: Annotated[
+        Literal["own", "shared", "none"],
+        Field(
+            description="means and variances of columns: of a client's own train part, of all "
+            "clients by sums, or none"
+        ),
+    ] = "own"
+    test_share: Annotated[
+        float | None,
+        Field(gt=0, lt=1, description="share of a client's rows in its test part; default: 0.2"),
+    ] = None
+
+    @field_validator("drop", "categories", mode="before")
+    @classmethod
+    def _names_from_text(cls, value: Any) -> Any:
+        return split_names(value) if isinstance(value, str) else value
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The settings that are not their defaults."""
+        return self.model_dump(include=set(TableSettings.model_fields), exclude_defaults=True)
+
+
 class DataSettings(Settings):
     """The data of a federation."""
 
     data: Annotated[
         str,
         Field(
-            description="name of the data (`udjfl data list`), options after colons: signs:level=3"
+            description="name of the data (`udjfl data list`), options after colons: "
+            "signs:level=3; or CSV and parquet files, one for each client: hospitals/*.csv"
         ),
     ] = "dirty-digits"
     data_root: DataRoot = None
+    table: TableSettings = TableSettings()
     clients: Annotated[
         int | None,
         Field(
@@ -123,6 +183,18 @@ class DataSettings(Settings):
             "default: that of the data, mostly shards"
         ),
     ] = None
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _join_files(cls, value: Any) -> Any:
+        """Join the names of several files by commas."""
+        if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
+            return value
+        if len(value) > 1 and any("," in text for text in value):
+            raise ValueError(
+                "a file has a comma in its name; give a pattern in quotes: 'data/*.csv'"
+            )
+        return ",".join(value)
 
 
 class TrainingSettings(Settings):
@@ -320,11 +392,7 @@ class CompareSettings(SeedSettings):
     @field_validator("methods", mode="before")
     @classmethod
     def _methods_from_text(cls, value: Any) -> Any:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
+        return split_names(value) if isinstance(value, str) else value
 
 
 class ReproduceSettings(SeedSettings):
@@ -357,7 +425,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 
 def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
-    known, groups = cls.flat_fields(), cls.groups()
+    known, groups = cls.flat_fields(), cls.group_names()
     mistakes = [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
     try:
         settings = cls(**{key: value for key, value in values.items() if key in known})
@@ -390,10 +458,10 @@ def describe_mistakes(
 
     `known` are the existing fields; names of `groups` are left out of a field's location.
     """
-    lines = []
+    lines, names = [], set(groups)
     for mistake in error.errors(include_url=False):
         location = list(mistake["loc"])
-        if location and location[0] in set(groups):
+        while location and location[0] in names:
             del location[0]
         field = ".".join(str(part) for part in location if not _is_union_branch(part))
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

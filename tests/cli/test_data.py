@@ -174,6 +174,7 @@ def test_missing_files_are_reported(command: Command, tmp_path: Path) -> None:
         "cure-tsr": False,
         "signs": False,
         "heart": False,
+        "files": True,
         "shapes": True,
         "table": True,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from udjfl.data import (
     federate,
     load,
 )
+from udjfl.data.source import Parts, Prepared
 from udjfl.errors import DataError
 
 
@@ -152,12 +154,16 @@ def test_natural_clients_need_owners() -> None:
 
 
 def test_each_client_is_preprocessed_by_its_own_train_part() -> None:
-    calls = []
+    calls: list[tuple[Examples, Examples]] = []
 
-    def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
-        calls.append((train, test))
-        mean = train.x.mean()
-        return replace(train, x=train.x - mean), replace(test, x=test.x - mean)
+    def preprocess(parts: Parts, test: Examples | None) -> Prepared:
+        calls.extend(parts.values())
+        means = {client: train.x.mean() for client, (train, _) in parts.items()}
+        scaled = {
+            client: (replace(one, x=one.x - means[client]), replace(two, x=two.x - means[client]))
+            for client, (one, two) in parts.items()
+        }
+        return Prepared(scaled, test)
 
     pools = hospitals(*["a"] * 10, *["b"] * 5)
     plain = federate_natural(pools)
@@ -222,11 +228,11 @@ def test_a_fifth_of_the_train_part_is_held_out_for_tuning() -> None:
 
 
 def test_tuning_preprocesses_by_the_smaller_train_part() -> None:
-    seen = []
+    seen: list[Any] = []
 
-    def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
-        seen.append((multiset(train), multiset(test)))
-        return train, test
+    def preprocess(parts: Parts, test: Examples | None) -> Prepared:
+        seen.extend((multiset(one), multiset(two)) for one, two in parts.values())
+        return Prepared(parts, test)
 
     pools = replace(hospitals(*["a"] * 20, *["b"] * 20), preprocess=preprocess)
     usual = federate_natural(replace(pools, preprocess=None))

@@ -199,6 +199,7 @@ def test_built_in_sources_are_registered() -> None:
         "cure-tsr",
         "signs",
         "heart",
+        "files",
     ]
     assert find_source("dirty-digits")[0] is dirty_digits.SOURCE
 

@@ -60,7 +60,7 @@ def test_ids_must_be_unique_and_not_empty() -> None:
         ),
         (
             Examples(torch.ones(2, 2), torch.tensor([0.0, 1.0])),
-            "y is torch.float32: give float32 and int64",
+            "y is torch.float32: give float32 (or integers) and int64",
         ),
         (
             Examples(torch.tensor([[1, torch.nan], [torch.inf, 1]]), torch.tensor([0, 1])),

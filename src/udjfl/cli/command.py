@@ -17,6 +17,7 @@ SECTIONS = {
     "Experiment": "method methods params theory budget floor cost sampler exponents gammas budgets "
     "seed seeds profile quick tuned",
     "Data": "data data_root clients partition",
+    "Columns of tables": "target client group sensitive drop categories scaling test_share",
     "Model": "model hidden weight_norm",
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "
     "holdout on_bad_report",
@@ -72,6 +73,23 @@ class Command(TyperCommand):
 
 def _position(param: click.Parameter) -> int:
     return ORDER.index(param.name) if param.name in ORDER else len(ORDER)
+
+
+class DataCommand(Command):
+    """A command whose --data takes several files, as a shell expands `hospitals/*.csv`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Join the words after --data by commas."""
+        words: list[str] = []
+        joins = False
+        for word in args:
+            if joins and not word.startswith("-"):
+                words[-1] += f",{word}"
+                continue
+            # The word after --data is its value; those after it are joined to it.
+            joins = len(words) > 0 and words[-1] == "--data"
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
 class LightCommand(Command):

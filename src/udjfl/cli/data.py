@@ -16,7 +16,7 @@ from udjfl.cli.command import Command, CommandGroup
 from udjfl.cli.options import AsJson, complete_data
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
-from udjfl.settings import DataSettings, validate_settings
+from udjfl.settings import DataSettings, TableSettings, validate_settings
 
 if TYPE_CHECKING:
     from udjfl.data import Federation, Source
@@ -28,6 +28,14 @@ Name = Annotated[
     typer.Argument(
         metavar="NAME",
         help="Name of the data, options after colons: signs:level=3.",
+        autocompletion=complete_data,
+    ),
+]
+NameOrFiles = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME...",
+        help="Name of the data, options after colons: signs:level=3; or files: hospitals/*.csv.",
         autocompletion=complete_data,
     ),
 ]
@@ -68,7 +76,7 @@ def list_command(data_root: Root = None, json: AsJson = False) -> None:
 
 @app.command("describe", short_help="Load a source and show its clients.", cls=WithContactSheet)
 def describe_command(
-    name: Name,
+    name: NameOrFiles,
     seed: Annotated[
         str | None, typer.Option(metavar="INTEGER", help="Seed of everything random (default: 0).")
     ] = None,
@@ -81,6 +89,28 @@ def describe_command(
         typer.Option(help="How examples are cut into clients (default: the source's)."),
     ] = None,
     data_root: Root = None,
+    target: Annotated[
+        str | None, typer.Option(help="Column of the labels, or a comparison: 'delay>15'.")
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="Column that names the client of each row.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Column of groups that no split may cut.")
+    ] = None,
+    sensitive: Annotated[str | None, typer.Option(help="Column of a sensitive attribute.")] = None,
+    drop: Annotated[
+        str | None, typer.Option(help="Columns to leave out, separated by commas.")
+    ] = None,
+    categories: Annotated[
+        str | None, typer.Option(help="Columns whose numbers are codes of categories.")
+    ] = None,
+    scaling: Annotated[
+        str | None, typer.Option(metavar="own|shared|none", help="Whose means and variances.")
+    ] = None,
+    test_share: Annotated[
+        str | None, typer.Option(metavar="NUMBER", help="Share of rows in test parts.")
+    ] = None,
     contact_sheet: Annotated[
         Path | None,
         typer.Option(
@@ -92,20 +122,33 @@ def describe_command(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Load a federation and show its clients, its classes and its fingerprint."""
+    """Load a federation and show its clients, its classes, its columns and its problems."""
     from udjfl.data import load
     from udjfl.report.data import describe_federation, view_federation
 
     given = {
-        "data": name,
+        "data": ",".join(name),
         "seed": seed,
         "clients": clients,
         "partition": partition,
         "data_root": data_root,
+        "target": target,
+        "client": client,
+        "group": group,
+        "sensitive": sensitive,
+        "drop": drop,
+        "categories": categories,
+        "scaling": scaling,
+        "test_share": test_share,
     }
     settings = _check_settings({k: v for k, v in given.items() if v is not None}, contact_sheet)
     federation = load(
-        settings.data, settings.clients, settings.partition, settings.seed, settings.data_root
+        settings.data,
+        settings.clients,
+        settings.partition,
+        settings.seed,
+        settings.data_root,
+        options=settings.table.given,
     )
     path = None if contact_sheet is None else _draw(settings, federation, contact_sheet)
     description = describe_federation(federation, settings.data, settings.seed)
@@ -157,15 +200,20 @@ def _check_settings(values: dict[str, Any], contact_sheet: Path | None) -> Descr
     from udjfl.data import find_data_mistakes
 
     # Names are checked separately: the settings do not know the sources. Numbers were checked.
+    columns = {k: v for k, v in values.items() if k in TableSettings.model_fields}
     mistakes = find_data_mistakes(
-        values["data"], None, values.get("partition"), root=values.get("data_root")
+        values["data"],
+        None,
+        values.get("partition"),
+        root=values.get("data_root"),
+        options=columns,
     )
     if contact_sheet is not None:
         mistakes += _find_sheet_mistakes(contact_sheet, _find_source(values["data"]))
     try:
         settings = validate_settings(DescribeSettings, values)
     except SettingsError as error:
-        mistakes = [*error.mistakes, *mistakes]
+        mistakes = list(dict.fromkeys([*error.mistakes, *mistakes]))
     if mistakes:
         raise SettingsError(mistakes)
     return settings

@@ -9,21 +9,25 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
-from udjfl.cli.command import CommandGroup
+from udjfl.cli.command import CommandGroup, DataCommand
 from udjfl.errors import SettingsError
 from udjfl.settings import (
     AnySettings,
     CompareSettings,
     RunSettings,
     Settings,
+    TableSettings,
     read_toml,
     validate_settings,
 )
 
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
-DATA_NAMES = ("dirty-digits", "scanners", "dirty-mnist", "cure-tsr", "signs", "heart")
+DATA_NAMES = ("dirty-digits", "scanners", "dirty-mnist", "cure-tsr", "signs", "heart", "files")
 # Settings that name something to be looked up: their types cannot tell which names exist.
-LOOKED_UP = ("method", "methods", "params", "data", "data_root", "partition", "model", "device")
+LOOKED_UP = (
+    *("method", "methods", "params", "model", "device"),
+    *("data", "data_root", "partition", *TableSettings.model_fields),
+)
 METAVARS: dict[Any, str] = {int: "INTEGER", int | None: "INTEGER", float: "NUMBER"}
 
 Config = Annotated[
@@ -129,7 +133,7 @@ def settings_command(
             ]
         )
         command.__doc__ = function.__doc__
-        app.command(name, short_help=short_help)(command)
+        app.command(name, short_help=short_help, cls=DataCommand)(command)
         return function
 
     return decorate
@@ -171,7 +175,7 @@ def _describe(field: FieldInfo) -> str:
         default = ",".join(map(str, default))
     elif isinstance(default, bool):
         default = "yes" if default else "no"
-    return f"{text}." if default is None else f"{text} (default: {default})."
+    return f"{text}." if default in (None, "") else f"{text} (default: {default})."
 
 
 def read_settings(
@@ -229,7 +233,10 @@ def _find_wrong_names(settings: Settings) -> list[str]:
         checks.append(lambda: build_method(settings.method, **settings.params))
     elif isinstance(settings, CompareSettings):
         checks.append(lambda: choose_methods(settings))
-    mistakes = find_data_mistakes(flat["data"], None, flat.get("partition"), root=flat["data_root"])
+    table = settings.federation.table.given if hasattr(settings, "federation") else None
+    mistakes = find_data_mistakes(
+        flat["data"], None, flat.get("partition"), root=flat["data_root"], options=table
+    )
     for check in checks:
         try:
             check()

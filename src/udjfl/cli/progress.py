@@ -71,7 +71,26 @@ class _Printable(logging.Formatter):
 
 
 @contextlib.contextmanager
-def _show_warnings(console: Console) -> Iterator[None]:
+def collect_warnings() -> Iterator[None]:
+    """Print the warnings that the package logs in the block after it, below a status line."""
+    from logging.handlers import MemoryHandler
+
+    from rich.console import Console
+
+    with _show_warnings(Console(stderr=True)) as handler:
+        memory = MemoryHandler(capacity=1000, target=handler)
+        logger = logging.getLogger("udjfl")
+        logger.addHandler(memory)
+        logger.removeHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(memory)
+            memory.close()
+
+
+@contextlib.contextmanager
+def _show_warnings(console: Console) -> Iterator[logging.Handler]:
     """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
     from rich.logging import RichHandler
 
@@ -81,7 +100,7 @@ def _show_warnings(console: Console) -> Iterator[None]:
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
-        yield
+        yield handler
     finally:
         logger.removeHandler(handler)
 

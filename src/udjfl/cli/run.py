@@ -19,7 +19,7 @@ from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
 from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
 from udjfl.cli.paper import app as reproduce_commands
-from udjfl.cli.progress import show_progress, show_status
+from udjfl.cli.progress import collect_warnings, show_progress, show_status
 from udjfl.cli.results import export_command, predict_command
 from udjfl.cli.search import Tuned, add_commands, resume_search, tune_first
 from udjfl.errors import SettingsError, StorageError
@@ -95,6 +95,7 @@ def run(
     metrics: Metrics = None,
 ) -> None:
     """Train one method on one federation and show what it does to each client."""
+    from udjfl.data.problems import log_problems
     from udjfl.engine import tune_allocator
     from udjfl.methods import method as build_method
     from udjfl.metrics import choose_metrics
@@ -107,8 +108,9 @@ def run(
     columns = choose_metrics(metrics)
     data, training = settings.federation, settings.training
     spec = RunSpec(build_method(settings.method, **settings.params), training, settings.seed)
-    with show_status(f"loading {data.data}"):
+    with collect_warnings(), show_status(f"loading {data.data}"):
         federation = load_federation(data.data, data, settings.seed)
+        log_problems(federation)
     with show_progress(1, training.rounds) as on_progress:
         result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
     view = result_view(result, columns)

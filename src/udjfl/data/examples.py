@@ -15,7 +15,9 @@ from udjfl.data.partition import IndexArray
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Examples:
-    """Features `x` [n, ...] in float32 and labels `y` [n] in int64.
+    """Features `x` [n, ...] in float32, or in integers, and labels `y` [n] in int64.
+
+    Integers stay what they are until a batch is made: `udjfl.models.to_inputs`.
 
     group                 [n] int64, a sensitive attribute: the number of the group each example
                           belongs to. Methods that use groups read it in the train parts; in

@@ -13,13 +13,15 @@ import torch
 
 from udjfl.data.federation import Client, Examples, Federation
 from udjfl.data.partition import MIN_EXAMPLES, IndexArray, Mask, Partition, cut
-from udjfl.data.source import Pools, find_data_root
+from udjfl.data.source import Pools, Prepared, find_data_root
 from udjfl.data.sources import find_source
 from udjfl.data.split import split_train_test
 from udjfl.data.validation import hash_examples
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
 from udjfl.settings import MOST_CLIENTS, validate_settings
+
+DEFAULT_CLIENTS = 5
 
 
 def load(
@@ -30,28 +32,35 @@ def load(
     root: str | os.PathLike[str] | None = None,
     *,
     tuning: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> Federation:
     """Load a federation from a named source. Equal arguments and files give equal data.
 
-    name       a registered source or `package.module:NAME`, perhaps with options: "signs:level=3"
+    name       a registered source or `package.module:NAME`, perhaps with options: "signs:level=3";
+               or files: "hospitals/*.csv"
     clients    number of clients; None: the source's default (five; the four hospitals of `heart`)
     partition  how examples are cut into clients; None: the source's default (the paper's shards)
     root       folder with the source's files; None: the folder in UDJFL_DATA, then the cache
     tuning     leave out every test part. A fifth of each client's train part replaces its test
                part, and the clean examples of those fifths replace the global test set. Choose
                parameters on such a federation.
+    options    of the source, beside those in the name: {"target": "ill"} for files
 
     Clients are called client-1, client-2, ...; with shards, client-1 is the cleanest.
     """
-    mistakes = find_data_mistakes(name, clients, partition, seed, root)
+    mistakes = find_data_mistakes(name, clients, partition, seed, root, options)
     if mistakes:
         raise SettingsError(mistakes)
-    source, options = find_source(name)
+    source, own_options = find_source(name)
     if not isinstance(partition, Partition):
         partition = Partition.parse(partition or source.partition)
     count = source.clients if clients is None else int(clients)
-    pools = source.load_pools(source.request(int(seed), root, options, count))
+    if count is None and partition.kind != "natural":
+        count = DEFAULT_CLIENTS
+    given = {**own_options, **(options or {})}
+    pools = source.load_pools(source.request(int(seed), root, given, count))
     origin = {"data": name, "clients": count, "partition": str(partition), "seed": int(seed)}
+    origin |= options or {}
     if root is not None:
         origin["data_root"] = os.fspath(root)
     title = pools.title or source.name
@@ -66,12 +75,16 @@ def find_data_mistakes(
     partition: str | Partition | None,
     seed: int = 0,
     root: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> list[str]:
     """Check the arguments of `load` without loading anything; return one sentence per mistake."""
 
     def check_options() -> None:
-        source, options = find_source(str(name))
-        validate_settings(source.options, options)
+        source, own_options = find_source(str(name))
+        unknown = [key for key in options or {} if key not in source.options.model_fields]
+        if unknown:
+            raise SettingsError([f"{key}: {source.name} has no such option" for key in unknown])
+        validate_settings(source.options, {**own_options, **(options or {})})
 
     def check_partition() -> None:
         if partition is not None and not isinstance(partition, Partition):
@@ -101,33 +114,44 @@ def _mistakes_of(check: Callable[[], object]) -> Sequence[str]:
 def federate(
     name: str,
     pools: Pools,
-    clients: int,
+    clients: int | None,
     partition: Partition,
     seed: int,
     origin: Mapping[str, Any] | None = None,
     *,
     tuning: bool = False,
 ) -> Federation:
-    """Cut pools into clients, each with a train and a test part. For `tuning` see `load`."""
+    """Cut pools into clients, each with a train and a test part. For `tuning` see `load`.
+
+    `clients` may be None if the examples have owners: there are as many clients as owners.
+    """
     examples, groups, ambiguous = _merge_pools(pools)
     if partition.kind == "natural":
         ids, holdings = _group_by_owner(name, pools, clients, len(examples))
     else:
-        ids = [f"client-{number}" for number in range(1, clients + 1)]
+        count = DEFAULT_CLIENTS if clients is None else clients
+        ids = [f"client-{number}" for number in range(1, count + 1)]
         stream = numpy_stream(seed, "partition")
         kept_together = groups if pools.whole_groups else None
-        holdings = cut(partition, examples.y.numpy(), ambiguous, clients, stream, kept_together)
+        holdings = cut(partition, examples.y.numpy(), ambiguous, count, stream, kept_together)
     stream = numpy_stream(seed, "train/test")
-    splits = split_train_test(holdings, groups, stream, pools.test_share)
+    labels = examples.y.numpy() if pools.stratify else None
+    splits = split_train_test(holdings, groups, stream, pools.test_share, labels, ids)
     if tuning:
         holdings = [train for train, _ in splits]
         _require_two(ids, holdings)
-        splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
+        stream = numpy_stream(seed, "train/validation")
+        splits = split_train_test(holdings, groups, stream, labels=labels, ids=ids)
+    parts = {
+        client_id: (examples.take(train), examples.take(test))
+        for client_id, (train, test) in zip(ids, splits, strict=True)
+    }
+    prepared = Prepared(parts, pools.test)
+    if pools.preprocess is not None:
+        prepared = pools.preprocess(parts, pools.test)
     members, clean_tests = [], []
     for client_id, (train_indices, test_indices) in zip(ids, splits, strict=True):
-        train, test = examples.take(train_indices), examples.take(test_indices)
-        if pools.preprocess is not None:
-            train, test = pools.preprocess(train, test)
+        train, test = prepared.parts[client_id]
         if not pools.tabular:
             train = _keep_together(train, groups[train_indices])
             test = _keep_together(test, groups[test_indices])
@@ -138,14 +162,16 @@ def federate(
         clean_tests.append(
             test.take(clean) if originals is None else originals.take(test_indices[clean])
         )
+    union = prepared.test is None or tuning
     return Federation(
         name,
         tuple(members),
-        Examples.concatenate(clean_tests) if pools.test is None or tuning else pools.test,
+        Examples.concatenate(clean_tests) if union or prepared.test is None else prepared.test,
         pools.class_names,
         pools.tabular,
         origin=origin,
         validation=pools.validation,
+        preprocessing=prepared.preprocessing,
     )
 
 
@@ -203,13 +229,13 @@ def _merge_pools(pools: Pools) -> tuple[Examples, IndexArray, Mask]:
 
 
 def _group_by_owner(
-    name: str, pools: Pools, clients: int, examples: int
+    name: str, pools: Pools, clients: int | None, examples: int
 ) -> tuple[list[str], list[IndexArray]]:
     """Return the owners, sorted, and the indices of each owner's examples."""
     if pools.owners is None:
         raise DataError(
             f"partition natural: the examples of {name} have no owners; use shards, iid, "
-            "dirichlet or quantity"
+            "dirichlet or quantity, or for a table name the column of the clients (client=...)"
         )
     owners = np.asarray(pools.owners)
     names = sorted(set(owners.tolist()))
@@ -218,7 +244,7 @@ def _group_by_owner(
             f"{name}: {len(owners)} owners for {examples} examples; the natural partition needs "
             "one owner for each example"
         )
-    if len(names) != clients:
+    if clients is not None and len(names) != clients:
         raise DataError(
             f"clients is {clients}, but {name} has {len(names)} natural clients: leave the number "
             "out, or choose another partition"

@@ -6,9 +6,11 @@ A `Federation` is checked once, when it is created; other code relies on what it
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,11 @@ import torch
 
 from udjfl._ids import id_sort_key
 from udjfl.data.examples import Client, Examples
+from udjfl.data.own_data import OwnData
+from udjfl.data.problems import find_problems
 from udjfl.data.split import choose_held_out
+from udjfl.data.storage import load_federation, save_federation
+from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.data.validation import (
     Numbers,
     Part,
@@ -29,6 +35,7 @@ from udjfl.data.validation import (
     find_client_mistakes,
     find_group_mistakes,
     find_part_mistakes,
+    unify_types,
 )
 from udjfl.errors import DataError
 from udjfl.seeds import numpy_stream
@@ -37,7 +44,7 @@ __all__ = ["Client", "Examples", "Federation"]
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class Federation(OwnData):
     """Clients sorted by id, one global clean test set, and the names of the classes.
 
     Creating one checks everything and raises one DataError that lists every mistake: ids are
@@ -47,7 +54,8 @@ class Federation:
 
     `origin` holds the arguments of `load` if `load` created the federation, so that a run can be
     resumed from its folder alone. `validation` holds examples of the server's own, for methods
-    that score clients' models; no client trains or is tested on them.
+    that score clients' models; no client trains or is tested on them. `preprocessing` says what was
+    done to the columns of a table. `is_checked`: the data are known to pass the checks.
     """
 
     name: str
@@ -57,22 +65,14 @@ class Federation:
     allow_duplicates: bool = False
     origin: Mapping[str, Any] | None = None
     validation: Examples | None = None
+    preprocessing: Preprocessing | None = None
+    is_checked: InitVar[bool] = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, is_checked: bool) -> None:
         clients = sorted(self.clients, key=lambda client: id_sort_key(client.id))
         object.__setattr__(self, "clients", tuple(clients))
         object.__setattr__(self, "class_names", tuple(self.class_names))
-        shares = [client.ambiguous_share for client in clients]
-        groups = {client.id: (client.train.group, len(client.train)) for client in clients}
-        test_groups = {client.id: (client.test.group, len(client.test)) for client in clients}
-        parts = self._parts()
-        mistakes = [
-            *find_client_mistakes(self.ids, shares),
-            *find_class_name_mistakes(self.class_names),
-            *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
-            *find_group_mistakes(groups),
-            *find_group_mistakes(test_groups, "test"),
-        ]
+        mistakes = [] if is_checked else self._find_mistakes()
         if mistakes:
             raise DataError("\n".join(mistakes))
         # Engines use the data of all clients in one piece; this way they need no copy.
@@ -82,6 +82,20 @@ class Federation:
         members = tuple(replace(client, train=x, test=y) for client, x, y in triples)
         object.__setattr__(self, "clients", members)
         object.__setattr__(self, "test", global_test)
+
+    def _find_mistakes(self) -> list[str]:
+        """Check everything; return one sentence per mistake."""
+        shares = [client.ambiguous_share for client in self.clients]
+        groups = {client.id: (client.train.group, len(client.train)) for client in self.clients}
+        test_groups = {client.id: (client.test.group, len(client.test)) for client in self.clients}
+        parts = self._parts()
+        return [
+            *find_client_mistakes(self.ids, shares),
+            *find_class_name_mistakes(self.class_names),
+            *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
+            *find_group_mistakes(groups),
+            *find_group_mistakes(test_groups, "test"),
+        ]
 
     @classmethod
     def from_arrays(
@@ -99,7 +113,8 @@ class Federation:
         """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
         Arrays may be numpy arrays, torch tensors or nested lists; they are copied. Ids are texts
-        or whole numbers.
+        or whole numbers. Arrays of uint8 (pixels, which models get from 0 to 1) and of integers
+        stay what they are until a batch is made; everything else becomes float32.
 
         class_names          default: "0", "1", ... up to the highest label
         sensitive            a sensitive attribute: `{id: groups}`, one group number per train
@@ -128,22 +143,23 @@ class Federation:
         groups = convert_groups(ids, sensitive, mistakes)
         test_groups = convert_groups(ids, sensitive_test, mistakes, "sensitive_test")
         probabilities = convert_label_probabilities(ids, label_probabilities, mistakes)
-        parts = [part for converted in [*pairs, *shared] for part in converted]
+        parts = unify_types([part for converted in [*pairs, *shared] for part in converted])
         if class_names is None:
             class_names = default_class_names(parts, mistakes)
         names = tuple(map(str, class_names))
         if mistakes:  # the parts that did convert are checked too: one attempt shows every mistake
             mistakes += find_part_mistakes(parts, len(names), allow_duplicates)
             raise DataError("\n".join(mistakes))
+        given = iter(parts)  # train and test of each client, then the shared ones
         members = tuple(
             Client(
                 client_id,
                 Examples(a.x, a.y, groups.get(client_id)),
                 Examples(b.x, b.y, test_groups.get(client_id), probabilities.get(client_id)),
             )
-            for client_id, (a, b) in zip(ids, pairs, strict=True)
+            for client_id, a, b in zip(ids, given, given, strict=False)
         )
-        global_test, *server = (Examples(part.x, part.y) for (part,) in shared)
+        global_test, *server = (Examples(part.x, part.y) for part in parts[2 * len(ids) :])
         return cls(
             name,
             members,
@@ -152,6 +168,24 @@ class Federation:
             allow_duplicates,
             validation=server[0] if server else None,
         )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write everything into a folder: `data.safetensors` and `federation.json`, no pickle."""
+        save_federation(self, Path(folder))
+
+    @staticmethod
+    def load(folder: str | os.PathLike[str], verify: bool = True) -> Federation:
+        """Return a federation that `save` wrote.
+
+        Its data stay in the file and are read as they are used: a federation may be larger than
+        memory. `verify` reads everything once and compares it with the fingerprint.
+        """
+        return load_federation(folder, verify)
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about the data that a reader of results should know; mostly there are none."""
+        return find_problems(self)
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
@@ -240,7 +274,9 @@ class Federation:
         digest = hashlib.sha256(repr(self.class_names).encode())
         for part in self._parts():
             digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
-            digest.update(_as_bytes(part.x, "<f4"))
+            if not part.x.is_floating_point():
+                digest.update(str(part.x.dtype).encode())
+            digest.update(_as_bytes(part.x, FEATURE_BYTES[part.x.dtype]))
             digest.update(_as_bytes(part.y, "<i8"))
         for client in self.clients:
             if client.train.group is not None:
@@ -259,6 +295,15 @@ class Federation:
             Part(client_id, side, part.x, part.y, part.label_probabilities)
             for client_id, side, part in parts
         ]
+
+
+FEATURE_BYTES = {
+    torch.float32: "<f4",
+    torch.uint8: "<u1",
+    torch.int16: "<i2",
+    torch.int32: "<i4",
+    torch.int64: "<i8",
+}
 
 
 def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:

@@ -9,20 +9,23 @@ cache is written to.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from udjfl._spec import parse_spec
-from udjfl.data.federation import Examples
+from udjfl.data.examples import Examples
 from udjfl.data.partition import IndexArray
 from udjfl.data.split import TEST_SHARE
+from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.errors import DataError, SettingsError
 from udjfl.settings import Settings, validate_settings
 
 # Called with the stage, the amount done, and the total amount (0: unknown).
 OnProgress = Callable[[str, int, int], None]
+# The train and the test part of each client.
+Parts: TypeAlias = Mapping[str, tuple[Examples, Examples]]
 
 
 class NoOptions(Settings):
@@ -59,6 +62,15 @@ def find_cache_root() -> Path:
 
 
 @dataclass(frozen=True, eq=False)
+class Prepared:
+    """The clients' parts and the global test set after preprocessing, and what was done."""
+
+    parts: Parts
+    test: Examples | None
+    preprocessing: Preprocessing | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Pools:
     """The examples of a data source, before they are cut into clients.
 
@@ -71,8 +83,10 @@ class Pools:
                         same numbers.
     validation          examples for the server's own use, in no client's data
     owners              for each clean example, the client it belongs to, for partition `natural`
-    preprocess          `preprocess(train, test)` prepares a client's parts (fills missing values,
-                        scales features), using statistics of the train part only
+    preprocess          `preprocess(parts, test)` prepares all clients' parts and the global test
+                        set (fills missing values, scales features), using train parts only
+    stratify            a client's test part has its classes in the proportions of its examples, as
+                        far as groups allow
     whole_groups        shards are made of whole groups instead of single examples
     title               the name of the data, if it differs from the source's
     tabular             equal rows are normal and may be on both sides of the split
@@ -89,12 +103,13 @@ class Pools:
     ambiguous_groups: IndexArray
     validation: Examples | None = None
     owners: Sequence[str] | None = None
-    preprocess: Callable[[Examples, Examples], tuple[Examples, Examples]] | None = None
+    preprocess: Callable[[Parts, Examples | None], Prepared] | None = None
     whole_groups: bool = False
     title: str | None = None
     tabular: bool = False
     test_share: float = TEST_SHARE
     originals: Examples | None = None
+    stratify: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +160,7 @@ class Source:
     how_to_get          one sentence on how to get its files
     load_pools          loads the examples
     options             the options that may follow the name
-    clients, partition  the defaults of `load`
+    clients, partition  the defaults of `load`; clients None: as many as the data have
     find_files          returns the paths of its files without reading them, or raises a DataError
                         if some are missing; None: the source needs no files
     prepare             downloads or generates files, and returns lines that report the result;
@@ -160,7 +175,7 @@ class Source:
     how_to_get: str
     load_pools: Callable[[Request], Pools]
     options: type[Settings] = NoOptions
-    clients: int = 5
+    clients: int | None = 5
     partition: str = "shards"
     find_files: Callable[[Request], list[Path]] | None = None
     prepare: Callable[[Preparation], list[str]] | None = None

@@ -7,7 +7,7 @@ user sees all of them at once.
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,8 @@ import torch
 
 from udjfl.data._label_probabilities import find_distribution_problems
 
+# Integers stay what they are until a batch is made, which saves memory: uint8 are pixels.
+FEATURE_TYPES = (torch.float32, torch.uint8, torch.int16, torch.int32, torch.int64)
 Numbers: TypeAlias = npt.ArrayLike | torch.Tensor
 
 # Labels are class numbers. A larger one is most likely an id or a code that was not converted.
@@ -89,15 +91,16 @@ def find_part_mistakes(parts: Sequence[Part], n_classes: int, allow_duplicates: 
     return [
         *(f"{part.where}: {problem}" for part, found in problems for problem in found),
         *_find_shape_mistakes(sound),
+        *_find_type_mistakes(sound),
         *([] if allow_duplicates else _find_duplicates(sound)),
     ]
 
 
 def _find_problems(part: Part, n_classes: int) -> list[str]:
     x, y = part.x, part.y
-    if x.dtype != torch.float32 or y.dtype != torch.int64:
+    if x.dtype not in FEATURE_TYPES or y.dtype != torch.int64:
         return [
-            f"x is {x.dtype}, y is {y.dtype}: give float32 and int64, or use "
+            f"x is {x.dtype}, y is {y.dtype}: give float32 (or integers) and int64, or use "
             "Federation.from_arrays, which converts"
         ]
     if x.ndim == 0 or y.ndim != 1:
@@ -141,6 +144,16 @@ def _find_shape_mistakes(parts: Sequence[Part]) -> list[str]:
         "bring all features to one shape"
         for part in parts
         if part.example_shape != usual
+    ]
+
+
+def _find_type_mistakes(parts: Sequence[Part]) -> list[str]:
+    types = Counter(part.x.dtype for part in parts)
+    usual = types.most_common(1)[0][0] if types else None
+    return [
+        f"{part.where}: x is {part.x.dtype}, elsewhere {usual}: bring all features to one type"
+        for part in parts
+        if part.x.dtype != usual
     ]
 
 
@@ -262,9 +275,27 @@ def convert_parts(
         if features is not None and labels is not None:
             # Values too large for float32 become infinite, which the checks report.
             with np.errstate(over="ignore"):
-                features = features.astype(np.float32)
+                features = features.astype(_feature_type(x, features))
             parts.append(Part(client, side, torch.from_numpy(features), torch.from_numpy(labels)))
     return parts
+
+
+def _feature_type(given: object, array: npt.NDArray[Any]) -> npt.DTypeLike:
+    """Return the type of features: integers in arrays and tensors stay, all else is float32."""
+    is_array = isinstance(given, np.ndarray | torch.Tensor)
+    stays = is_array and array.dtype in (np.uint8, np.int16, np.int32, np.int64)
+    return array.dtype if stays else np.float32
+
+
+def unify_types(parts: Sequence[Part]) -> list[Part]:
+    """Return parts of one type: integers beside floats, or of several sizes, become float32.
+
+    Pixels (uint8) are not converted: beside floats their scale is unknown.
+    """
+    types = {part.x.dtype for part in parts}
+    if len(types) < 2 or torch.uint8 in types:
+        return list(parts)
+    return [replace(part, x=part.x.to(torch.float32)) for part in parts]
 
 
 def _as_array(

@@ -34,6 +34,7 @@ from udjfl.engine.probes import PROBES, probe
 from udjfl.engine.serial import SerialEngine
 from udjfl.engine.stacked import StackedEngine, is_exact_in_company, unsupported_reason
 from udjfl.errors import SettingsError
+from udjfl.models import to_inputs
 
 logger = logging.getLogger("udjfl")
 
@@ -61,7 +62,8 @@ def make_engine(
             return StackedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be stacked")
     if engine == "mapped" or not _is_cpu(device):
-        reason = mapped.unsupported_reason(module, clients[0].train.x[:1].to(device))
+        example = to_inputs(clients[0].train.x[:1].to(device), module)
+        reason = mapped.unsupported_reason(module, example)
         if reason is None:
             return MappedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be mapped")

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from udjfl.engine._stacked_mlp import Stack, by_class, class_axis_may_move
 from udjfl.engine.base import EvaluationSet, Scores
 from udjfl.engine.batches import ALIGNMENT
+from udjfl.models import to_inputs
+
+LINEAR = nn.Identity()  # stacked models are linear layers: they take no indices
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EvaluationBatch:
 
     def sum_scores(self, stack: Stack, rows: slice) -> Tensor:
         """Return sums of losses, then of right answers: for each set, for each model, by part."""
-        logits = stack.forward(self._x[:, rows]).logits
+        logits = stack.forward(self._inputs(rows)).logits
         targets = self._targets(rows.start, rows.stop)
         losses, is_right = score(logits, targets.labels)
         scores = torch.stack([losses, is_right.to(losses)]).to(torch.float64)
@@ -56,6 +59,13 @@ class EvaluationBatch:
             losses, accuracies = (own.view(2, self.n_models, -1) / data.sizes).cpu()
             scores.append((losses, accuracies))
         return scores
+
+    def _inputs(self, rows: slice) -> Tensor:
+        """Return the inputs of some rows, [G, rows, F]; integers become numbers only here."""
+        if self.sets[0].x.is_floating_point():
+            return self._x[:, rows]
+        # Converted, they are in memory of their own, which begins at a multiple of 64 bytes.
+        return torch.stack([to_inputs(data.x[rows].flatten(1), LINEAR) for data in self.sets])
 
     @functools.cached_property
     def _x(self) -> Tensor:

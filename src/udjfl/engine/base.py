@@ -18,7 +18,7 @@ from udjfl.data.federation import Client, Examples
 from udjfl.engine._fork_pool import ForkPool, run_alone
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.correction import Correction
-from udjfl.models import buffers_from_vector, from_vector
+from udjfl.models import buffers_from_vector, from_vector, to_inputs
 
 LossAt = Literal["received", "running", "final"]
 Optimiser = Literal["sgd", "adam"]
@@ -188,7 +188,7 @@ class Engine(ABC):
         self.module.eval()
         with torch.no_grad():
             sums = [
-                data.sum_scores(self.module(data.x[rows])[None], rows)
+                data.sum_scores(self.module(self._inputs(data.x[rows]))[None], rows)
                 for rows in data.slices(self.batch_size)
             ]
         losses, accuracies = data.mean_scores(sums)
@@ -267,8 +267,13 @@ class Engine(ABC):
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
-            logits = [self.module(x) for x in torch.split(examples.x, self.batch_size)]
+            batches = torch.split(examples.x, self.batch_size)
+            logits = [self.module(self._inputs(x)) for x in batches]
         return torch.cat(logits).to(torch.float64)
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        """Return a batch of features as the model takes it."""
+        return to_inputs(x, self.module)
 
     def load(self, vector: Tensor, buffers: Tensor) -> None:
         """Write a model's parameters and buffers into the module."""

@@ -226,7 +226,7 @@ class MappedEngine(Engine):
             name: p[clients].detach().requires_grad_() for name, p in models.parameters.items()
         }
         buffers = {name: b[clients] for name, b in models.buffers.items()}
-        x, y = self.examples.x[batch], self.examples.y[batch]
+        x, y = self._inputs(self.examples.x[batch]), self.examples.y[batch]
         losses, new_buffers = _example_losses(self.network, parameters, buffers, x, y)
         objectives = losses.mean(dim=1)
         if work.objective is not None:
@@ -263,7 +263,7 @@ class MappedEngine(Engine):
         Each has parameters, the optimiser's state, gradients, a batch and intermediate results.
         """
         parameter_bytes = sum(p.nbytes for p in _trainable(self.network).values())
-        example_bytes = self.examples.x[0].nbytes + 2 * self._activation_bytes
+        example_bytes = self._inputs(self.examples.x[0]).nbytes + 2 * self._activation_bytes
         copies = 4 if work.optimiser == "sgd" else 6
         batch_bytes = min(work.batch_size, largest) * example_bytes
         order_bytes = 8 * work.epochs * largest
@@ -272,7 +272,10 @@ class MappedEngine(Engine):
     @functools.cached_property
     def _activation_bytes(self) -> int:
         """The memory that one more example in a batch takes until the backward pass."""
-        two, four = (_saved_bytes(self.network, self.examples.x[[0] * count]) for count in (2, 4))
+        two, four = (
+            _saved_bytes(self.network, self._inputs(self.examples.x[[0] * count]))
+            for count in (2, 4)
+        )
         return (four - two) // 2
 
 

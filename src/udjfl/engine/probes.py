@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from udjfl.data.federation import Examples
 from udjfl.engine.base import Engine
-from udjfl.models import trainable
+from udjfl.models import to_inputs, trainable
 
 PROBES = (
     "scores",
@@ -77,7 +77,8 @@ def _probe_client(
     values: dict[str, Tensor] = {}
     if NEED_FORWARD_PASS.intersection(names):
         with torch.no_grad():
-            logits = torch.cat([module(x) for x in torch.split(data.x, batch_size)])
+            batches = torch.split(data.x, batch_size)
+            logits = torch.cat([module(to_inputs(x, module)) for x in batches])
             losses = nn.functional.cross_entropy(logits, data.y, reduction="none").to(torch.float64)
         values["losses"] = losses.mean()
         values["accuracies"] = (logits.argmax(dim=1) == data.y).to(torch.float64).mean()
@@ -115,7 +116,8 @@ def _gradient(module: nn.Module, data: Examples, weights: Tensor, batch_size: in
     total = torch.zeros(size, dtype=torch.float64, device=data.y.device)
     columns = (torch.split(column, batch_size) for column in (data.x, data.y, weights))
     for x, y, w in zip(*columns, strict=True):
-        losses = nn.functional.cross_entropy(module(x), y, reduction="none")
+        logits = module(to_inputs(x, module))
+        losses = nn.functional.cross_entropy(logits, y, reduction="none")
         parts = torch.autograd.grad(
             (losses * w.to(losses)).sum(), parameters, allow_unused=True, materialize_grads=True
         )

@@ -28,7 +28,7 @@ from udjfl.engine.base import (
 )
 from udjfl.engine.batches import batch_order
 from udjfl.errors import DataError
-from udjfl.models import buffers_to_vector, to_vector, trainable
+from udjfl.models import buffers_to_vector, to_inputs, to_vector, trainable
 from udjfl.seeds import stream_seed
 
 # With less to compute, other processes are not asked: 10 ms of one core, measured with an MLP
@@ -189,7 +189,7 @@ class SerialEngine(ForkPoolEngine):
             def sum_scores() -> Tensor:
                 with self._borrow_network() as network, torch.no_grad():
                     load_model(network, vector.to(self.device), buffers.to(self.device))
-                    return data.sum_scores(network.eval()(data.x[rows])[None], rows)
+                    return data.sum_scores(network.eval()(self._inputs(data.x[rows]))[None], rows)
 
             return sum_scores
 
@@ -214,7 +214,7 @@ class SerialEngine(ForkPoolEngine):
     @functools.cached_property
     def _layout(self) -> torch.memory_format:
         """The memory format of the network: channels last, the fastest on a CPU, if it works."""
-        x = self.train_data[0].x[:2]
+        x = self._inputs(self.train_data[0].x[:2])
         if self.device.type != "cpu" or x.ndim != 4 or not self._has_convolutions:
             return torch.preserve_format
         plain = copy.deepcopy(self.module).eval()
@@ -246,7 +246,7 @@ def _batch_losses(
     network: nn.Module, data: Examples, batch: Tensor, work: LocalTraining
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss of a batch, and what is minimised."""
-    logits = network(torch.index_select(data.x, 0, batch))
+    logits = network(to_inputs(torch.index_select(data.x, 0, batch), network))
     if work.objective is None:
         loss = nn.functional.cross_entropy(logits, data.y[batch])
         return loss, loss

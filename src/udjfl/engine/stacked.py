@@ -348,8 +348,12 @@ class StackedEngine(ForkPoolEngine):
         shape = (batch.n_clients, batch.labels.shape[1])
         x = previous
         if x is None or x.shape[:2] != shape:
-            x = self.x.new_empty(*shape, self.x.shape[1])
-        torch.index_select(self.x, 0, batch.positions, out=x.view(len(batch.positions), -1))
+            x = self.x.new_empty(*shape, self.x.shape[1], dtype=torch.float32)
+        rows = x.view(len(batch.positions), -1)
+        if self.x.is_floating_point():
+            torch.index_select(self.x, 0, batch.positions, out=rows)
+        else:
+            rows.copy_(self._inputs(self.x[batch.positions]))
         return x
 
     def _loss_weights(

@@ -1,5 +1,6 @@
 """Models, and the conversion between a model and one flat vector of its trainable numbers."""
 
+from udjfl.models.inputs import takes_indices, to_inputs
 from udjfl.models.networks import (
     MODELS,
     Mixture,
@@ -42,6 +43,8 @@ __all__ = [
     "mlp",
     "normalised",
     "register_model",
+    "takes_indices",
+    "to_inputs",
     "to_vector",
     "trainable",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from udjfl._spec import Registry, parse_spec
 from udjfl.errors import SettingsError, did_you_mean
+from udjfl.models.inputs import to_inputs
 from udjfl.seeds import stream_seed
 
 ModelChoice = str | Callable[..., nn.Module]
@@ -143,7 +144,7 @@ def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
     module.eval()
     try:
         with torch.no_grad():
-            scores = module(x)
+            scores = module(to_inputs(x, module))
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         shape = list(x.shape[1:])
         raise SettingsError(

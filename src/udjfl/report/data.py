@@ -101,6 +101,10 @@ def describe_federation(federation: Federation, data: str, seed: int) -> dict[st
         "global_test": len(federation.test),
         "validation": None if federation.validation is None else len(federation.validation),
         "fingerprint": federation.fingerprint,
+        "preprocessing": None
+        if federation.preprocessing is None
+        else federation.preprocessing.as_dict(),
+        "problems": federation.problems,
     }
 
 
@@ -127,7 +131,38 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
         Text(""),
         Text("Train examples of each class", style="bold"),
         _view_counts(description),
+        *(_view_columns(description["preprocessing"]) if description["preprocessing"] else ()),
+        Text(""),
+        *_view_problems(description["problems"]),
     )
+
+
+def _view_columns(preprocessing: dict[str, Any]) -> list[RenderableType]:
+    """Lay out the columns of a table: what was done, and the missing values of each client."""
+    done = [(entry["column"], entry["done"]) for entry in preprocessing["columns"]]
+    done += [(name, f"left out: {why}") for name, why in preprocessing["left_out"].items()]
+    parts: list[RenderableType] = [
+        Text(""),
+        Text(f"Columns, beside the target {preprocessing['target']}", style="bold"),
+        facts_table(done),
+    ]
+    missing = [entry for entry in preprocessing["columns"] if any(entry["missing"].values())]
+    ids = list(preprocessing["numbers"])
+    if missing and len(ids) <= MAX_COLUMNS:
+        rows = [[f"{entry['missing'][name]:,}" for name in ids] for entry in missing]
+        names = [entry["column"] for entry in missing]
+        title = Text("Missing values in train parts", style="bold")
+        parts += [Text(""), title, _grid("Column", ids, names, rows)]
+    return parts
+
+
+def _view_problems(problems: Sequence[str]) -> list[Text]:
+    if not problems:
+        return [Text("No problems found.", style="green")]
+    return [
+        Text("Problems", style="bold"),
+        *(Text(f"- {problem}", style="yellow") for problem in problems),
+    ]
 
 
 def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
@@ -164,5 +199,8 @@ def _grid(
     corner: str, headings: list[str], names: list[str], rows: Iterable[Sequence[str]]
 ) -> RenderableType:
     cells = [[Text(cell) for cell in row] for row in rows]
-    titles, labels = [Text(title) for title in headings], [Text(name) for name in names]
+    titles, labels = (
+        [Text(title) for title in headings],
+        [Text(n.ljust(len(corner))) for n in names],
+    )
     return FitWidth(lambda width: make_blocks(width, corner, titles, labels, cells))

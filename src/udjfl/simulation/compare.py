@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from udjfl._threads import available_cores
+from udjfl.data.problems import log_problems
 from udjfl.engine import one_thread
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
@@ -135,6 +136,8 @@ def run_comparison(
     if uncertainty is not None:
         known = Uncertainty("given", given_uncertainties(uncertainty))
     first = load_federation(data, settings.federation, settings.seeds[0])
+    if isinstance(data, str):
+        log_problems(first)
     if known is not None:
         check_complete(known, first.ids)
     with one_thread():  # a mistake shows before anything is written

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -339,13 +340,15 @@ def _open_folder(
 ) -> RunFolder:
     """Open a run folder, locked until the end, and check that its uncertainties are these."""
     federation, uncertainty = task.federation, task.uncertainty
-    data = {
+    data: dict[str, Any] = {
         "name": federation.name,
         "fingerprint": federation.fingerprint,
         "clients": federation.describe(),
         "input_shape": list(federation.test.x.shape[1:]),
         "class_names": list(federation.class_names),
     }
+    if federation.preprocessing is not None:
+        data["preprocessing"] = federation.preprocessing.as_dict()
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:
         origin = None

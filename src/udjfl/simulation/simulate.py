@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from udjfl.data import Federation, load
+from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
@@ -81,6 +82,8 @@ def simulate(
     if mistakes:
         raise SettingsError(mistakes)
     federation = load_federation(data, chosen.federation, seed)
+    if isinstance(data, str):
+        log_problems(federation)
     spec = RunSpec(rule, chosen.training, seed, model)
     return run_method(
         federation,
@@ -128,7 +131,7 @@ def validate_keywords(
     else:
         mistakes += [
             f"{name}: applies to data given by name; leave it out with a federation of your own"
-            for name in DataSettings.model_fields
+            for name in DataSettings.flat_fields()
             if name in keywords
         ]
     try:
@@ -143,7 +146,14 @@ def validate_keywords(
 def load_federation(data: DataChoice, settings: DataSettings, seed: int) -> Federation:
     """Return the federation of a seed."""
     if isinstance(data, str):
-        return load(data, settings.clients, settings.partition, seed, settings.data_root)
+        return load(
+            data,
+            settings.clients,
+            settings.partition,
+            seed,
+            settings.data_root,
+            options=settings.table.given,
+        )
     federation = data if isinstance(data, Federation) or not callable(data) else data(seed)
     if not isinstance(federation, Federation):
         raise SettingsError(

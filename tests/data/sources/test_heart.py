@@ -15,9 +15,11 @@ import pytest
 import torch
 from data_helpers import serve
 
+import udjfl
 from udjfl.data import Examples, Preparation, Request
 from udjfl.data.download import Remote, compute_md5
 from udjfl.data.sources import heart
+from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError
 
 # age sex cp trestbps chol fbs restecg thalach exang oldpeak slope ca thal num
@@ -52,8 +54,14 @@ def make_patients(**columns: list[float]) -> Examples:
     return Examples(torch.tensor(table, dtype=torch.float32), torch.arange(count) % 2)
 
 
+def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
+    """Prepare the parts of one hospital."""
+    prepare = TablePreprocessor(heart.SCHEMA, heart.CLASS_NAMES)
+    return prepare({"one": (train, test)}, None).parts["one"]
+
+
 def get_feature(part: Examples, name: str) -> list[float]:
-    values: list[float] = part.x[:, heart.FEATURES.index(name)].tolist()
+    values: list[float] = part.x[:, heart.SCHEMA.features.index(name)].tolist()
     return values
 
 
@@ -176,8 +184,8 @@ def test_binary_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_features_have_one_order() -> None:
-    assert len(heart.FEATURES) == len(set(heart.FEATURES)) == 35
-    assert heart.FEATURES[:8] == (
+    assert len(heart.SCHEMA.features) == len(set(heart.SCHEMA.features)) == 35
+    assert heart.SCHEMA.features[:8] == (
         "age",
         "sex=0",
         "sex=1",
@@ -187,14 +195,14 @@ def test_features_have_one_order() -> None:
         "cp=4",
         "trestbps",
     )
-    assert heart.FEATURES[22:27] == (
+    assert heart.SCHEMA.features[22:27] == (
         "thal=3",
         "thal=6",
         "thal=7",
         "trestbps missing",
         "chol missing",
     )
-    train, test = heart.preprocess(make_patients(age=[40.0, 60.0]), make_patients(age=[50.0]))
+    train, test = preprocess(make_patients(age=[40.0, 60.0]), make_patients(age=[50.0]))
     assert train.x.shape == (2, 35)
     assert test.x.shape == (1, 35)
     assert train.x.dtype == torch.float32
@@ -203,7 +211,7 @@ def test_features_have_one_order() -> None:
 
 def test_numbers_are_filled_and_scaled_by_the_train_part() -> None:
     # Known: 1, 2, 9: median 2, mean 4, variance (9 + 4 + 25) / 3.
-    train, test = heart.preprocess(
+    train, test = preprocess(
         make_patients(oldpeak=[1, 2, 9, math.nan]), make_patients(oldpeak=[math.nan, 100])
     )
     std = math.sqrt(38 / 3)
@@ -215,15 +223,13 @@ def test_numbers_are_filled_and_scaled_by_the_train_part() -> None:
 
 def test_equal_numbers_become_zero() -> None:
     # 0.7 has no exact binary form: a deviation of 1e-16 from rounding would make 0.8 enormous.
-    train, test = heart.preprocess(
-        make_patients(oldpeak=[0.7] * 243), make_patients(oldpeak=[0.7, 0.8])
-    )
+    train, test = preprocess(make_patients(oldpeak=[0.7] * 243), make_patients(oldpeak=[0.7, 0.8]))
     assert set(get_feature(train, "oldpeak")) == {0}
     assert get_feature(test, "oldpeak") == pytest.approx([0, 0.1], abs=1e-6)
 
 
 def test_categories_are_filled_with_the_most_frequent() -> None:
-    train, test = heart.preprocess(
+    train, test = preprocess(
         make_patients(thal=[7, 7, 3, math.nan]), make_patients(thal=[math.nan, 6])
     )
     assert get_feature(train, "thal=3") == [0, 0, 1, 0]
@@ -235,13 +241,13 @@ def test_categories_are_filled_with_the_most_frequent() -> None:
 
 
 def test_lowest_of_equally_frequent_categories_fills() -> None:
-    train, _ = heart.preprocess(make_patients(slope=[3, 2, math.nan]), make_patients(slope=[1]))
+    train, _ = preprocess(make_patients(slope=[3, 2, math.nan]), make_patients(slope=[1]))
     assert get_feature(train, "slope=2") == [0, 1, 1]
 
 
 def test_column_without_train_values_is_zero_and_marked_missing() -> None:
     nothing = [math.nan] * 2
-    train, test = heart.preprocess(
+    train, test = preprocess(
         make_patients(chol=nothing, thal=nothing),
         make_patients(chol=[200, math.nan], thal=[3, math.nan]),
     )
@@ -254,8 +260,8 @@ def test_column_without_train_values_is_zero_and_marked_missing() -> None:
 def test_test_part_is_not_used_and_inputs_are_not_changed() -> None:
     train = make_patients(age=[40, 50, 60.0], chol=[200, math.nan, 260])
     before = train.x.clone()
-    one, _ = heart.preprocess(train, make_patients(age=[1.0], chol=[1]))
-    two, _ = heart.preprocess(train, make_patients(age=[99.0], chol=[math.nan]))
+    one, _ = preprocess(train, make_patients(age=[1.0], chol=[1]))
+    two, _ = preprocess(train, make_patients(age=[99.0], chol=[math.nan]))
     assert torch.equal(one.x, two.x)
     assert torch.equal(train.x.nan_to_num(-1), before.nan_to_num(-1))
 
@@ -356,10 +362,24 @@ def test_published_files_have_the_published_numbers(tmp_path: Path) -> None:
     assert len(set(pools.clean_groups.tolist())) == 918
     for hospital in SIZES:
         indices = np.flatnonzero(owners == hospital)
-        train, test = heart.preprocess(
-            pools.clean.take(indices[::2]), pools.clean.take(indices[1::2])
-        )
-        assert train.x.shape[1] == test.x.shape[1] == len(heart.FEATURES)
+        train, test = preprocess(pools.clean.take(indices[::2]), pools.clean.take(indices[1::2]))
+        assert train.x.shape[1] == test.x.shape[1] == len(heart.SCHEMA.features)
         assert bool(torch.isfinite(torch.cat([train.x, test.x])).all())
     swiss = pools.clean.take(np.flatnonzero(owners == "switzerland"))
     assert bool(swiss.x[:, NAMES.index("chol")].isnan().all())
+
+
+# As they were before preprocessing was that of all tables.
+FINGERPRINTS = {
+    0: "761f551d72fefe0147bfbd3274336d784a898e93fc1b0288287aebe2404f52cb",
+    1: "949fa48e9306cd54cac0803e93ad0366e239d00218f667ffa55c3286daa33350",
+    2: "50377f5cbac1ed15ab724a047c5a89e1536b6fb57d77c7d3088fba8ba294ed7e",
+}
+
+
+@pytest.mark.parametrize("seed", FINGERPRINTS)
+def test_published_files_give_the_same_bytes_as_ever(seed: int, tmp_path: Path) -> None:
+    request = make_request(Path(PUBLISHED) if PUBLISHED else None, tmp_path)
+    if not PUBLISHED or request.find(("processed.va.data",), heart.FOLDERS) is None:
+        pytest.skip("needs the four published files in UDJFL_DATA")
+    assert udjfl.load("heart", seed=seed, root=PUBLISHED).fingerprint == FINGERPRINTS[seed]

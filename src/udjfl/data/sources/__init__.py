@@ -4,7 +4,15 @@ import inspect
 
 from udjfl._spec import Registry
 from udjfl.data.source import Source, parse_data
-from udjfl.data.sources import cure_tsr, dirty_digits, dirty_mnist, heart, scanners, traffic_signs
+from udjfl.data.sources import (
+    cure_tsr,
+    dirty_digits,
+    dirty_mnist,
+    files,
+    heart,
+    scanners,
+    traffic_signs,
+)
 from udjfl.errors import SettingsError
 
 SOURCES: Registry[Source] = Registry("data", "udjfl.sources")
@@ -20,8 +28,10 @@ def find_source(text: str) -> tuple[Source, dict[str, str]]:
     """Return the source that a text names, and its options as text.
 
     `text` is a registered name or `package.module:NAME`, where NAME is a `Source` or a function
-    without arguments that returns one; options follow as `:key=value`.
+    without arguments that returns one; options follow as `:key=value`. Or it names files.
     """
+    if files.name_files(text):
+        return files.SOURCE, {"files": text}
     name, options = parse_data(text)
     found: object = SOURCES.find(name)
     if inspect.isfunction(found) and not inspect.signature(found).parameters:
@@ -38,5 +48,5 @@ def _require_source(found: object, name: str) -> Source:
     )
 
 
-for _module in (dirty_digits, scanners, dirty_mnist, cure_tsr, traffic_signs, heart):
+for _module in (dirty_digits, scanners, dirty_mnist, cure_tsr, traffic_signs, heart, files):
     register_source(_module.SOURCE)

@@ -10,25 +10,16 @@ missing where a file has `?`, or -9, the archive's other mark, and also where bl
 (trestbps) or cholesterol (chol) are 0, as cholesterol is for every patient in Switzerland. Age, sex
 and chest pain (cp) are known for every patient.
 
-`preprocess` turns the 13 raw columns of a client into 35 features, using statistics of the
-client's own train part only:
+The 13 columns of a client become 35 features, using statistics of the client's own train part only
+(`udjfl.data.tables.preprocessing` says how). The ten columns that may be missing have an indicator,
+and every category that is possible has a feature, whether or not a hospital has it.
 
-- a number (age, trestbps, chol, thalach, oldpeak, ca): missing becomes the median, then the mean is
-  subtracted and the result divided by the standard deviation (ddof 0; 1 if all values are equal).
-  All three are statistics of the known values: counting filled values too would shrink the
-  deviation of a column that is mostly missing, and inflate its values.
-- a category (sex, cp, fbs, restecg, exang, slope, thal): missing becomes the most frequent
-  category, the lowest if there are several; then one feature, 0 or 1, for each possible category,
-  whether or not the client has it.
-- for each column that may be missing, one indicator: 1 where it was missing, 0 elsewhere.
-- a column without any value in the train part: in both parts its features are 0 and its indicator
-  is 1, even where the test part has a value.
-
-Features are in the order of the columns, followed by the ten indicators: `FEATURES` has the names.
+Features are in the order of the columns, followed by the ten indicators: `SCHEMA.features` has the
+names.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
@@ -40,6 +31,8 @@ from udjfl._files import read_prefix
 from udjfl.data.download import Remote, compute_md5, fetch_all
 from udjfl.data.federation import Examples
 from udjfl.data.source import Pools, Preparation, Request, Source
+from udjfl.data.tables import columns
+from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError
 
 Values: TypeAlias = npt.NDArray[np.float64]
@@ -88,21 +81,25 @@ COLUMNS = (
     Column("thal", (3, 6, 7)),
 )
 DIAGNOSIS = Column("num", (0, 1, 2, 3, 4), may_miss=False)
-FEATURES = (
-    *(
-        f"{column.name}={category}" if column.categories else column.name
+SCHEMA = columns.Schema(
+    tuple(
+        columns.Column(
+            column.name,
+            tuple(map(float, column.categories)),
+            tuple(map(str, column.categories)),
+            column.may_miss,
+        )
         for column in COLUMNS
-        for category in column.categories or ("",)
-    ),
-    *(f"{column.name} missing" for column in COLUMNS if column.may_miss),
+    )
 )
+CLASS_NAMES = ("healthy", "disease")
 
 
 def load_pools(request: Request) -> Pools:
     """Return all patients, with the hospital of each in `owners`.
 
-    Features are raw, NaN where missing; `preprocess` fills and scales them. Patients equal in all
-    13 columns are in one group.
+    Features are raw, NaN where missing, to be filled and scaled once they are split. Patients equal
+    in all 13 columns are in one group.
     """
     tables = {hospital: read_patients(path) for hospital, path in _locate(request).items()}
     table = np.concatenate(list(tables.values()))
@@ -114,11 +111,11 @@ def load_pools(request: Request) -> Pools:
         clean=Examples(torch.from_numpy(raw.astype(np.float32)), torch.from_numpy(diagnoses)),
         ambiguous=None,
         test=None,
-        class_names=("healthy", "disease"),
+        class_names=CLASS_NAMES,
         clean_groups=groups.reshape(-1).astype(np.int64),
         ambiguous_groups=np.empty(0, dtype=np.int64),
         owners=[hospital for hospital, patients in tables.items() for _ in patients],
-        preprocess=preprocess,
+        preprocess=TablePreprocessor(SCHEMA, CLASS_NAMES, target=DIAGNOSIS.name),
         tabular=True,
     )
 
@@ -195,35 +192,6 @@ def _parse_cell(cell: str, column: Column) -> float | str:
     if column.categories and value not in column.categories:
         return f"{cell!r} is none of {', '.join(map(str, column.categories))}"
     return math.nan if column.never_zero and value == 0 else value
-
-
-def preprocess(train: Examples, test: Examples) -> tuple[Examples, Examples]:
-    """Fill missing values and scale features of both parts by statistics of the train part."""
-    return _transform(train, train), _transform(test, train)
-
-
-def _transform(part: Examples, train: Examples) -> Examples:
-    features: list[Values] = []
-    indicators: list[Values] = []
-    tables = (part.x.double().numpy().T, train.x.double().numpy().T)
-    for column, values, trained in zip(COLUMNS, *tables, strict=True):
-        known = trained[~np.isnan(trained)]
-        unknown = np.isnan(values) | (len(known) == 0)
-        if not len(known):
-            features += [np.zeros(len(values))] * max(1, len(column.categories))
-        elif column.categories:
-            usual = max(column.categories, key=lambda c: np.count_nonzero(known == c))
-            filled = np.where(unknown, usual, values)
-            features += [(filled == category).astype(np.float64) for category in column.categories]
-        else:
-            filled = np.where(unknown, np.median(known), values)
-            # The deviation of equal values is exactly 0: float64 adds this many float32 values
-            # exactly.
-            features.append((filled - known.mean()) / (known.std() or 1.0))
-        if column.may_miss:
-            indicators.append(unknown.astype(np.float64))
-    x = np.stack([*features, *indicators], axis=1).astype(np.float32)
-    return replace(part, x=torch.from_numpy(x))
 
 
 def prepare(preparation: Preparation) -> list[str]:

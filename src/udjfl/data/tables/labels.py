@@ -1,0 +1,197 @@
+"""The target of a table: a column, or a comparison such as `delay>15`; labels as class numbers.
+
+An expression is read by the grammar `COLUMN OPERATOR VALUE` and nothing else: no code is run.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from udjfl.errors import DataError, did_you_mean
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+OPPOSITE = {">=": "<", "<=": ">", "==": "!=", "!=": "==", ">": "<=", "<": ">="}
+COMPARISON = re.compile(r"\s*(.+?)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*")
+MOST_NUMBERS = 100  # a target with more different numbers is a quantity, not a class
+MAX_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column of the labels and, if they are made by a comparison, its operator and value."""
+
+    column: str
+    operator: str | None = None
+    value: str | None = None
+
+    @staticmethod
+    def parse(text: str, columns: Sequence[str]) -> Target:
+        """Read a target: one of the columns, or `COLUMN OPERATOR VALUE`."""
+        if text in columns:
+            return Target(text)
+        match = COMPARISON.fullmatch(text)
+        column = match[1] if match else text.strip()
+        if column not in columns:
+            hint = did_you_mean(column, columns)
+            raise DataError(f"target: there is no column {column!r}.{hint}")
+        return Target(column, match[2], match[3]) if match else Target(column)
+
+    def __str__(self) -> str:
+        return f"{self.column}{self.operator or ''}{self.value or ''}"
+
+    @property
+    def class_names(self) -> tuple[str, str] | None:
+        """The two classes of a comparison, None for a column."""
+        if self.operator is None:
+            return None
+        return f"{self.column}{OPPOSITE[self.operator]}{self.value}", str(self)
+
+    def compare(self, column: pd.Series) -> pd.Series:
+        """Return 1 where the comparison holds, 0 where it does not, NaN where it is unknown."""
+        import pandas as pd
+
+        assert self.operator is not None
+        assert self.value is not None
+        value: float | str = self.value
+        if pd.api.types.is_numeric_dtype(column):
+            try:
+                value = float(self.value)
+            except ValueError:
+                raise DataError(
+                    f"target {str(self)!r}: column {self.column!r} has numbers, and "
+                    f"{self.value!r} is none: compare it with a number"
+                ) from None
+        elif self.operator not in ("==", "!="):
+            raise DataError(
+                f"target {str(self)!r}: column {self.column!r} has texts: compare them with == or "
+                "!= only"
+            )
+        else:
+            column = column.astype(object).map(_clean_text, na_action="ignore")
+        holds = OPERATORS[self.operator](column, value).astype("float64")
+        return holds.where(column.notna())
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Class numbers by client, -1 where the label is missing, and the names of the classes."""
+
+    numbers: Mapping[str, npt.NDArray[np.int64]]
+    class_names: tuple[str, ...]
+
+
+def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
+    """Number the classes over all clients, sorted; labels of different types are an error."""
+    if target.class_names is not None:
+        numbers = {
+            client: target.compare(frame[target.column]).fillna(-1).to_numpy().astype(np.int64)
+            for client, frame in frames.items()
+        }
+        return Labels(numbers, target.class_names)
+    columns = {client: _clean_labels(frame[target.column]) for client, frame in frames.items()}
+    _check_types(columns, target)
+    values = sorted({value for column in columns.values() for value in column.dropna()})
+    if len(values) < 2:
+        only = f"only {_format(values[0])!r}" if values else "no labels"
+        raise DataError(
+            f"target {str(target)!r}: there is {only} in the whole federation: a model needs at "
+            "least two classes"
+        )
+    if isinstance(values[0], float):
+        _check_class_numbers(values, target)
+    position = {value: number for number, value in enumerate(values)}
+    return Labels(
+        {
+            client: column.map(position).fillna(-1).to_numpy().astype(np.int64)
+            for client, column in columns.items()
+        },
+        tuple(map(_format, values)),
+    )
+
+
+def find_similar_classes(names: Sequence[str]) -> list[str]:
+    """Find classes whose names differ in case or spaces only."""
+    folded = Counter(name.strip().casefold() for name in names)
+    twice = [name for name in names if folded[name.strip().casefold()] > 1]
+    return [f"classes {', '.join(map(repr, twice))} differ in case only"] if twice else []
+
+
+def _clean_text(value: Any) -> str:
+    return str(value).strip()
+
+
+def _clean_labels(column: pd.Series) -> pd.Series:
+    """Return bools as they are, numbers as floats, everything else as stripped texts."""
+    import pandas as pd
+
+    values = column.astype(object)
+    known = values.dropna()
+    if known.map(lambda value: isinstance(value, bool | np.bool_)).all():
+        return values.map(bool, na_action="ignore")
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype("float64").astype(object).where(column.notna())
+    return values.map(_clean_text, na_action="ignore")
+
+
+def _check_types(columns: Mapping[str, pd.Series], target: Target) -> None:
+    kinds = {
+        client: _name_type(column.dropna().iloc[0])
+        for client, column in columns.items()
+        if column.notna().any()
+    }
+    if len(set(kinds.values())) < 2:
+        return
+    usual = Counter(kinds.values()).most_common(1)[0][0]
+    shown = {
+        client: ", ".join(repr(_format(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
+        for client, column in columns.items()
+    }
+    model = next(client for client, kind in kinds.items() if kind == usual)
+    raise DataError(
+        "\n".join(
+            f"client {client!r}, column {target.column!r}: labels are {kind} "
+            f"({shown[client]}), elsewhere {usual} ({shown[model]}): write them in one way"
+            for client, kind in kinds.items()
+            if kind != usual
+        )
+    )
+
+
+def _name_type(label: Any) -> str:
+    if isinstance(label, bool | np.bool_):
+        return "true and false"
+    return "numbers" if isinstance(label, float) else "texts"
+
+
+def _check_class_numbers(values: Sequence[float], target: Target) -> None:
+    whole = all(value.is_integer() for value in values)
+    if whole and len(values) <= MOST_NUMBERS:
+        return
+    middle = values[len(values) // 2]
+    raise DataError(
+        f"target {str(target)!r}: has {len(values)} different numbers, from {_format(values[0])} "
+        f"to {_format(values[-1])}: name classes, or compare, as in "
+        f"'{target.column}>{_format(middle)}'"
+    )
+
+
+def _format(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

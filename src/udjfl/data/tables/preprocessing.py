@@ -1,0 +1,246 @@
+"""Missing values filled, numbers scaled, categories encoded: by scikit-learn, client by client.
+
+Clients agree on columns and categories (the schema). The numbers that fill and scale a column are
+fitted on each client's own train part, or (`scaling="shared"`) means and variances are added up
+over clients. They are plain values: a run folder has them, and new rows can be prepared with them.
+
+- A number: missing becomes the median, then the mean is subtracted and the result divided by the
+  standard deviation (ddof 0; 1 if all values are equal). All three are those of the known values:
+  counting filled values too would shrink the deviation of a column that is mostly missing.
+- A category: missing becomes the most frequent category, the first if there are several; then one
+  feature, 0 or 1, for each category of the schema, whether or not the client has it. A category
+  that the schema does not have is 0 everywhere.
+- For each column that may be missing one indicator: 1 where it was missing, 0 elsewhere.
+- A column without any value in a client's train part: its features are 0 and its indicator is 1
+  for this client, even where the test part has a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from udjfl.data.tables.columns import Column, Schema, Values
+
+if TYPE_CHECKING:
+    from sklearn.compose import ColumnTransformer
+
+Scaling = Literal["own", "shared", "none"]
+UNKNOWN = -1.0  # no category has this code
+# What fills and scales a column for one client; None: the client has no value.
+Numbers = Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """The treatment of each column: the schema and, by client and column, the numbers fitted.
+
+    `numbers` of the client None are those of the whole federation: for rows of no client.
+    """
+
+    schema: Schema
+    scaling: Scaling
+    numbers: Mapping[str | None, Mapping[str, Numbers]]
+    target: str = ""
+    missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def transform(self, table: Values, client: str | None) -> Values:
+        """Return the features of encoded rows [rows, columns], with the numbers of a client."""
+        numbers = self.numbers[client]
+        empty = [numbers[column.name] is None for column in self.schema.columns]
+        known = np.where(np.array(empty), np.nan, table)
+        transformer = _make_transformer(self.schema, numbers)
+        features: Values = transformer.fit_transform(known)  # nothing is fitted: all is given
+        return features[:, _order_features(self.schema)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything in plain values, as run folders keep it."""
+        return {
+            "target": self.target,
+            "scaling": self.scaling,
+            "columns": [self._describe(column) for column in self.schema.columns],
+            "left_out": dict(self.schema.left_out),
+            "numbers": {
+                client: {name: None if n is None else dict(n) for name, n in own.items()}
+                for client, own in self.numbers.items()
+                if client is not None
+            },
+            "shared_numbers": dict(self.numbers.get(None, {})),
+            "problems": list(self.problems),
+        }
+
+    def _describe(self, column: Column) -> dict[str, Any]:
+        if column.codes:
+            done = "most frequent category if missing, one feature for each category"
+        else:
+            scaled = {"own": "scaled by each client", "shared": "scaled by all", "none": "as it is"}
+            done = f"median if missing, {scaled[self.scaling]}"
+        return {
+            "column": column.name,
+            "kind": "category" if column.codes else "number",
+            "done": done + (", indicator of missing values" if column.may_miss else ""),
+            "features": list(column.features),
+            "codes": list(column.codes),
+            "labels": list(column.labels),
+            "may_miss": column.may_miss,
+            "missing": {client: own.get(column.name, 0) for client, own in self.missing.items()},
+        }
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Preprocessing:
+        """Return what `as_dict` described."""
+        columns = values["columns"]
+        clients = values["numbers"]
+        return Preprocessing(
+            Schema(
+                tuple(
+                    Column(
+                        entry["column"],
+                        tuple(entry["codes"]),
+                        tuple(entry["labels"]),
+                        entry["may_miss"],
+                    )
+                    for entry in columns
+                ),
+                values["left_out"],
+            ),
+            values["scaling"],
+            {**clients, None: values["shared_numbers"]},
+            values["target"],
+            {
+                client: {entry["column"]: entry["missing"][client] for entry in columns}
+                for client in columns[0]["missing"]
+            },
+            tuple(values["problems"]),
+        )
+
+
+def fit_numbers(
+    schema: Schema, train: Mapping[str, Values], scaling: Scaling
+) -> dict[str | None, dict[str, Numbers]]:
+    """Fit what fills and scales each column, for each client and (None) for all together."""
+    shared = _fit_shared(schema, list(train.values()), scaling)
+    fitted: dict[str | None, dict[str, Numbers]] = {
+        client: _fit_client(schema, table, scaling, shared) for client, table in train.items()
+    }
+    fitted[None] = shared
+    return fitted
+
+
+def _fit_client(
+    schema: Schema, table: Values, scaling: Scaling, shared: Mapping[str, Numbers]
+) -> dict[str, Numbers]:
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import StandardScaler
+
+    fitted: dict[str, Numbers] = {column.name: None for column in schema.columns}
+    has_values = [bool((~np.isnan(values)).any()) for values in table.T]
+    for is_category in (True, False):
+        positions = [p for p in _positions(schema, is_category) if has_values[p]]
+        if not positions:
+            continue
+        block = table[:, positions]
+        strategy = "most_frequent" if is_category else "median"
+        fills = SimpleImputer(strategy=strategy).fit(block).statistics_
+        scaler = None if is_category or scaling != "own" else StandardScaler().fit(block)
+        for index, position in enumerate(positions):
+            name = schema.columns[position].name
+            numbers = {"fill": float(fills[index])}
+            if scaler is not None:
+                numbers["mean"] = float(scaler.mean_[index])
+                numbers["scale"] = float(scaler.scale_[index])
+            elif not is_category:
+                numbers = {**(shared[name] or {}), **numbers}
+            fitted[name] = numbers
+    return fitted
+
+
+def _fit_shared(schema: Schema, train: Sequence[Values], scaling: Scaling) -> dict[str, Numbers]:
+    """Add up numbers of values, means and variances over clients; counts for categories.
+
+    No client's own values are needed for it: a missing value becomes the mean.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    fitted: dict[str, Numbers] = {}
+    for position, column in enumerate(schema.columns):
+        known = [part[~np.isnan(part[:, position]), position] for part in train]
+        known = [values for values in known if len(values)]
+        if not known:
+            fitted[column.name] = None
+        elif column.codes:
+            counts = [sum(int((v == code).sum()) for v in known) for code in column.codes]
+            fitted[column.name] = {"fill": column.codes[int(np.argmax(counts))]}
+        else:
+            scaler = StandardScaler()
+            for values in known:
+                scaler.partial_fit(values.reshape(-1, 1))
+            mean, scale = float(scaler.mean_[0]), float(scaler.scale_[0])
+            is_scaled = scaling != "none"
+            fitted[column.name] = {
+                "fill": mean,
+                "mean": mean if is_scaled else 0.0,
+                "scale": scale if is_scaled else 1.0,
+            }
+    return fitted
+
+
+def _make_transformer(schema: Schema, numbers: Mapping[str, Numbers]) -> ColumnTransformer:
+    """Build the transformer of one client from its numbers: numbers, categories, indicators."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import MissingIndicator
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
+
+    def gather(positions: Sequence[int], key: str, default: float) -> Values:
+        own = [numbers[schema.columns[position].name] or {} for position in positions]
+        return np.array([values.get(key, default) for values in own])
+
+    plain, coded = _positions(schema, False), _positions(schema, True)
+    scale = {
+        "fill": gather(plain, "fill", 0.0),
+        "mean": gather(plain, "mean", 0.0),
+        "scale": gather(plain, "scale", 1.0),
+    }
+    codes = [np.array(schema.columns[position].codes) for position in coded]
+    encode = make_pipeline(
+        FunctionTransformer(_fill, kw_args={"fill": gather(coded, "fill", UNKNOWN)}),
+        OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False),
+    )
+    may_miss = [position for position, column in enumerate(schema.columns) if column.may_miss]
+    steps = [
+        ("numbers", FunctionTransformer(_standardise, kw_args=scale), plain),
+        ("categories", encode, coded),
+        ("missing", MissingIndicator(features="all"), may_miss),
+    ]
+    return ColumnTransformer([step for step in steps if step[2]], sparse_threshold=0)
+
+
+def _order_features(schema: Schema) -> list[int]:
+    """Return where the transformer has each feature of the schema."""
+    next_number, next_category = 0, len(_positions(schema, False))
+    order: list[int] = []
+    for column in schema.columns:
+        if column.codes:
+            order += range(next_category, next_category + len(column.codes))
+            next_category += len(column.codes)
+        else:
+            order.append(next_number)
+            next_number += 1
+    return [*order, *range(len(order), len(schema.features))]
+
+
+def _positions(schema: Schema, is_category: bool) -> list[int]:
+    return [p for p, column in enumerate(schema.columns) if bool(column.codes) == is_category]
+
+
+def _fill(values: Values, fill: Values) -> Values:
+    return np.where(np.isnan(values), fill, values)
+
+
+def _standardise(values: Values, fill: Values, mean: Values, scale: Values) -> Values:
+    return (_fill(values, fill) - mean) / scale

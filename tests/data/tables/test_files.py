@@ -1,0 +1,127 @@
+"""CSV and parquet files: found, decoded, read."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from table_helpers import make_hospitals, write_hospitals
+
+import udjfl
+from udjfl import Federation
+from udjfl.data.tables.files import decode, find_files, name_files, parse_csv, read_table
+from udjfl.errors import DataError
+
+
+def test_files_are_the_frames(tmp_path: Path) -> None:
+    folder = write_hospitals(tmp_path / "hospitals")
+    frames = Federation.from_frames(make_hospitals(), target="ill")
+    for files in (f"{folder}/*.csv", folder, [*folder.glob("*.csv")]):
+        federation = Federation.from_csv(files, target="ill")
+        assert federation.fingerprint == frames.fingerprint
+        assert federation.name == "hospitals"
+    by_name = udjfl.load(f"{folder}/*.csv", options={"target": "ill"})
+    assert by_name.fingerprint == frames.fingerprint
+    assert by_name.origin["target"] == "ill"
+
+
+def test_parquet_with_a_column_of_clients(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    hospitals = make_hospitals()
+    joined = pd.concat([frame.assign(site=name) for name, frame in hospitals.items()])
+    joined.to_parquet(tmp_path / "all.parquet")
+    federation = Federation.from_csv(tmp_path / "all.parquet", target="ill", client="site")
+    assert federation.fingerprint == Federation.from_frames(hospitals, target="ill").fingerprint
+    with pytest.raises(DataError, match="is one file: name the column"):
+        Federation.from_csv(tmp_path / "all.parquet", target="ill")
+    (tmp_path / "no.parquet").write_bytes(b"no parquet")
+    with pytest.raises(DataError, match=r"no\.parquet is not a parquet file"):
+        read_table(tmp_path / "no.parquet")
+
+
+def test_one_file_can_be_cut_into_clients(tmp_path: Path) -> None:
+    make_hospitals()["north"].to_csv(tmp_path / "all.csv", index=False)
+    options = {"target": "ill"}
+    federation = udjfl.load(str(tmp_path / "all.csv"), 3, "iid", options=options)
+    assert federation.ids == ("client-1", "client-2", "client-3")
+    with pytest.raises(DataError, match="is one file: name the column"):
+        udjfl.load(str(tmp_path / "all.csv"), options=options)
+
+
+def test_a_header_without_the_target_names_the_client(tmp_path: Path) -> None:
+    folder = write_hospitals(tmp_path / "h")
+    lines = (folder / "west.csv").read_text().splitlines()
+    (folder / "west.csv").write_text("\n".join(lines[1:]) + "\n")  # no header at all
+    # Its first row has the label "ill", so that there is a column of this name.
+    with pytest.raises(DataError, match=r"client 'west' has none .* is its header missing"):
+        Federation.from_csv(f"{folder}/*.csv", target="ill")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_encodings(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
+    content = "town\nZürich\nGenève\n".encode(encoding)
+    with caplog.at_level(logging.WARNING):
+        assert decode(content, Path("a.csv")).removeprefix("\ufeff") == "town\nZürich\nGenève\n"
+    assert ("a.csv is not UTF-8 (line 2)" in caplog.text) == (encoding == "cp1252")
+
+
+def test_mixed_encodings_are_an_error() -> None:
+    content = "town\nZürich\n".encode() + "Genève\n".encode("cp1252")
+    with pytest.raises(DataError, match=r"a\.csv mixes encodings: line 2 is UTF-8, line 3 is not"):
+        decode(content, Path("a.csv"))
+    with pytest.raises(DataError, match="is not utf-16"):
+        decode(b"\xff\xfea", Path("a.csv"))
+
+
+def test_separators_and_decimal_commas() -> None:
+    frame = parse_csv("a;b;c\n1,5;x;?\n2,5;NA;3\n", Path("a.csv"))
+    assert frame.a.tolist() == [1.5, 2.5]
+    assert frame.isna().sum().tolist() == [0, 1, 1]
+    assert parse_csv("a\tb\n1\t2\n", Path("a.tsv")).columns.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "the file is empty"),
+        (" \n", "the file is empty"),
+        ("a,b\n", "has a header and no rows"),
+        ("a,b\n1,2\n1,2,3\n", "cannot be read as a table: .*line 3"),
+    ],
+)
+def test_unreadable_files(text: str, words: str) -> None:
+    with pytest.raises(DataError, match=rf"^a\.csv.*{words}"):
+        parse_csv(text, Path("a.csv"))
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    for text in (f"{tmp_path}/*.csv", f"{tmp_path}/a.csv"):
+        with pytest.raises(DataError, match="no file is called"):
+            find_files(text)
+
+
+def test_equal_names_take_the_folder(tmp_path: Path) -> None:
+    for name, frame in make_hospitals().items():
+        (tmp_path / name).mkdir()
+        frame.to_csv(tmp_path / name / "data.csv", index=False)
+    federation = Federation.from_csv(f"{tmp_path}/**/*.csv", target="ill")
+    assert federation.ids == ("north/data", "south/data", "west/data")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_files"),
+    [
+        ("a.csv", True),
+        ("a/*.csv", True),
+        ("a.csv,b.PARQUET", True),
+        ("./data", True),
+        ("heart", False),
+        ("signs:level=3", False),
+        ("my_package.data:SOURCE", False),
+        ("a.csv,heart", False),
+    ],
+)
+def test_names_of_files(text: str, is_files: bool) -> None:
+    assert name_files(text) == is_files
