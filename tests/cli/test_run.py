@@ -102,7 +102,8 @@ def test_compare_always_has_fedavg_and_each_method_once(udjfl_command: Command) 
 
 
 def test_compare_table(udjfl_command: Command) -> None:
-    output = udjfl_command("compare", SMALL, "--seeds 2")
+    long_enough = "--rounds 60 --lr 0.5 --uncertainty-epochs 40"
+    output = udjfl_command("compare", SMALL, "--seeds 2", long_enough)
     assert output.code == 0
     for word in (
         "FedAvg",
@@ -244,6 +245,15 @@ def test_one_method(udjfl_command: Command) -> None:
     assert json.loads(udjfl_command("methods fedavg --json").out)["title"] == "FedAvg"
     (line,) = mistakes_of(udjfl_command("methods rwals"))
     assert "Did you mean 'rawls'?" in line
+
+
+def test_where_nobody_learned_there_is_a_warning_and_no_verdict(udjfl_command: Command) -> None:
+    compared = udjfl_command("compare", SMALL, "--seeds 2 --lr 1e-6").out
+    assert compared.startswith("Warning: nobody learned: check scaling, lr (the shared model has")
+    assert "no verdict: nobody learned" in compared
+    assert "not decided:" not in compared
+    assert "Ranked" not in compared
+    assert udjfl_command("run", SMALL, "--lr 1e-6").out.startswith("Warning: nobody learned")
 
 
 def test_metrics_are_chosen_for_the_table(udjfl_command: Command) -> None:

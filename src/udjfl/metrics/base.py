@@ -21,7 +21,7 @@ RESERVED = (
     *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
     *("test_sizes", "n_classes", "expected_accuracy", "verdicts", "left_out"),
     *("service", "common_accuracy"),
-    *("accuracy_alone", "group_accuracy", "joining"),
+    *("accuracy_alone", "group_accuracy", "joining", "warning"),
 )
 
 

@@ -21,6 +21,11 @@ def footer(text: str) -> Text:
     return Text(text, style="dim")
 
 
+def warning_lines(warning: str | None) -> list[Text]:
+    """Return the line above a table whose numbers are no result; none without a warning."""
+    return [] if warning is None else [Text(f"Warning: {warning}", style="bold red")]
+
+
 def with_arrow(metric: Metric) -> str:
     """Return the heading of a column, with the direction that is better."""
     first, *below = metric.heading.split("\n")

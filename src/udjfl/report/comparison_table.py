@@ -17,6 +17,7 @@ from udjfl.report.cells import (
     heading,
     interval_text,
     served,
+    warning_lines,
     with_arrow,
 )
 from udjfl.report.joining import ALONE, alone_cells, joining_lines, joining_of_run
@@ -48,6 +49,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType]:
     seeds = "1 seed" if len(comparison.seeds) == 1 else f"{len(comparison.seeds)} seeds"
     parts: list[RenderableType] = [
+        *warning_lines(comparison.warning),
         heading(f"{comparison.data}: mean over {seeds}, below it the 95% interval"),
         _metric_tables(comparison, width),
         footer(_marks(comparison)),
@@ -62,7 +64,8 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
         parts.append(footer(small))
     parts += [footer(line) for line in joining_lines(comparison)]
     parts += verdict_parts(comparison, width)
-    parts += ranking_parts(comparison, width)
+    if comparison.warning is None:
+        parts += ranking_parts(comparison, width)
     return [*parts, *(footer(f"– {note}") for note in _notes(comparison))]
 
 
@@ -105,7 +108,9 @@ def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> 
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
     notes = [*joining_of_run(result), *(f"– {note}" for note in result.notes)]
-    return Group(title, table, Text(""), _clients_of_run(result), *map(footer, notes))
+    table_of_clients = _clients_of_run(result)
+    warning = warning_lines(result.warning)
+    return Group(*warning, title, table, Text(""), table_of_clients, *map(footer, notes))
 
 
 def _clients_of_run(result: FinishedRun) -> Table:

@@ -7,7 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from udjfl.report.cells import footer, heading
+from udjfl.report.cells import footer, heading, warning_lines
 from udjfl.report.output import FitWidth
 from udjfl.report.verdict_lines import COLOURS
 from udjfl.simulation.comparison import Comparison, MethodSummary
@@ -40,6 +40,7 @@ def _demo_parts(comparison: Comparison, width: int) -> list[RenderableType]:
     published = [(row, verdict) for row, verdict in pairs if row.budget is None]
     scale = max([SMALLEST_SCALE, *(abs(c) for row, _ in within for c in _changes(row, reference))])
     parts: list[RenderableType] = [
+        *warning_lines(comparison.warning),
         heading(
             f"Accuracy on each client's own test digits, mean of {len(comparison.seeds)} seeds"
         ),

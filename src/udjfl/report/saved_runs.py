@@ -86,6 +86,7 @@ def read_run(path: Path) -> SavedRun:
             common_accuracy=result.get("common_accuracy"),
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
+            warning=result.get("warning"),
             group_accuracy=GroupAccuracy.from_dict(result["group_accuracy"])
             if "group_accuracy" in result
             else None,

@@ -13,6 +13,7 @@ from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
 from udjfl.verdicts import Verdict
 
+NO_VERDICT = "no verdict: nobody learned, so there is nothing to distribute"
 COLOURS = {
     "kept": "green",
     "kept at a price": "yellow",
@@ -31,6 +32,8 @@ def verdict_parts(comparison: Comparison, width: int) -> list[RenderableType]:
         for row, verdicts in zip(comparison.rows, comparison.verdicts, strict=True)
         for verdict in verdicts
     ]
+    if comparison.warning is not None:
+        return [Text(""), heading("Was the theory delivered?"), Text(f"{NO_VERDICT}.")]
     if not lines:
         return []
     parts: list[RenderableType] = [Text(""), heading("Was the theory delivered?")]

@@ -22,6 +22,7 @@ from udjfl.statistics import (
     rank_methods,
     summarise,
 )
+from udjfl.training.learned import common_warning
 from udjfl.training.lifecycle import versions
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
 from udjfl.training.service import service_theories
@@ -57,6 +58,7 @@ class MethodSummary:
     service            what clients are served of the common model, as in the settings
     common_accuracy    as `client_accuracy`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
+    warning            says that nobody learned under the reference, and why
     """
 
     method: Method
@@ -75,6 +77,7 @@ class MethodSummary:
     service: str = "none"
     common_accuracy: dict[str, Summary] | None = None
     served_theories: tuple[str, ...] = ()
+    warning: str | None = None
 
     @property
     def theories(self) -> tuple[str, ...]:
@@ -164,9 +167,19 @@ class Comparison:
         """The metrics that are columns of the table; the tests of these are corrected together."""
         return table_metrics() if self.columns is None else [METRICS[key] for key in self.columns]
 
+    @property
+    def warning(self) -> str | None:
+        """A sentence that nobody learned, and why, if so: then there are no verdicts."""
+        return self.rows[0].warning
+
     @functools.cached_property
     def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
-        """A verdict for each row and each theory that it serves; none for the reference."""
+        """A verdict for each row and each theory that it serves; none for the reference.
+
+        None at all if nobody learned.
+        """
+        if self.warning is not None:
+            return tuple(() for _ in self.rows)
         evidence = [
             (
                 index,
@@ -235,6 +248,7 @@ class Comparison:
             "settings": {key: value for key, value in settings.items() if key not in left_out},
             "versions": versions(),
             "reference": self.rows[0].label,
+            **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
             "least_advantaged": self.least_advantaged
             if isinstance(self.least_advantaged, str)
@@ -355,6 +369,7 @@ def summarise_method(
         service=service,
         common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
         served_theories=() if service == before else service_theories(service),
+        warning=common_warning({seed: run.warning for seed, run in references.items()}),
     )
 
 

@@ -23,6 +23,7 @@ from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.inputs import Inputs
+from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
 from udjfl.training.result import Result, make_outcome, summary
@@ -350,6 +351,7 @@ def finish_run(
         expected_accuracy=None if expected is None else dict(expected),
         accuracy_alone=uncertainty.accuracy_alone,
         group_accuracy=groups,
+        warning=warn_if_unlearned(run.federation, evaluation, uncertainty),
         served=served,
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,

@@ -43,6 +43,7 @@ class FinishedRun:
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
     group_accuracy     of the groups of a sensitive attribute, where test examples have one
+    warning            says that nobody learned, and why; None if somebody did
     """
 
     method: Method
@@ -60,6 +61,7 @@ class FinishedRun:
     common_accuracy: dict[str, float] | None = None
     accuracy_alone: dict[str, float] | None = None
     group_accuracy: GroupAccuracy | None = None
+    warning: str | None = None
 
     def __repr__(self) -> str:
         shown = [m.key for m in table_metrics() if m.key in self.metrics]
@@ -231,6 +233,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "grade": result.method.grade,
         "seed": result.seed,
         **result.metrics,
+        **({} if result.warning is None else {"warning": result.warning}),
         "undefined": result.undefined,
         "notes": result.notes,
         **({} if result.service == "none" else service),

@@ -32,6 +32,7 @@ class FederationInfo:
     has_validation  whether the server has validation data of its own
     test_sizes      how many test examples each client has; None if the server does not know
     class_names     the names of the classes; None if the server does not know
+    test_counts     [N, C] how many of them are of each class; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -42,6 +43,7 @@ class FederationInfo:
     has_validation: bool = False
     test_sizes: tuple[int, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    test_counts: Tensor | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -55,12 +57,17 @@ class FederationInfo:
             federation.validation is not None,
             tuple(len(client.test) for client in federation.clients),
             federation.class_names,
+            _count_classes([client.test.y for client in federation.clients], federation.n_classes),
         )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.sample.shape[1:])
+
+
+def _count_classes(labels: Sequence[Tensor], n_classes: int) -> Tensor:
+    return torch.stack([torch.bincount(y.cpu(), minlength=n_classes) for y in labels])
 
 
 @dataclass(frozen=True)

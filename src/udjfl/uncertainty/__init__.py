@@ -11,9 +11,18 @@ It says how ambiguous the client's labels are given the features: the label entr
 from udjfl.uncertainty.alone import decompose, entropies, entropy, train_alone
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
 from udjfl.uncertainty.measure import measure, measure_many
-from udjfl.uncertainty.values import SMALLEST, ClientEvidence, Uncertainty, without_nan
+from udjfl.uncertainty.values import (
+    LEARNED_NOTHING,
+    ONE_CLASS,
+    SMALLEST,
+    ClientEvidence,
+    Uncertainty,
+    without_nan,
+)
 
 __all__ = [
+    "LEARNED_NOTHING",
+    "ONE_CLASS",
     "SMALLEST",
     "ClientEvidence",
     "CrossFit",

@@ -11,7 +11,7 @@ from conftest import make_federation, make_older
 import udjfl
 from udjfl.report.html.material import Material, read_material
 
-TINY: dict[str, Any] = {"model": "logistic", "rounds": 4, "uncertainty_epochs": 1}
+TINY: dict[str, Any] = {"model": "logistic", "rounds": 8, "uncertainty_epochs": 30}
 METHODS = ["fedavg", "udj:theory=rawls:budget=2", "rawls", "afl"]
 
 
@@ -19,7 +19,7 @@ METHODS = ["fedavg", "udj:theory=rawls:budget=2", "rawls", "afl"]
 def comparison_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four methods on five clients, five seeds."""
     folder = tmp_path_factory.mktemp("page") / "comparison"
-    udjfl.compare(make_federation(n_clients=5, n=12), METHODS, seeds=5, out=folder, **TINY)
+    udjfl.compare(make_federation(n_clients=5, n=60), METHODS, seeds=5, out=folder, **TINY)
     return folder
 
 

@@ -1,0 +1,93 @@
+"""The warning where nothing was learned: then a table looks like a result, and is none.
+
+Nobody learned if one of these holds:
+
+- the shared model is no better than always predicting one class: neither is the mean of the
+  clients' accuracies above that of the most frequent class (one-sided test at 95%, the clients'
+  test parts as samples), nor the mean test loss below the entropy of the class frequencies
+- trained alone, no client's model is better than its class frequencies (`uncertainty.evidence`)
+- the clients' uncertainties, in nats, are all near the highest possible, ln(classes)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from udjfl.training.evaluation import Evaluation
+from udjfl.training.state import FederationInfo
+from udjfl.uncertainty import LEARNED_NOTHING, ONE_CLASS, Uncertainty
+
+NOBODY_LEARNED = "nobody learned: check scaling, lr"
+NEAR_HIGHEST = 0.98  # of ln(classes)
+ONE_SIDED = 1.645  # normal quantile of 95%
+LEAST_GAIN = 0.01  # a smaller gain in log loss, relative to the entropy, is none
+IN_NATS = ("crossfit", "paper", "entropy", "ensemble")
+
+
+def warn_if_unlearned(
+    federation: FederationInfo, evaluation: Evaluation, uncertainty: Uncertainty
+) -> str | None:
+    """Return the warning and its reason, or None if something was learned or nothing is known."""
+    reason = (
+        _shared_reason(federation, evaluation)
+        or _alone_reason(uncertainty)
+        or _uncertainty_reason(federation.n_classes, uncertainty)
+    )
+    return None if reason is None else f"{NOBODY_LEARNED} ({reason})"
+
+
+def _shared_reason(federation: FederationInfo, evaluation: Evaluation) -> str | None:
+    counts = federation.test_counts
+    rows = [i for i, name in enumerate(federation.ids) if name in evaluation.accuracies]
+    if counts is None or not rows:
+        return None
+    counts = counts[rows].to(torch.float64)
+    ids = [federation.ids[row] for row in rows]
+    accuracy = sum(evaluation.accuracies[name] for name in ids) / len(ids)
+    loss = sum(evaluation.losses[name] for name in ids) / len(ids)
+    best, noise, entropy = _constant_prediction(counts)
+    is_better = accuracy > 100 * (best + ONE_SIDED * noise) or loss < (1 - LEAST_GAIN) * entropy
+    if is_better or entropy == 0:
+        return None
+    return f"the shared model has {accuracy:.1f}% on average, and always the same class {best:.1%}"
+
+
+def _constant_prediction(counts: Tensor) -> tuple[float, float, float]:
+    """Return mean accuracy and its noise of the best constant class, and the label entropy.
+
+    `counts` [N, C] are those of the clients' test parts; clients have equal weight.
+    """
+    sizes = counts.sum(dim=1)
+    shares = counts / sizes[:, None]
+    means = shares.mean(dim=0)
+    best = int(means.argmax())
+    own = shares[:, best]
+    noise = float((own * (1 - own) / sizes).sum().sqrt()) / len(counts)
+    return float(means[best]), noise, float(torch.special.entr(means).sum())
+
+
+def _alone_reason(uncertainty: Uncertainty) -> str | None:
+    evidence = uncertainty.evidence or {}
+    judged = [c for c in evidence.values() if c.held_out_loss is not None]
+    judged = [client for client in judged if ONE_CLASS not in client.flags]
+    if judged and all(LEARNED_NOTHING in client.flags for client in judged):
+        return "trained alone, no client is better than its class frequencies"
+    return None
+
+
+def _uncertainty_reason(n_classes: int, uncertainty: Uncertainty) -> str | None:
+    known = [value for value in uncertainty.values.values() if math.isfinite(value)]
+    highest = math.log(n_classes) if n_classes > 1 else math.inf
+    if uncertainty.kind in IN_NATS and known and min(known) >= NEAR_HIGHEST * highest:
+        return f"all uncertainties are near the highest possible, ln({n_classes}) = {highest:.3f}"
+    return None
+
+
+def common_warning(warnings: Mapping[int, str | None]) -> str | None:
+    """Return the warning of a comparison: that of its reference on more than half of the seeds."""
+    given = [warning for warning in warnings.values() if warning is not None]
+    return given[0] if 2 * len(given) > len(warnings) else None
