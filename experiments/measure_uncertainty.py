@@ -29,6 +29,7 @@ from udjfl.engine import make_engine, one_thread
 from udjfl.errors import DataError
 from udjfl.settings import TrainingSettings
 from udjfl.uncertainty import CrossFit, SeededClients, Uncertainty, cross_fit, entropy, measure_many
+from udjfl.uncertainty.alone import task_of
 
 FIRST_SEED = 100
 COLUMNS = ("data", "seed", "measure", "seconds", "values", "truth", "order", "low", "high", "apart")
@@ -79,7 +80,7 @@ def measure_parts(measured: Measured, seed: int) -> dict[str, tuple[float, Numbe
         [SeededClients(federation.clients, seed)],
         TrainingSettings(),
         "mlp",
-        federation.n_classes,
+        task_of(federation, TrainingSettings()),
         make_engine,
     )
     seconds = time.process_time() - start

@@ -23,7 +23,7 @@ LAYERS = (
     {"training"},
     {"uncertainty", "verdicts"},
     {"methods", "engine", "statistics"},
-    {"models", "data", "metrics"},
+    {"models", "data", "metrics", "tasks"},
     {"settings"},
     {"seeds", "_ids", "_files", "_spec", "_threads", "_measures", "_processes"},
     {"errors"},

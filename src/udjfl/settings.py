@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     ValidationError,
     field_validator,
     model_validator,
@@ -25,6 +26,11 @@ MOST_SEEDS = 10_000
 MOST_CLIENTS = 100_000
 MOST = 2**31 - 1  # of what is only counted
 MOST_TOML_BYTES = 1 << 20
+OTHER_SPELLINGS = {
+    "optimizer": "optimiser",
+    "uncertainty_optimizer": "uncertainty_optimiser",
+    "server_optimiser": "server_optimizer",
+}
 OLDER_NAMES = {"entropy": "paper"}  # of measures of uncertainty, in older run folders
 
 
@@ -99,6 +105,17 @@ ModelName = Annotated[
 ]
 Rounds = Annotated[int, Field(ge=1, le=MOST, description="rounds of federated training")]
 Device = Annotated[str, Field(description="cpu, cuda, cuda:1, ...")]
+
+
+def describe_function(value: Any) -> Any:
+    """Return a function as `module:name`, for JSON; other values as they are."""
+    if not callable(value):
+        return value
+    return f"{getattr(value, '__module__', '?')}:{getattr(value, '__qualname__', type(value))}"
+
+
+# A name, package.module:function or, in Python, a function; in JSON always a text.
+FunctionOrName = Annotated[str | Callable[..., Any], PlainSerializer(describe_function)]
 Workers = Annotated[
     int,
     Field(
@@ -205,17 +222,58 @@ class TrainingSettings(Settings):
     weight_norm: Annotated[
         bool, Field(description="normalise the weights of the mlp's output layer")
     ] = True
+    task: Annotated[
+        Literal["auto", "classification", "binary", "regression"],
+        Field(
+            description="what is predicted: classes; binary, two classes by a model that may have "
+            "one logit; regression, numbers; auto: numbers if the labels are, else classes"
+        ),
+    ] = "auto"
+    loss: Annotated[
+        FunctionOrName,
+        Field(
+            description="what clients minimise: cross-entropy; squared-error, absolute-error, "
+            "huber or gaussian for regression; package.module:function of outputs and labels; "
+            "auto: that of the task"
+        ),
+    ] = "auto"
     rounds: Rounds = 100
-    lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of the clients' SGD")] = (
-        0.1
-    )
+    optimiser: Annotated[
+        Literal["sgd", "adam", "adamw"],
+        Field(description="the clients' optimiser; adam and adamw mostly want an lr near 0.001"),
+    ] = "sgd"
+    lr: Annotated[float, Field(gt=0, le=1e38, description="learning rate of the clients")] = 0.1
+    lr_schedule: Annotated[
+        str,
+        Field(
+            description="learning rate over rounds: constant, cosine[:to=0], "
+            "step[:every=30:factor=0.1] or exponential[:factor=0.99]"
+        ),
+    ] = "constant"
     momentum: Annotated[float, Field(ge=0, lt=1, description="momentum of the clients' SGD")] = 0.9
+    nesterov: Annotated[bool, Field(description="Nesterov's momentum")] = False
+    weight_decay: Annotated[
+        float, Field(ge=0, description="decay of the weights in every local step")
+    ] = 0.0
+    clip_norm: Annotated[
+        float, Field(ge=0, description="longest gradient of a local step; 0: not clipped")
+    ] = 0.0
+    class_weights: Annotated[
+        str,
+        Field(
+            description="weights of the classes in what clients minimise: none, balanced (by each "
+            "client's own frequencies), or a number per class: 1,5"
+        ),
+    ] = "none"
     batch_size: Annotated[int, Field(ge=1, le=MOST, description="examples per optimiser step")] = (
         128
     )
     local_epochs: Annotated[
         int, Field(ge=1, le=10_000, description="passes over a client's data per round")
     ] = 1
+    local_steps: Annotated[
+        int, Field(ge=0, le=MOST, description="optimiser steps per round instead; 0: epochs")
+    ] = 0
     loss_at: Annotated[
         Literal["auto", "received", "running", "final"],
         Field(
@@ -309,6 +367,30 @@ class TrainingSettings(Settings):
     ] = "auto"
     device: Device = "cpu"
     workers: Workers = 0
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _numbers_to_text(cls, value: Any) -> Any:
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+    @field_validator("class_weights")
+    @classmethod
+    def _class_weights_are_positive(cls, value: str) -> str:
+        if value in ("none", "balanced"):
+            return value
+        try:
+            is_positive = min(float(part) for part in value.split(",")) > 0
+        except ValueError:
+            is_positive = False
+        if not is_positive:
+            raise ValueError(f"is {value!r}; write none, balanced, or a number above 0 per class")
+        return value
+
+    @model_validator(mode="after")
+    def _nesterov_has_momentum(self) -> TrainingSettings:
+        if self.nesterov and (self.momentum == 0 or self.optimiser != "sgd"):
+            raise ValueError("nesterov: needs optimiser=sgd and momentum above 0")
+        return self
 
     @field_validator("uncertainty", mode="before")
     @classmethod
@@ -426,6 +508,7 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
     known, groups = cls.flat_fields(), cls.group_names()
+    values = {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
     mistakes = [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
     try:
         settings = cls(**{key: value for key, value in values.items() if key in known})

@@ -194,3 +194,15 @@ def test_mistakes_in_a_file(
 def test_a_file_that_is_not_there(udjfl_command: Command, tmp_path: Path) -> None:
     (line,) = mistakes_of(udjfl_command("run --config", tmp_path / "none.toml"))
     assert "cannot read" in line
+
+
+def test_both_spellings_of_optimiser_are_understood(udjfl_command: Command) -> None:
+    flags = "run --data tiny --clients 2 --model logistic --rounds 5 --uncertainty-epochs 1 --json"
+    ours = udjfl_command(flags, "--optimiser adam --lr 0.5").out
+    theirs = udjfl_command(flags, "--optimizer adam --lr 0.5").out
+    assert ours == theirs
+    assert ours != udjfl_command(flags, "--lr 0.5").out
+    wrong = udjfl_command(flags, "--optimizer adm")
+    assert "optimiser: unknown value 'adm'. Did you mean 'adam'?" in wrong.err
+    assert "nesterov: needs" in udjfl_command(flags, "--nesterov --momentum 0").err
+    assert "class_weights: is '1,x'" in udjfl_command(flags, "--class-weights 1,x").err

@@ -17,6 +17,7 @@ from udjfl.errors import ReportError
 from udjfl.models import build
 from udjfl.settings import TrainingSettings
 from udjfl.uncertainty import CrossFit, SeededClients, cross_fit, measure, measure_many
+from udjfl.uncertainty.alone import task_of
 from udjfl.uncertainty.crossfit import block_lengths
 
 
@@ -24,7 +25,7 @@ def fit_in(federation: udjfl.Federation, model: Any = "mlp", **changes: Any) -> 
     settings = TrainingSettings(**{"hidden": 8, **changes})
     clients = [SeededClients(federation.clients, 0)]
     with one_thread():
-        return cross_fit(clients, settings, model, federation.n_classes, make_engine)[0]
+        return cross_fit(clients, settings, model, task_of(federation, settings), make_engine)[0]
 
 
 def test_uncertainty_is_the_entropy_of_the_labels_given_the_features() -> None:

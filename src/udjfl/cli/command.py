@@ -19,8 +19,10 @@ SECTIONS = {
     "Data": "data data_root clients partition",
     "Columns of tables": "target client group sensitive drop categories scaling test_share",
     "Model": "model hidden weight_norm",
-    "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "
-    "holdout on_bad_report",
+    "Task": "task loss",
+    "Training": "rounds epochs optimiser lr lr_schedule momentum nesterov weight_decay clip_norm "
+    "class_weights batch_size local_epochs local_steps loss_at participation drop_out holdout "
+    "on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
     "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "service eval_every checkpoint_every",

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from udjfl.cli.command import CommandGroup, DataCommand
 from udjfl.errors import SettingsError
 from udjfl.settings import (
+    OTHER_SPELLINGS,
     AnySettings,
     CompareSettings,
     RunSettings,
@@ -156,8 +157,10 @@ def _make_flag(name: str, field: FieldInfo) -> Any:
         if get_origin(field.annotation) is Literal
         else []
     )
+    others = [other for other, ours in OTHER_SPELLINGS.items() if ours == name]
     option = typer.Option(
         f"--{flag}/--no-{flag}" if is_switch else f"--{flag}",
+        *(f"--{other.replace('_', '-')}" for other in others),
         metavar=None if is_switch else "|".join(choices) or METAVARS.get(field.annotation, "TEXT"),
         help=_describe(field),
         show_default=False,

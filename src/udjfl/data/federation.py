@@ -198,6 +198,11 @@ class Federation(OwnData):
         return len(self.class_names)
 
     @property
+    def labels_are_numbers(self) -> bool:
+        """True if labels are numbers to predict (regression), not classes."""
+        return self.test.y.is_floating_point()
+
+    @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.test.x.shape[1:])

@@ -27,6 +27,7 @@ from udjfl.engine.base import (
 )
 from udjfl.engine.batches import ALIGNMENT
 from udjfl.engine.correction import Correction
+from udjfl.engine.demands import Demands, training_options
 from udjfl.engine.expected import expected_accuracy
 from udjfl.engine.mapped import MappedEngine
 from udjfl.engine.parts import EnginePart, evaluate_together, train_together
@@ -37,6 +38,7 @@ from udjfl.errors import SettingsError
 from udjfl.models import to_inputs
 
 logger = logging.getLogger("udjfl")
+PLAIN = Demands()
 
 
 def make_engine(
@@ -45,30 +47,38 @@ def make_engine(
     engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
     device: str = "cpu",
     workers: int = 1,
+    demands: Demands = PLAIN,
 ) -> Engine:
-    """Return the stacked engine if the model allows it, else one for any model.
+    """Return the stacked engine if the model and the demands allow it, else one for any model.
 
-    That is the mapped engine on a GPU, or if it is requested, and the model allows it; else the
-    serial one, and a warning says why. 0 workers are one for each core.
+    That is the mapped engine on a GPU, or if it is requested, and model and demands allow it; else
+    the serial one, and a warning says why. 0 workers are one for each core.
     """
     check_device(device)
-    workers = workers or available_cores()
+    workers, criterion = workers or available_cores(), demands.criterion
     if engine == "serial":
-        return SerialEngine(module, clients, device, workers)
+        return SerialEngine(module, clients, device, workers, criterion)
     reasons = []
     if engine != "mapped":
-        reason = unsupported_reason(module, clients[0].train.x.ndim - 1)
+        reason = _why_not_stacked(module, clients, demands)
         if reason is None:
             return StackedEngine(module, clients, device, workers)
         reasons.append(f"{reason}, so clients cannot be stacked")
     if engine == "mapped" or not _is_cpu(device):
         example = to_inputs(clients[0].train.x[:1].to(device), module)
-        reason = mapped.unsupported_reason(module, example)
+        reason = next(iter(demands.general_only), None) or mapped.unsupported_reason(
+            module, example, criterion
+        )
         if reason is None:
-            return MappedEngine(module, clients, device, workers)
+            return MappedEngine(module, clients, device, workers, criterion)
         reasons.append(f"{reason}, so clients cannot be mapped")
     logger.warning("The model is trained one client at a time: %s.", "; ".join(reasons))
-    return SerialEngine(module, clients, device, workers)
+    return SerialEngine(module, clients, device, workers, criterion)
+
+
+def _why_not_stacked(module: nn.Module, clients: Sequence[Client], demands: Demands) -> str | None:
+    own = unsupported_reason(module, clients[0].train.x.ndim - 1)
+    return own or next(iter(demands.stacking_reasons), None)
 
 
 def make_engines(
@@ -77,14 +87,15 @@ def make_engines(
     engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
     device: str = "cpu",
     workers: int = 1,
+    demands: Demands = PLAIN,
 ) -> list[Engine]:
     """Return an engine for each federation: parts of one if their clients can train together.
 
     `modules` are models of one shape, one for each federation.
     """
-    if len(modules) == 1 or not can_join(modules, clients, engine, device):
+    if len(modules) == 1 or not can_join(modules, clients, engine, device, demands):
         pairs = zip(modules, clients, strict=True)
-        return [make_engine(module, own, engine, device, workers) for module, own in pairs]
+        return [make_engine(module, own, engine, device, workers, demands) for module, own in pairs]
     whole = StackedEngine(
         modules[0], [c for own in clients for c in own], device, workers or available_cores()
     )
@@ -97,6 +108,7 @@ def can_join(
     clients: Sequence[Sequence[Client]],
     engine: Literal["auto", "serial", "stacked", "mapped"] = "auto",
     device: str = "cpu",
+    demands: Demands = PLAIN,
 ) -> bool:
     """Tell whether one engine can train the clients of several federations without a difference.
 
@@ -109,7 +121,7 @@ def can_join(
     return (
         engine in ("auto", "stacked")
         and _is_cpu(device)
-        and unsupported_reason(modules[0], x.ndim - 1) is None
+        and _why_not_stacked(modules[0], clients[0], demands) is None
         and is_exact_in_company(modules[0])
         and x.shape[1:].numel() % ALIGNMENT == 0
         and len(shapes) == len(formats) == 1
@@ -134,6 +146,7 @@ def check_device(device: str) -> None:
 __all__ = [
     "PROBES",
     "Correction",
+    "Demands",
     "Engine",
     "EnginePart",
     "EvaluationJob",
@@ -155,6 +168,7 @@ __all__ = [
     "one_thread",
     "probe",
     "train_together",
+    "training_options",
     "tune_allocator",
     "unsupported_reason",
 ]

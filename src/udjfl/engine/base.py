@@ -19,9 +19,11 @@ from udjfl.engine._fork_pool import ForkPool, run_alone
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.correction import Correction
 from udjfl.models import buffers_from_vector, from_vector, to_inputs
+from udjfl.tasks import CROSS_ENTROPY, Criterion, explained, spread
 
 LossAt = Literal["received", "running", "final"]
-Optimiser = Literal["sgd", "adam"]
+Optimiser = Literal["sgd", "adam", "adamw"]
+ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
 # With more examples at a time, the output of a convolution does not fit a core's cache.
 EVALUATION_BATCH, GPU_EVALUATION_BATCH = 128, 8192
 
@@ -44,7 +46,13 @@ class LocalTraining:
     multipliers  [N] for the objective, one for each client of the job
     correction   of every gradient
     first_step   also return the model after the first step
-    optimiser    SGD with momentum, or Adam with torch's defaults
+    optimiser    SGD with momentum, or Adam or AdamW with torch's defaults
+    nesterov, weight_decay   of the optimiser
+    clip_norm    longest gradient of a step; 0: any
+    class_weights  of the examples in what is minimised: a number per class, or so that in each
+                 client's train part all its classes have the same sum; losses that are reported
+                 are without
+    steps        taken in place of `epochs`, if not 0: as many epochs are begun as they need
     """
 
     lr: float
@@ -57,10 +65,25 @@ class LocalTraining:
     correction: Correction | None = None
     first_step: bool = False
     optimiser: Optimiser = "sgd"
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0
+    class_weights: ClassWeights = "none"
+    steps: int = 0
+
+    @property
+    def is_general(self) -> bool:
+        """True if only the serial engine, with torch's own optimisers, can do it."""
+        decays = bool(self.nesterov or self.weight_decay or self.clip_norm or self.steps)
+        return decays or self.optimiser == "adamw" or self.class_weights != "none"
 
     def count_steps(self, size: int) -> int:
         """Return the number of optimiser steps of a client with this many examples."""
-        return self.epochs * math.ceil(size / self.batch_size)
+        return self.steps or self.epochs * math.ceil(size / self.batch_size)
+
+    def count_epochs(self, size: int) -> int:
+        """Return the number of epochs that a client with this many examples begins."""
+        return math.ceil(self.steps / math.ceil(size / self.batch_size)) or self.epochs
 
 
 @dataclass(frozen=True)
@@ -106,8 +129,14 @@ class Engine(ABC):
     name: str
 
     def __init__(
-        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+        self,
+        module: nn.Module,
+        clients: Sequence[Client],
+        device: str = "cpu",
+        workers: int = 1,
+        criterion: Criterion = CROSS_ENTROPY,
     ) -> None:
+        self.criterion = criterion
         self.device = torch.device(device)
         self.workers = workers if self.device.type == "cpu" else 1
         self.batch_size = EVALUATION_BATCH if self.device.type == "cpu" else GPU_EVALUATION_BATCH
@@ -188,7 +217,9 @@ class Engine(ABC):
         self.module.eval()
         with torch.no_grad():
             sums = [
-                data.sum_scores(self.module(self._inputs(data.x[rows]))[None], rows)
+                data.sum_scores(
+                    self.module(self._inputs(data.x[rows]))[None], rows, self.criterion
+                )
                 for rows in data.slices(self.batch_size)
             ]
         losses, accuracies = data.mean_scores(sums)
@@ -230,10 +261,12 @@ class Engine(ABC):
 
         The shares of the models sum to 1; `offset` is as in `mix_predictions`.
         """
-        log_probabilities = self.mix_predictions(vectors, shares, buffers, examples, offset)
-        loss = nn.functional.nll_loss(log_probabilities, examples.y)
-        is_right = (log_probabilities.argmax(dim=1) == examples.y).to(torch.float64)
-        return float(loss), float(is_right.mean())
+        outputs = self.mix_predictions(vectors, shares, buffers, examples, offset)
+        if self.criterion.is_plain:
+            loss = nn.functional.nll_loss(outputs, examples.y)
+        else:
+            loss = self.criterion.loss(outputs, examples.y).mean()
+        return float(loss), float(self.criterion.mean_score(outputs, examples.y))
 
     def mix_predictions(
         self,
@@ -245,11 +278,18 @@ class Engine(ABC):
     ) -> Tensor:
         """Return the log-probabilities [n, C], in float64, of the mixture of models.
 
-        With an `offset` [C] added to its logits, if there is one.
+        With an `offset` [C] added to its logits, if there is one. In regression, the mean of the
+        models' outputs.
         """
+        if self.criterion.is_regression:
+            chosen = shares.nonzero().flatten().tolist()
+            outputs = [
+                float(shares[i]) * self.outputs(vectors[i], buffers, examples) for i in chosen
+            ]
+            return torch.stack(outputs).sum(dim=0)
         log_probabilities: Tensor | None = None
         for index in shares.nonzero().flatten().tolist():
-            log_p = self._logits(vectors[index], buffers, examples).log_softmax(dim=1)
+            log_p = self.outputs(vectors[index], buffers, examples).log_softmax(dim=1)
             log_p = log_p + math.log(shares[index])
             log_probabilities = (
                 log_p if log_probabilities is None else torch.logaddexp(log_probabilities, log_p)
@@ -261,9 +301,10 @@ class Engine(ABC):
 
     def probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
         """Return the softmax, in float64, of one model on one client's training examples."""
-        return self._logits(vector, buffers, self.train_data[client_index]).softmax(dim=1).cpu()
+        return self.outputs(vector, buffers, self.train_data[client_index]).softmax(dim=1).cpu()
 
-    def _logits(self, vector: Tensor, buffers: Tensor, examples: Examples) -> Tensor:
+    def outputs(self, vector: Tensor, buffers: Tensor, examples: Examples) -> Tensor:
+        """Return what one model gives for examples, in float64."""
         self.load(vector, buffers)
         self.module.eval()
         with torch.no_grad():
@@ -284,9 +325,14 @@ class ForkPoolEngine(Engine):
     """An engine that cuts training into tasks and uses a `ForkPool` for them where that pays."""
 
     def __init__(
-        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+        self,
+        module: nn.Module,
+        clients: Sequence[Client],
+        device: str = "cpu",
+        workers: int = 1,
+        criterion: Criterion = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clients, device, workers)
+        super().__init__(module, clients, device, workers, criterion)
         self.pool = ForkPool(self._run_task, self.workers)
         weakref.finalize(self, self.pool.stop)
 
@@ -327,22 +373,33 @@ class EvaluationSet:
         """Return all examples as slices of this size."""
         return [slice(start, start + size) for start in range(0, len(self), size)]
 
-    def sum_scores(self, logits: Tensor, rows: slice) -> Tensor:
+    def sum_scores(
+        self, outputs: Tensor, rows: slice, criterion: Criterion = CROSS_ENTROPY
+    ) -> Tensor:
         """Return sums of losses and of right answers in each part, [2, S, parts].
 
-        `logits` [S, rows, classes] are those of S models on these rows.
+        `outputs` [S, rows, ...] are those of S models on these rows. In regression, squared errors
+        are in place of right answers.
         """
-        n_models, y = len(logits), self.y[rows]
-        losses = nn.functional.cross_entropy(
-            logits.flatten(0, 1), y.repeat(n_models), reduction="none"
-        ).view(n_models, -1)
-        scores = torch.stack([losses, (logits.argmax(dim=2) == y).to(losses)]).to(torch.float64)
+        n_models, y = len(outputs), self.y[rows].repeat(len(outputs))
+        flat = outputs.flatten(0, 1)
+        losses = criterion.loss(flat, y)
+        columns = torch.stack([losses, criterion.goodness(flat, y).to(losses)])
+        scores = columns.view(2, n_models, -1).to(torch.float64)
         return scores.new_zeros(2, n_models, self.n_parts).index_add_(2, self.part[rows], scores)
 
     def mean_scores(self, sums: Sequence[Tensor]) -> Scores:
         """Return losses and accuracies [S, parts] from the sums of all slices, in their order."""
         losses, accuracies = functools.reduce(torch.add, sums) / self.sizes
+        if self.y.is_floating_point():
+            accuracies = explained(accuracies, self._spreads)
         return losses.cpu(), accuracies.cpu()
+
+    @functools.cached_property
+    def _spreads(self) -> Tensor:
+        """The variance of the labels of each part, where labels are numbers."""
+        sizes = [int(size) for size in self.sizes.tolist()]
+        return torch.stack([spread(y) for y in torch.split(self.y, sizes)])
 
 
 @dataclass(frozen=True)

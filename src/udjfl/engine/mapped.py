@@ -35,6 +35,8 @@ from udjfl.engine.batches import batch_order
 from udjfl.engine.correction import Correction
 from udjfl.errors import DataError
 from udjfl.seeds import stream_seed
+from udjfl.tasks import CROSS_ENTROPY, Criterion, LossFunction
+from udjfl.tasks.losses import cross_entropy
 
 # Memory of the clients that train at a time. A constant: dropout's draws depend on the chunks.
 CHUNK_BYTES = 1_000_000_000
@@ -43,8 +45,10 @@ NO_RULE = re.compile(r"batching rule (?:not implemented )?for (aten::\w+)", re.I
 Named = dict[str, Tensor]
 
 
-def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
-    """Return why vmap does not support this model, or None if it does.
+def unsupported_reason(
+    module: nn.Module, x: Tensor, criterion: Criterion = CROSS_ENTROPY
+) -> str | None:
+    """Return why vmap does not support this model and loss, or None if it does.
 
     Tries two clients with copies of the first example of x.
     """
@@ -58,9 +62,12 @@ def unsupported_reason(module: nn.Module, x: Tensor) -> str | None:
                 for name, p in _trainable(network).items()
             }
             buffers = {name: torch.stack([b] * 2) for name, b in network.named_buffers()}
-            losses, _ = _example_losses(network, parameters, buffers, x[zeros], zeros)
+            labels = zeros.to(x.dtype) if criterion.is_regression else zeros
+            losses, _ = _example_losses(
+                network, parameters, buffers, x[zeros], labels, criterion.loss
+            )
             mapped = torch.autograd.grad(losses.sum(), list(parameters.values()), allow_unused=True)
-            loss = nn.functional.cross_entropy(network(x[zeros[0]]), zeros[0])
+            loss = criterion.loss(network(x[zeros[0]]), labels[0]).mean()
             own = list(_trainable(network).values())
             plain = torch.autograd.grad(loss, own, allow_unused=True)
         except Exception as error:  # the model's own code may raise anything
@@ -122,9 +129,14 @@ class MappedEngine(Engine):
     name = "mapped"
 
     def __init__(
-        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+        self,
+        module: nn.Module,
+        clients: Sequence[Client],
+        device: str = "cpu",
+        workers: int = 1,
+        criterion: Criterion = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clients, device, workers)
+        super().__init__(module, clients, device, workers, criterion)
         self.network = copy.deepcopy(self.module).train()
         self.examples = Examples.concatenate(self.train_data)
         self.starts = [0, *itertools.accumulate(self.sizes)]
@@ -137,6 +149,7 @@ class MappedEngine(Engine):
         work: LocalTraining,
         address: tuple[int, str, int],
     ) -> LocalResult:
+        assert not work.is_general, "see `engine.demands`"
         n = len(client_indices)
         vectors, buffers = vector.to(self.device).expand(n, -1), buffers.to(self.device)
         sizes = [self.sizes[index] for index in client_indices]
@@ -227,7 +240,8 @@ class MappedEngine(Engine):
         }
         buffers = {name: b[clients] for name, b in models.buffers.items()}
         x, y = self._inputs(self.examples.x[batch]), self.examples.y[batch]
-        losses, new_buffers = _example_losses(self.network, parameters, buffers, x, y)
+        loss = self.criterion.loss
+        losses, new_buffers = _example_losses(self.network, parameters, buffers, x, y, loss)
         objectives = losses.mean(dim=1)
         if work.objective is not None:
             # Outside vmap: an objective may look at the values in its tensors.
@@ -280,7 +294,12 @@ class MappedEngine(Engine):
 
 
 def _example_losses(
-    network: nn.Module, parameters: Named, buffers: Named, x: Tensor, y: Tensor
+    network: nn.Module,
+    parameters: Named,
+    buffers: Named,
+    x: Tensor,
+    y: Tensor,
+    loss: LossFunction = cross_entropy,
 ) -> tuple[Tensor, Named]:
     """Return the loss of each example [k, B] at its client's model, and the new buffers."""
 
@@ -289,8 +308,7 @@ def _example_losses(
     ) -> tuple[Tensor, Named]:
         # A network that replaces its buffers, rather than writing into them, does so in this dict.
         tensors = {**parameters, **buffers}
-        logits = functional_call(network, tensors, (x,))
-        losses = nn.functional.cross_entropy(logits, y, reduction="none")
+        losses = loss(functional_call(network, tensors, (x,)), y)
         return losses, {name: tensors[name] for name in buffers}
 
     return vmap(losses_of_one, randomness="different")(parameters, buffers, x, y)

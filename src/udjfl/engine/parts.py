@@ -33,6 +33,7 @@ class EnginePart(Engine):
     def __init__(self, whole: Engine, first: int, n_clients: int) -> None:
         self._whole, self.first = whole, first
         self.name, self.device, self.module = whole.name, whole.device, whole.module
+        self.criterion = whole.criterion
         self.workers, self.batch_size = whole.workers, whole.batch_size
         own = slice(first, first + n_clients)
         self.clients, self.sizes = whole.clients[own], whole.sizes[own]

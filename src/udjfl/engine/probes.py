@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from udjfl.data.federation import Examples
 from udjfl.engine.base import Engine
 from udjfl.models import to_inputs, trainable
+from udjfl.tasks import Criterion
 
 PROBES = (
     "scores",
@@ -47,7 +48,11 @@ def probe(
         engine.load(vector if vector.ndim == 1 else vector[row], buffers)
         engine.module.eval()
         values = _probe_client(
-            engine.module, engine.train_data[index], columns.keys(), engine.batch_size
+            engine.module,
+            engine.train_data[index],
+            columns.keys(),
+            engine.batch_size,
+            engine.criterion,
         )
         for name, value in values.items():
             columns[name].append(value)
@@ -72,25 +77,31 @@ def _score(
 
 
 def _probe_client(
-    module: nn.Module, data: Examples, names: Collection[str], batch_size: int
+    module: nn.Module,
+    data: Examples,
+    names: Collection[str],
+    batch_size: int,
+    criterion: Criterion,
 ) -> dict[str, Tensor]:
     values: dict[str, Tensor] = {}
     if NEED_FORWARD_PASS.intersection(names):
         with torch.no_grad():
             batches = torch.split(data.x, batch_size)
-            logits = torch.cat([module(to_inputs(x, module)) for x in batches])
-            losses = nn.functional.cross_entropy(logits, data.y, reduction="none").to(torch.float64)
+            outputs = torch.cat([module(to_inputs(x, module)) for x in batches])
+            losses = criterion.loss(outputs, data.y).to(torch.float64)
         values["losses"] = losses.mean()
-        values["accuracies"] = (logits.argmax(dim=1) == data.y).to(torch.float64).mean()
+        values["accuracies"] = criterion.mean_score(outputs, data.y)
         values["squared_losses"] = losses.square().mean()
         if data.group is not None:
             gap_weights = _gap_weights(losses, data.group)
             values["group_gaps"] = (gap_weights * losses).sum()
             if "group_gap_gradients" in names:
-                values["group_gap_gradients"] = _gradient(module, data, gap_weights, batch_size)
+                values["group_gap_gradients"] = _gradient(
+                    module, data, gap_weights, batch_size, criterion
+                )
     if "gradients" in names or "gradient_norms" in names:
         equal = torch.full((len(data),), 1 / len(data), dtype=torch.float64, device=data.y.device)
-        values["gradients"] = _gradient(module, data, equal, batch_size)
+        values["gradients"] = _gradient(module, data, equal, batch_size, criterion)
         values["gradient_norms"] = values["gradients"].norm()
     return {name: value for name, value in values.items() if name in names}
 
@@ -109,15 +120,16 @@ def _gap_weights(losses: Tensor, group: Tensor) -> Tensor:
     return weights
 
 
-def _gradient(module: nn.Module, data: Examples, weights: Tensor, batch_size: int) -> Tensor:
+def _gradient(
+    module: nn.Module, data: Examples, weights: Tensor, batch_size: int, criterion: Criterion
+) -> Tensor:
     """Return the gradient of the weighted sum of losses, added up over batches in float64."""
     parameters = trainable(module)
     size = sum(p.numel() for p in parameters)
     total = torch.zeros(size, dtype=torch.float64, device=data.y.device)
     columns = (torch.split(column, batch_size) for column in (data.x, data.y, weights))
     for x, y, w in zip(*columns, strict=True):
-        logits = module(to_inputs(x, module))
-        losses = nn.functional.cross_entropy(logits, y, reduction="none")
+        losses = criterion.loss(module(to_inputs(x, module)), y)
         parts = torch.autograd.grad(
             (losses * w.to(losses)).sum(), parameters, allow_unused=True, materialize_grads=True
         )

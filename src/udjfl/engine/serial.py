@@ -18,6 +18,7 @@ from udjfl._threads import run_in_threads
 from udjfl.data.federation import Client, Examples
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.base import (
+    ClassWeights,
     EvaluationSet,
     ForkPoolEngine,
     LocalResult,
@@ -30,6 +31,8 @@ from udjfl.engine.batches import batch_order
 from udjfl.errors import DataError
 from udjfl.models import buffers_to_vector, to_inputs, to_vector, trainable
 from udjfl.seeds import stream_seed
+from udjfl.tasks import CROSS_ENTROPY, Criterion, LossFunction
+from udjfl.tasks.losses import cross_entropy
 
 # With less to compute, other processes are not asked: 10 ms of one core, measured with an MLP
 # 784-64-10. An optimiser step takes as long as this many multiplications, however small the model.
@@ -71,9 +74,14 @@ class SerialEngine(ForkPoolEngine):
     name = "serial"
 
     def __init__(
-        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+        self,
+        module: nn.Module,
+        clients: Sequence[Client],
+        device: str = "cpu",
+        workers: int = 1,
+        criterion: Criterion = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clients, device, workers)
+        super().__init__(module, clients, device, workers, criterion)
         # Threads that evaluate at the same time need a network each.
         self._spare_networks: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
         if not self._has_convolutions:
@@ -125,7 +133,8 @@ class SerialEngine(ForkPoolEngine):
         A parameter is multiplied once for each example, or up to once for each pixel if the network
         has convolutions.
         """
-        n_examples = shared.work.epochs * sum(self.sizes[i] for i in shared.client_indices)
+        sizes = [self.sizes[index] for index in shared.client_indices]
+        n_examples = sum(shared.work.count_epochs(size) * size for size in sizes)
         pixels = self.train_data[0].x.shape[2:].numel() if self._has_convolutions else 1
         products = n_examples * shared.vectors.shape[-1] * pixels
         return products + n_steps * PRODUCTS_PER_STEP >= SHARED_PRODUCTS
@@ -158,21 +167,27 @@ class SerialEngine(ForkPoolEngine):
         """Train one client: return the mean loss of its batches, and the model after one step."""
         index, work = shared.client_indices[row], self._on_device(shared.work, row)
         data, first, n_steps = self.train_data[index], None, 0
-        optimiser, correct = _make_optimiser(network, work), _make_correction(network, work)
+        optimiser, correct = make_optimiser(network, work), _make_correction(network, work)
+        class_weights = example_weights(data.y, work.class_weights)
         total = torch.zeros((), dtype=torch.float64, device=self.device)
         network.train()
-        orders = batch_order(len(data), work.epochs, shared.address, self.clients[index].id)
-        for order in orders.to(self.device):
-            for batch in order.split(work.batch_size):
-                optimiser.zero_grad(set_to_none=True)
-                loss, objective = _batch_losses(network, data, batch, work)
-                objective.backward()  # type: ignore[no-untyped-call]
-                correct()
-                optimiser.step()
-                total += loss.detach()
-                n_steps += 1
-                if work.first_step and n_steps == 1:
-                    first = to_vector(network)
+        n_epochs = work.count_epochs(len(data))
+        orders = batch_order(len(data), n_epochs, shared.address, self.clients[index].id)
+        batches = [b for order in orders.to(self.device) for b in order.split(work.batch_size)]
+        for batch in batches[: work.count_steps(len(data))]:
+            optimiser.zero_grad(set_to_none=True)
+            loss, objective = _batch_losses(
+                network, data, batch, work, self.criterion.loss, class_weights
+            )
+            objective.backward()  # type: ignore[no-untyped-call]
+            correct()
+            if work.clip_norm:
+                nn.utils.clip_grad_norm_(trainable(network), work.clip_norm)
+            optimiser.step()
+            total += loss.detach()
+            n_steps += 1
+            if work.first_step and n_steps == 1:
+                first = to_vector(network)
         return (total / n_steps).cpu(), first
 
     def _on_device(self, work: LocalTraining, row: int) -> LocalTraining:
@@ -189,7 +204,8 @@ class SerialEngine(ForkPoolEngine):
             def sum_scores() -> Tensor:
                 with self._borrow_network() as network, torch.no_grad():
                     load_model(network, vector.to(self.device), buffers.to(self.device))
-                    return data.sum_scores(network.eval()(self._inputs(data.x[rows]))[None], rows)
+                    outputs = network.eval()(self._inputs(data.x[rows]))[None]
+                    return data.sum_scores(outputs, rows, self.criterion)
 
             return sum_scores
 
@@ -228,10 +244,33 @@ class SerialEngine(ForkPoolEngine):
         return torch.channels_last if works else torch.preserve_format
 
 
-def _make_optimiser(network: nn.Module, work: LocalTraining) -> torch.optim.Optimizer:
-    if work.optimiser == "adam":
-        return torch.optim.Adam(trainable(network), lr=work.lr)
-    return torch.optim.SGD(trainable(network), lr=work.lr, momentum=work.momentum)
+def make_optimiser(network: nn.Module, work: LocalTraining) -> torch.optim.Optimizer:
+    """Return torch's optimiser for one client's local training."""
+    parameters = trainable(network)
+    if work.optimiser != "sgd":
+        adam = torch.optim.Adam if work.optimiser == "adam" else torch.optim.AdamW
+        return adam(parameters, lr=work.lr, weight_decay=work.weight_decay)
+    return torch.optim.SGD(
+        parameters,
+        lr=work.lr,
+        momentum=work.momentum,
+        weight_decay=work.weight_decay,
+        nesterov=work.nesterov,
+    )
+
+
+def example_weights(labels: Tensor, class_weights: ClassWeights) -> Tensor | None:
+    """Return a weight for each of a client's train examples; None if all weigh the same.
+
+    Balanced weights are n / (k n_c) for the n_c examples of a class, of k that the client has:
+    their mean is 1.
+    """
+    if class_weights == "none":
+        return None
+    if class_weights == "balanced":
+        counts = torch.bincount(labels)
+        return len(labels) / (counts[labels] * (counts > 0).sum())
+    return torch.tensor(class_weights, device=labels.device)[labels]
 
 
 def _gradient(network: nn.Module, x: Tensor) -> Tensor:
@@ -243,17 +282,30 @@ def _gradient(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def _batch_losses(
-    network: nn.Module, data: Examples, batch: Tensor, work: LocalTraining
+    network: nn.Module,
+    data: Examples,
+    batch: Tensor,
+    work: LocalTraining,
+    loss: LossFunction,
+    class_weights: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss of a batch, and what is minimised."""
-    logits = network(to_inputs(torch.index_select(data.x, 0, batch), network))
+    outputs = network(to_inputs(torch.index_select(data.x, 0, batch), network))
+    labels = data.y[batch]
+    if work.objective is None and class_weights is None:
+        if loss is cross_entropy:
+            mean = nn.functional.cross_entropy(outputs, labels)
+        else:
+            mean = loss(outputs, labels).mean()
+        return mean, mean
+    losses = loss(outputs, labels)[None]
+    weights = torch.full_like(losses, 1 / len(batch))
+    if class_weights is not None:
+        weights = weights * class_weights[batch].to(losses)
     if work.objective is None:
-        loss = nn.functional.cross_entropy(logits, data.y[batch])
-        return loss, loss
-    losses = nn.functional.cross_entropy(logits, data.y[batch], reduction="none")[None]
+        return losses.mean(), (losses * weights).sum()
     groups = None if data.group is None else data.group[batch][None]
     multipliers = None if work.multipliers is None else work.multipliers.to(losses)
-    weights = torch.full_like(losses, 1 / len(batch))
     return losses.mean(), work.objective(losses, weights, groups, multipliers)[0]
 
 

@@ -46,6 +46,7 @@ from udjfl.engine.base import (
 from udjfl.engine.batches import ALIGNMENT, Batch, batch_order, plan_batches
 from udjfl.models import WeightNormLinear, trainable
 from udjfl.models.masked import MaskedLinear
+from udjfl.tasks import CROSS_ENTROPY, Criterion
 
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # Measured: the parameters, velocities and batches of a chunk should stay in the cache, but a chunk
@@ -122,9 +123,15 @@ class StackedEngine(ForkPoolEngine):
     name = "stacked"
 
     def __init__(
-        self, module: nn.Module, clients: Sequence[Client], device: str = "cpu", workers: int = 1
+        self,
+        module: nn.Module,
+        clients: Sequence[Client],
+        device: str = "cpu",
+        workers: int = 1,
+        criterion: Criterion = CROSS_ENTROPY,
     ) -> None:
-        super().__init__(module, clients, device, workers)
+        assert criterion.is_plain, "its gradient is written out"
+        super().__init__(module, clients, device, workers, criterion)
         self.layers = layers_of(cast(nn.Sequential, self.module))
         self.batch_size = max(self.batch_size, STACKED_EVALUATION_BATCH)
         self.shapes = [p.shape for p in trainable(module)]
@@ -153,6 +160,7 @@ class StackedEngine(ForkPoolEngine):
 
     def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Do several jobs; those that differ in few settings share every pass over the data."""
+        assert not any(job.work.is_general for job in jobs), "see `engine.demands`"
         results: dict[int, LocalResult] = {}
         for grid in group_jobs(jobs, self.sizes, self.is_exact):
             groups = [[jobs[number] for number in numbers] for numbers in grid]

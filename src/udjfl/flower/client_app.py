@@ -28,7 +28,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from udjfl.engine import Engine, EvaluationSet, make_engine, one_thread, probe
+from udjfl.engine import Demands, Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
 from udjfl.flower.messages import (
@@ -71,7 +71,9 @@ class MessageHandler:
     def engine(self) -> Engine:
         """An engine with this client's data."""
         module = self.spec.adapt_model(self.base_model)
-        return make_engine(module, self.federation.clients, self.spec.settings.engine, workers=1)
+        demands = self.spec.demands(self.run.federation)
+        engine = self.spec.settings.engine
+        return make_engine(module, self.federation.clients, engine, workers=1, demands=demands)
 
     def introduce(self) -> RecordDict:
         """Describe the client."""
@@ -100,7 +102,11 @@ class MessageHandler:
             # If it cannot be measured, the server decides what follows from that.
             settings = self.spec.settings.model_copy(update={"on_bad_report": "exclude"})
             engine = make_engine(
-                self.base_model, self.federation.clients, settings.engine, workers=1
+                self.base_model,
+                self.federation.clients,
+                settings.engine,
+                workers=1,
+                demands=Demands(self.spec.task(self.run.federation).criterion),
             )
             result = measure(self.federation, engine, settings, self.spec.seed, self.model)
             for note in result.notes():

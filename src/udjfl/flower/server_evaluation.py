@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data import Client, Examples
-from udjfl.engine import Engine, EvaluationSet, make_engine
+from udjfl.engine import Demands, Engine, EvaluationSet, make_engine
 from udjfl.flower.data import ServerData
 from udjfl.methods import Method
 from udjfl.training.state import ServerState
@@ -16,8 +16,14 @@ from udjfl.training.state import ServerState
 class ServerEvaluation:
     """The server's test and validation data, and an engine to evaluate models on them."""
 
-    def __init__(self, module: nn.Module, data: ServerData | None, method: Method) -> None:
-        self.method, self._module = method, module
+    def __init__(
+        self,
+        module: nn.Module,
+        data: ServerData | None,
+        method: Method,
+        demands: Demands | None = None,
+    ) -> None:
+        self.method, self._module, self._demands = method, module, demands or Demands()
         self.test = data.test if data and isinstance(data.test, Examples) else None
         self.validation = (
             data.validation if data and isinstance(data.validation, Examples) else None
@@ -27,7 +33,8 @@ class ServerEvaluation:
     def _engine(self) -> Engine:
         data = self.test or self.validation
         assert data is not None, "only used where there are data"
-        return make_engine(copy.deepcopy(self._module), [Client("server", data, data)], workers=1)
+        module, clients = copy.deepcopy(self._module), [Client("server", data, data)]
+        return make_engine(module, clients, workers=1, demands=self._demands)
 
     @property
     def no_global_reason(self) -> str | None:

@@ -194,7 +194,8 @@ class MethodStrategy(Strategy):
             self._folder = open_run_folder(self.out, self._describe(), self.resume)
             load_uncertainties(self._folder, self.registry)
         self.log = RunLog(self.spec.settings, server, self._folder)
-        evaluation = ServerEvaluation(self.module, self.server_data, self.spec.method)
+        demands = self.spec.demands(self.run.federation)
+        evaluation = ServerEvaluation(self.module, self.server_data, self.spec.method, demands)
         self.remote = RemoteClients(
             self.run, self.registry, evaluation, len(server.buffers), self.timeout
         )

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -108,12 +109,14 @@ def build(
     hidden: int = 64,
     weight_norm: bool = True,
     purpose: str = "model",
+    one_logit: bool = False,
 ) -> nn.Module:
     """Build a model whose initial values depend on the seed and the purpose alone.
 
     `choice` is a specification, `name:key=value` or `package.module:function`, or a function that
     returns a module. A function gets nothing, or `(input_shape, n_classes)` if it takes two
-    arguments. `hidden` and `weight_norm` are for the mlp, unless its specification has them.
+    arguments. `hidden` and `weight_norm` are for the mlp, unless its specification has them. With
+    `one_logit` a model with one output is completed to one score for each of two classes.
     """
     function, options = _find_model(choice) if isinstance(choice, str) else (choice, {})
     if function is mlp:
@@ -136,11 +139,47 @@ def build(
         raise SettingsError(
             f"model: {describe(choice)} must return a torch.nn.Module with trainable parameters"
         )
-    return module
+    is_built_in = function in (mlp, cnn, logistic)
+    return complete_logits(module) if one_logit and not is_built_in else module
 
 
-def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
-    """Raise an error for a model that cannot take these inputs, or has not one score per class."""
+def complete_logits(module: nn.Module) -> nn.Module:
+    """Return a model with scores (0, z) for two classes from one with a single logit z.
+
+    The softmax of the two is the sigmoid of the logit. A model that has two scores keeps them. The
+    names of the parameters of an nn.Sequential stay; those of other modules begin with `model.`.
+    """
+    if type(module) is nn.Sequential:
+        return nn.Sequential(OrderedDict([*module.named_children(), ("two_scores", TwoScores())]))
+    return OneLogit(module)
+
+
+class TwoScores(nn.Module):
+    """A layer that puts 0, the score of the first class, before a single logit."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = x[:, None] if x.ndim == 1 else x
+        return logits if logits.shape[1] != 1 else torch.cat([torch.zeros_like(logits), logits], 1)
+
+
+class OneLogit(nn.Module):
+    """A model with a single logit, completed to two scores."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.two_scores = model, TwoScores()
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.two_scores(self.model(x))
+        return scores
+
+
+def check_fit(module: nn.Module, x: Tensor, n_outputs: int, is_regression: bool = False) -> None:
+    """Raise an error for a model that cannot take these inputs, or has the wrong outputs.
+
+    It must have `n_outputs`, one score per class; in regression one number or two, in one axis or
+    two.
+    """
     module.eval()
     try:
         with torch.no_grad():
@@ -150,12 +189,18 @@ def check_fit(module: nn.Module, x: Tensor, n_classes: int) -> None:
         raise SettingsError(
             f"model: cannot take the data's inputs of shape {shape}: {str(error).splitlines()[0]}"
         ) from None
-    if not isinstance(scores, Tensor) or scores.shape != (len(x), n_classes):
-        given = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise SettingsError(
-            f"model: gives {given} for {len(x)} examples; it must give {n_classes} scores for "
-            "each, one per class"
-        )
+    outputs = tuple(scores.shape) if isinstance(scores, Tensor) else None
+    n = len(x)
+    allowed = ((n,), (n, 1), (n, 2)) if is_regression else ((n, n_outputs),)
+    if outputs not in allowed:
+        given = list(outputs) if outputs is not None else type(scores).__name__
+        wanted = f"{n_outputs} scores for each, one per class"
+        if is_regression:
+            wanted = "one number for each, or a mean and a log variance"
+        hint = ""
+        if not is_regression and n_outputs == 2 and outputs in ((n,), (n, 1)):
+            hint = "; for one logit choose task='binary'"
+        raise SettingsError(f"model: gives {given} for {n} examples; it must give {wanted}{hint}")
 
 
 def describe(choice: ModelChoice) -> str:

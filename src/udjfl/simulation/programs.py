@@ -17,7 +17,7 @@ from udjfl._files import check_no_link, explain_os_errors
 from udjfl.data import Federation
 from udjfl.engine import can_fork, can_join, one_thread
 from udjfl.errors import DataError
-from udjfl.methods import Method
+from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice, to_vector
 from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.simulation.lockstep import Failure
@@ -26,6 +26,7 @@ from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun, Result
+from udjfl.training.state import FederationInfo, RunSpec
 from udjfl.uncertainty import Uncertainty
 
 Returned = TypeVar("Returned")
@@ -45,7 +46,8 @@ def seeds_per_program(
     has_folders: bool,
 ) -> int:
     """Return how many seeds are trained as one program, if their federations are like this one."""
-    if not can_join([module], [federation.clients], settings.engine, settings.device):
+    demands = RunSpec(FedAvg(), settings).demands(FederationInfo.of(federation))
+    if not can_join([module], [federation.clients], settings.engine, settings.device, demands):
         return 1
     copies = settings.uncertainty_folds if settings.uncertainty == "crossfit" else 1
     n_tested = sum(len(client.test) for client in federation.clients) + len(federation.test)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation
-from udjfl.engine import Engine, make_engine, make_engines, one_thread
+from udjfl.engine import Demands, Engine, make_engine, make_engines, one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
 from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
@@ -144,7 +144,10 @@ def _make_engines(
     """Return an engine for each seed's federation, all of them parts of one if that is possible."""
     modules = [seed.prepared.base_model for seed in seeds]
     clients = [seed.task.federation.clients for seed in seeds]
-    engines = make_engines(modules, clients, settings.engine, settings.device, settings.workers)
+    demands = seeds[0].demands
+    engines = make_engines(
+        modules, clients, settings.engine, settings.device, settings.workers, demands
+    )
     for engine in engines:
         stack.callback(engine.close)
     return engines
@@ -166,6 +169,12 @@ class _Seed:
         self.task, self.prepared, self.settings, self.model = task, prepared, settings, model
         self.started: dict[int, MethodRun | Failure] = {}
         self.uncertainty = task.uncertainty
+
+    @property
+    def demands(self) -> Demands:
+        """Demands on the engine, the same for all methods."""
+        spec = RunSpec(self.task.methods[0].method, self.settings, self.task.seed, self.model)
+        return spec.demands(FederationInfo.of(self.task.federation))
 
     @property
     def runs(self) -> list[MethodRun | Failure]:
@@ -241,6 +250,7 @@ class _Seed:
                 settings.engine,
                 settings.device,
                 settings.workers,
+                self.demands,
             )
             stack.callback(engine.close)
         server = start.server

@@ -235,7 +235,7 @@ def _collect(
             replies.columns,
             all_ids=run.ids,
             round=request.round,
-            lr=run.settings.lr,
+            lr=run.lr(request.round),
             momentum=run.momentum(request.plan),
             model=server.vector,
             rejected=find_bad_buffers(replies, request.round),

@@ -11,13 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data import Federation
-from udjfl.engine import PROBES, Correction, LocalTraining, LossAt, TrainJob, check_device
+from udjfl.engine import (
+    PROBES,
+    Correction,
+    Demands,
+    LocalTraining,
+    LossAt,
+    TrainJob,
+    check_device,
+    training_options,
+)
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.methods import Method, Plan, Setup, State
 from udjfl.methods.reports import EXTRAS
 from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
+from udjfl.tasks import Task, check_loss
+from udjfl.training.schedule import learning_rate, parse_schedule
 from udjfl.training.server_optimizer import ServerOptimizer, parse_server_optimizer
 from udjfl.training.service import Checkpoints, Service, check_service, parse_service
 
@@ -33,6 +44,7 @@ class FederationInfo:
     test_sizes      how many test examples each client has; None if the server does not know
     class_names     the names of the classes; None if the server does not know
     test_counts     [N, C] how many of them are of each class; None if the server does not know
+    labels_are_numbers  as in a regression, not classes
     """
 
     ids: tuple[str, ...]
@@ -44,6 +56,7 @@ class FederationInfo:
     test_sizes: tuple[int, ...] | None = None
     class_names: tuple[str, ...] | None = None
     test_counts: Tensor | None = None
+    labels_are_numbers: bool = False
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -58,6 +71,7 @@ class FederationInfo:
             tuple(len(client.test) for client in federation.clients),
             federation.class_names,
             _count_classes([client.test.y for client in federation.clients], federation.n_classes),
+            federation.labels_are_numbers,
         )
 
     @property
@@ -66,7 +80,9 @@ class FederationInfo:
         return tuple(self.sample.shape[1:])
 
 
-def _count_classes(labels: Sequence[Tensor], n_classes: int) -> Tensor:
+def _count_classes(labels: Sequence[Tensor], n_classes: int) -> Tensor | None:
+    if n_classes == 0:
+        return None
     return torch.stack([torch.bincount(y.cpu(), minlength=n_classes) for y in labels])
 
 
@@ -107,20 +123,44 @@ class RunSpec:
         """The optimiser that turns the method's step into the one that is taken."""
         return parse_server_optimizer(self.settings.server_optimizer)
 
+    def task(self, federation: FederationInfo) -> Task:
+        """Return what is predicted, and how that is measured."""
+        s = self.settings
+        return Task.of(s.task, s.loss, federation.n_classes, federation.labels_are_numbers)
+
+    def demands(self, federation: FederationInfo) -> Demands:
+        """Return what an engine for this run must be able to do."""
+        return Demands.of(self.settings, self.task(federation).criterion)
+
     def build_model(self, federation: FederationInfo, purpose: str = "model") -> nn.Module:
-        """Build the initial model, and check that it fits the data and the device."""
-        settings = self.settings
+        """Build the initial model, and check that it fits the data, the loss and the device."""
+        settings, task = self.settings, self.task(federation)
         check_device(settings.device)
         module = build(
             self.model or settings.model,
             federation.input_shape,
-            federation.n_classes,
+            task.n_outputs,
             self.seed,
             hidden=settings.hidden,
             weight_norm=settings.weight_norm,
             purpose=purpose,
+            one_logit=task.one_logit,
         )
-        check_fit(module, federation.sample, federation.n_classes)
+        x, is_regression = federation.sample, task.criterion.is_regression
+        check_fit(module, x, task.n_outputs, is_regression)
+        if not task.criterion.is_plain:
+            labels = torch.zeros(len(x), dtype=torch.float32 if is_regression else torch.int64)
+            with torch.no_grad():
+                check_loss(task.criterion, module(x), labels)
+        n_weights = settings.class_weights.count(",") + 1
+        named = settings.class_weights in ("none", "balanced")
+        if not named and n_weights != federation.n_classes:
+            raise SettingsError(
+                f"class_weights: has {n_weights} numbers, and there are {federation.n_classes} "
+                "classes"
+            )
+        if is_regression and settings.class_weights != "none":
+            raise SettingsError("class_weights: a regression has no classes; leave them out")
         return module
 
     def adapt_model(self, base_model: nn.Module, *address: int) -> nn.Module:
@@ -145,6 +185,7 @@ class Run:
     def __post_init__(self) -> None:
         method = self.method
         check_service(self.spec.service, method)
+        parse_schedule(self.settings.lr_schedule)
         if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
             raise SettingsError(
                 f"{method.name}: trains {method.n_models} models side by side; of those only "
@@ -182,8 +223,15 @@ class Run:
         reads_losses = {"losses", "losses_of_each"}.intersection(self.method.needs)
         return self.method.loss_at if reads_losses else "running"
 
-    def local_training(self, plan: Plan, client_indices: Sequence[int]) -> LocalTraining:
-        """Return how these clients train under a plan."""
+    def lr(self, round: int) -> float:
+        """Return the clients' learning rate in a round."""
+        s = self.settings
+        return learning_rate(s.lr_schedule, s.lr, round, s.rounds)
+
+    def local_training(
+        self, plan: Plan, client_indices: Sequence[int], round: int = 1
+    ) -> LocalTraining:
+        """Return how these clients train in a round under a plan."""
         s, method = self.settings, self.method
         # Without an objective of its own the engine can take its fast path.
         has_objective = type(method).objective is not Method.objective
@@ -193,7 +241,7 @@ class Run:
             tensors = (_rows_of(tensor, rows) for tensor in (plan.anchor, plan.shift))
             correction = Correction(plan.gradient_share, plan.mu, *tensors)
         training = LocalTraining(
-            s.lr,
+            self.lr(round),
             s.momentum,
             s.batch_size,
             s.local_epochs,
@@ -202,10 +250,12 @@ class Run:
             multipliers=None if multipliers is None else multipliers[rows],
             correction=correction,
             first_step="first_deltas" in self.extras,
+            **training_options(s),
         )
         if plan.one_full_step:
             whole = int(max(size for size in self.federation.sizes if not math.isnan(size)))
             training = replace(training, momentum=0.0, epochs=1, batch_size=whole)
+            training = replace(training, nesterov=False, steps=0)
         return training
 
     def training_jobs(
@@ -218,11 +268,11 @@ class Run:
     ) -> list[TrainJob]:
         """Return the jobs of a round: one for each model, then one for the personal models."""
         indices, address = list(client_indices), (self.seed, "batches", round)
-        training = self.local_training(plan, indices)
+        training = self.local_training(plan, indices, round)
         jobs = [TrainJob(model, buffers, indices, training, address) for model in models]
         if plan.personal is not None:
             own = replace(plan, gradient_share=1.0, mu=0.0, anchor=None, shift=None)
-            training = replace(self.local_training(own, indices), first_step=False)
+            training = replace(self.local_training(own, indices, round), first_step=False)
             if plan.personal_mu:
                 correction = Correction(mu=plan.personal_mu, anchor=models[0])
                 training = replace(training, correction=correction)
@@ -253,8 +303,9 @@ class Run:
         return round % self.settings.eval_every == 0 or round == self.settings.rounds
 
     def momentum(self, plan: Plan) -> float:
-        """Return the momentum of the clients' SGD under a plan."""
-        return 0.0 if plan.one_full_step else self.settings.momentum
+        """Return the momentum of the clients' SGD under a plan; Adam counts as without."""
+        is_plain = plan.one_full_step or self.settings.optimiser != "sgd"
+        return 0.0 if is_plain else self.settings.momentum
 
     def select_clients(self, round: int, state: State) -> list[int]:
         """Return the indices of the clients that are asked in this round, sorted."""

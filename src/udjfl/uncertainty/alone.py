@@ -24,9 +24,16 @@ from udjfl.data import Federation
 from udjfl.engine import Engine, LocalTraining
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
+from udjfl.tasks import Task
 from udjfl.uncertainty.values import Uncertainty, mean_uncertainty
 
 DEFAULT_EPOCHS = 30
+
+
+def task_of(federation: Federation, settings: TrainingSettings) -> Task:
+    """Return what models of this federation predict."""
+    numbers = federation.labels_are_numbers
+    return Task.of(settings.task, settings.loss, federation.n_classes, numbers)
 
 
 def entropy(probabilities: Tensor) -> Tensor:
@@ -88,14 +95,16 @@ def train_alone(
         settings.uncertainty_epochs or DEFAULT_EPOCHS,
         optimiser=settings.uncertainty_optimiser,
     )
+    task = task_of(federation, settings)
     module = build(
         model or settings.model,
         federation.input_shape,
-        federation.n_classes,
+        task.n_outputs,
         seed,
         hidden=settings.hidden,
         weight_norm=settings.weight_norm,
         purpose=f"alone {number}",
+        one_logit=task.one_logit,
     )
     start = to_vector(module)
     indices = range(len(federation.clients))

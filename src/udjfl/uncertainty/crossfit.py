@@ -35,6 +35,7 @@ from udjfl.data.federation import Client
 from udjfl.engine import Engine, LocalTraining, TrainJob
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
+from udjfl.tasks import Task
 from udjfl.uncertainty.calibration import fit_temperature, log_losses
 from udjfl.uncertainty.folds import Fold, make_folds
 
@@ -90,7 +91,7 @@ def cross_fit(
     measured: Sequence[SeededClients],
     settings: TrainingSettings,
     model: ModelChoice,
-    n_classes: int,
+    task: Task,
     make_engine: EngineMaker,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[list[CrossFit]]:
@@ -98,7 +99,7 @@ def cross_fit(
 
     `progress(done, total)` counts the blocks of epochs.
     """
-    searches, models = _prepare(measured, settings, model, n_classes, make_engine)
+    searches, models = _prepare(measured, settings, model, task, make_engine)
     try:
         blocks = block_lengths(settings.uncertainty_epochs or DEFAULT_EPOCHS)
         for search in searches:
@@ -129,7 +130,7 @@ def _prepare(
     measured: Sequence[SeededClients],
     settings: TrainingSettings,
     model: ModelChoice,
-    n_classes: int,
+    task: Task,
     make_engine: EngineMaker,
 ) -> tuple[list[_Search], _FoldModels]:
     """Make the folds, and one engine whose clients are all folds, then all held-out parts."""
@@ -137,10 +138,10 @@ def _prepare(
     held_out_parts: list[Client] = []
     searches, vectors, buffers, seeds = [], [], [], []
     for one in measured:
-        module = _build(model, one, n_classes, settings)
+        module = _build(model, one, task, settings)
         for client in one.clients:
             folds = make_folds(client, settings.uncertainty_folds, settings.batch_size, one.seed)
-            searches.append(_Search(client, folds, len(train_parts), n_classes, settings))
+            searches.append(_Search(client, folds, len(train_parts), task, settings))
             for number, fold in enumerate(folds):
                 part = replace(client, id=f"{client.id} fold {number}")
                 train_parts.append(replace(part, train=client.train.take(fold.train)))
@@ -162,16 +163,17 @@ def _prepare(
 
 
 def _build(
-    model: ModelChoice, one: SeededClients, n_classes: int, settings: TrainingSettings
+    model: ModelChoice, one: SeededClients, task: Task, settings: TrainingSettings
 ) -> nn.Module:
     return build(
         model,
         tuple(one.clients[0].train.x.shape[1:]),
-        n_classes,
+        task.n_outputs,
         one.seed,
         hidden=settings.hidden,
         weight_norm=settings.weight_norm,
         purpose="folds",
+        one_logit=task.one_logit,
     )
 
 
@@ -231,12 +233,12 @@ class _Search:
         client: Client,
         folds: list[Fold],
         first_row: int,
-        n_classes: int,
+        task: Task,
         settings: TrainingSettings,
     ) -> None:
         self.labels, self.folds = client.train.y.cpu(), folds
         self.rows = list(range(first_row, first_row + len(folds)))
-        self.n_classes = n_classes
+        self.task = task
         self.steps_per_epoch = math.ceil(len(folds[0].train) / settings.batch_size)
         self.is_over = self.has_diverged = False
         self.loss, self.epochs, self.idle_blocks = math.inf, 0, 0
@@ -259,7 +261,7 @@ class _Search:
         self.is_over = is_trained and self.idle_blocks >= PATIENCE
 
     def _held_out(self, models: _FoldModels) -> Tensor:
-        log_p = torch.empty(len(self.labels), self.n_classes, dtype=torch.float64)
+        log_p = torch.empty(len(self.labels), self.task.n_outputs, dtype=torch.float64)
         n_models = len(models.seeds)
         for row, fold in zip(self.rows, self.folds, strict=True):
             vector, buffers = models.vectors[row], models.buffers[row]
@@ -272,7 +274,7 @@ class _Search:
         """Return the predictions of the best models."""
         if not math.isfinite(self.loss) or (self.has_diverged and self.epochs == 0):
             nothing = torch.full((len(self.labels),), math.nan, dtype=torch.float64)
-            columns = torch.full((len(nothing), self.n_classes), math.nan, dtype=torch.float64)
+            columns = torch.full((len(nothing), self.task.n_outputs), math.nan, dtype=torch.float64)
             return CrossFit(self.labels, columns, nothing, nothing, math.nan, 0)
         out_losses = log_losses(self.log_p, self.labels, self.temperature)
         in_losses = self._in_losses(models, out_losses)

@@ -11,11 +11,11 @@ from torch import nn
 
 from udjfl.data import Federation
 from udjfl.data.federation import Client
-from udjfl.engine import Engine, make_engine
+from udjfl.engine import Demands, Engine, make_engine
 from udjfl.errors import ReportError
 from udjfl.models import ModelChoice, build
 from udjfl.settings import TrainingSettings
-from udjfl.uncertainty.alone import measure_alone
+from udjfl.uncertainty.alone import measure_alone, task_of
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
 from udjfl.uncertainty.evidence import cross_fit_evidence, label_evidence
 from udjfl.uncertainty.values import Uncertainty, mean_uncertainty
@@ -36,13 +36,16 @@ def measure(
     """
     if settings.uncertainty == "crossfit":
         like_this = functools.partial(
-            type(engine.whole), device=str(engine.device), workers=engine.workers
+            type(engine.whole),
+            device=str(engine.device),
+            workers=engine.workers,
+            criterion=engine.criterion,
         )
         fits = cross_fit(
             [SeededClients(federation.clients, seed)],
             settings,
             model or settings.model,
-            federation.n_classes,
+            task_of(federation, settings),
             like_this,
             progress,
         )
@@ -68,12 +71,14 @@ def measure_many(
     """
 
     def engine_for(module: nn.Module, clients: Sequence[Client]) -> Engine:
-        return make_engine(module, clients, settings.engine, settings.device, settings.workers)
+        options = settings.engine, settings.device, settings.workers
+        return make_engine(module, clients, *options, Demands(task.criterion))
 
+    task = task_of(federations[0], settings)
     name = model or settings.model
     if settings.uncertainty == "crossfit":
         measured = [SeededClients(f.clients, s) for f, s in zip(federations, seeds, strict=True)]
-        fits = cross_fit(measured, settings, name, federations[0].n_classes, engine_for, progress)
+        fits = cross_fit(measured, settings, name, task, engine_for, progress)
         pairs = zip(federations, fits, strict=True)
         results = [_from_cross_fits(federation, of_one) for federation, of_one in pairs]
         for uncertainty in results:
@@ -81,9 +86,14 @@ def measure_many(
         return results
     results = []
     for federation, seed in zip(federations, seeds, strict=True):
-        shape, n_classes = federation.input_shape, federation.n_classes
         module = build(
-            name, shape, n_classes, seed, hidden=settings.hidden, weight_norm=settings.weight_norm
+            name,
+            federation.input_shape,
+            task.n_outputs,
+            seed,
+            hidden=settings.hidden,
+            weight_norm=settings.weight_norm,
+            one_logit=task.one_logit,
         )
         engine = engine_for(module, federation.clients)
         results.append(measure(federation, engine, settings, seed, model, progress))
