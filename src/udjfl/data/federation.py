@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -56,6 +56,8 @@ class Federation(OwnData):
     resumed from its folder alone. `validation` holds examples of the server's own, for methods
     that score clients' models; no client trains or is tested on them. `preprocessing` says what was
     done to the columns of a table. `is_checked`: the data are known to pass the checks.
+
+    For a regression labels are float32 and there are no class names.
     """
 
     name: str
@@ -91,7 +93,7 @@ class Federation(OwnData):
         parts = self._parts()
         return [
             *find_client_mistakes(self.ids, shares),
-            *find_class_name_mistakes(self.class_names),
+            *([] if self.labels_are_numbers else find_class_name_mistakes(self.class_names)),
             *find_part_mistakes(parts, self.n_classes, self.allow_duplicates),
             *find_group_mistakes(groups),
             *find_group_mistakes(test_groups, "test"),
@@ -109,6 +111,7 @@ class Federation(OwnData):
         validation: Sequence[Numbers] | None = None,
         label_probabilities: Mapping[Any, Numbers] | None = None,
         sensitive_test: Mapping[Any, Numbers] | None = None,
+        task: Literal["classification", "regression"] = "classification",
     ) -> Federation:
         """Make a federation from `{id: (x_train, y_train, x_test, y_test)}` and `test=(x, y)`.
 
@@ -124,6 +127,8 @@ class Federation(OwnData):
                              clients' test parts were drawn from, where they are known
         sensitive_test       as `sensitive`, for test examples: results then have the gaps between
                              groups
+        task                 "regression": labels are numbers to predict, best scaled to a mean near
+                             0 and a variance near 1
         """
         if not isinstance(clients, Mapping):
             raise DataError("clients: give a mapping {id: (x_train, y_train, x_test, y_test)}")
@@ -133,17 +138,20 @@ class Federation(OwnData):
             for key in clients
             if not _is_id(key)
         ]
+        whole = task != "regression"
         pairs = [
-            convert_parts(client_id, ("train", "test"), arrays, mistakes)
+            convert_parts(client_id, ("train", "test"), arrays, mistakes, whole)
             for client_id, arrays in zip(ids, clients.values(), strict=True)
         ]
-        shared = [convert_parts(None, ("test",), test, mistakes)]
+        shared = [convert_parts(None, ("test",), test, mistakes, whole)]
         if validation is not None:
-            shared.append(convert_parts(None, ("validation",), validation, mistakes))
+            shared.append(convert_parts(None, ("validation",), validation, mistakes, whole))
         groups = convert_groups(ids, sensitive, mistakes)
         test_groups = convert_groups(ids, sensitive_test, mistakes, "sensitive_test")
         probabilities = convert_label_probabilities(ids, label_probabilities, mistakes)
         parts = unify_types([part for converted in [*pairs, *shared] for part in converted])
+        if not whole:
+            class_names = ()
         if class_names is None:
             class_names = default_class_names(parts, mistakes)
         names = tuple(map(str, class_names))
@@ -247,17 +255,27 @@ class Federation(OwnData):
         return replace(self, clients=tuple(clients))
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return one dict per client; `class_counts` counts its train part by class."""
+        """Return one dict per client; `class_counts` counts its train part by class.
+
+        In a regression there are `label_mean` and `label_std` of the train part instead.
+        """
         return [
             {
                 "id": client.id,
                 "train": len(client.train),
                 "test": len(client.test),
                 "ambiguous_share": client.ambiguous_share,
-                "class_counts": torch.bincount(client.train.y, minlength=self.n_classes).tolist(),
+                **self._describe_labels(client.train.y),
             }
             for client in self.clients
         ]
+
+    def _describe_labels(self, labels: torch.Tensor) -> dict[str, Any]:
+        if self.labels_are_numbers:
+            values = labels.to(torch.float64)
+            spread = float(values.std(correction=0))
+            return {"label_mean": float(values.mean()), "label_std": spread}
+        return {"class_counts": torch.bincount(labels, minlength=self.n_classes).tolist()}
 
     def count_copies(self) -> dict[str, int]:
         """Return how many test examples of each client are in its own train part, label and all."""
@@ -282,7 +300,7 @@ class Federation(OwnData):
             if not part.x.is_floating_point():
                 digest.update(str(part.x.dtype).encode())
             digest.update(_as_bytes(part.x, FEATURE_BYTES[part.x.dtype]))
-            digest.update(_as_bytes(part.y, "<i8"))
+            digest.update(_as_bytes(part.y, "<f4" if self.labels_are_numbers else "<i8"))
         for client in self.clients:
             if client.train.group is not None:
                 digest.update(b"groups")

@@ -98,9 +98,12 @@ def find_part_mistakes(parts: Sequence[Part], n_classes: int, allow_duplicates: 
 
 def _find_problems(part: Part, n_classes: int) -> list[str]:
     x, y = part.x, part.y
-    if x.dtype not in FEATURE_TYPES or y.dtype != torch.int64:
+    is_regression = n_classes == 0
+    labels = torch.float32 if is_regression else torch.int64
+    if x.dtype not in FEATURE_TYPES or y.dtype != labels:
+        wanted = str(labels).removeprefix("torch.")
         return [
-            f"x is {x.dtype}, y is {y.dtype}: give float32 (or integers) and int64, or use "
+            f"x is {x.dtype}, y is {y.dtype}: give float32 (or integers) and {wanted}, or use "
             "Federation.from_arrays, which converts"
         ]
     if x.ndim == 0 or y.ndim != 1:
@@ -123,6 +126,9 @@ def _find_problems(part: Part, n_classes: int) -> list[str]:
             f"{bad} of {len(x)} examples have values that are not finite in float32: "
             "remove or fill them"
         )
+    if is_regression:
+        bad = int((~torch.isfinite(y)).sum())
+        return [*problems, f"{bad} labels are not finite: remove them"] if bad else problems
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= n_classes:
         problems.append(
@@ -258,9 +264,16 @@ def convert_label_probabilities(
 
 
 def convert_parts(
-    client: str | None, sides: Sequence[str], arrays: object, mistakes: list[str]
+    client: str | None,
+    sides: Sequence[str],
+    arrays: object,
+    mistakes: list[str],
+    whole: bool = True,
 ) -> list[Part]:
-    """Convert (x, y) of each side; leave out, and add to `mistakes`, what cannot be converted."""
+    """Convert (x, y) of each side; leave out, and add to `mistakes`, what cannot be converted.
+
+    Labels are `whole` numbers of classes or, for a regression, any numbers.
+    """
     if not isinstance(arrays, tuple | list) or len(arrays) != 2 * len(sides):
         expected = "x, y" if client is None else ", ".join(f"x_{side}, y_{side}" for side in sides)
         got = f"{len(arrays)} values" if isinstance(arrays, tuple | list) else type(arrays).__name__
@@ -271,11 +284,12 @@ def convert_parts(
     for side, x, y in zip(sides, arrays[0::2], arrays[1::2], strict=True):
         where = part_name(client, side)
         features = _as_array(f"{where}: x", x, mistakes)
-        labels = _as_array(f"{where}: y", y, mistakes, whole=True)
+        labels = _as_array(f"{where}: y", y, mistakes, whole)
         if features is not None and labels is not None:
             # Values too large for float32 become infinite, which the checks report.
             with np.errstate(over="ignore"):
                 features = features.astype(_feature_type(x, features))
+                labels = labels if whole else labels.astype(np.float32)
             parts.append(Part(client, side, torch.from_numpy(features), torch.from_numpy(labels)))
     return parts
 

@@ -185,6 +185,12 @@ def _view_counts(description: dict[str, Any]) -> RenderableType:
     """Lay out classes by clients, or clients by classes if there are many clients."""
     ids = [client["id"] for client in description["clients"]]
     classes = description["class_names"]
+    if not classes:  # a regression
+        numbers = [
+            [f"{client['label_mean']:.3g}", f"{client['label_std']:.3g}"]
+            for client in description["clients"]
+        ]
+        return _grid("Client", ["Mean label", "STD of labels"], ids, numbers)
     rows = [[f"{n:,}" for n in client["class_counts"]] for client in description["clients"]]
     if min(len(ids), len(classes)) > MAX_COLUMNS:
         return Text(

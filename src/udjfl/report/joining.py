@@ -57,7 +57,7 @@ def joining_of_run(result: FinishedRun) -> list[str]:
         gain = result.client_accuracy[client] - alone
         size = (result.test_sizes or {}).get(client)
         # Both are shares; the one alone is of the train part, which is seldom smaller.
-        spread = 0.0 if size is None else math.sqrt(2 * alone * (100 - alone) / size)
+        spread = 0.0 if size is None else math.sqrt(2 * max(0.0, alone * (100 - alone)) / size)
         if gain < -TWO_SIDED * spread:
             losses[client] = gain
     found = _names(losses) if losses else "no client"

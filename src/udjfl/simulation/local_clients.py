@@ -139,6 +139,7 @@ class LocalClients:
             name: self._count_groups(server, served, index)
             for index, name in enumerate(self.run.ids)
             if self._client_tests[index].group is not None
+            and not self.federation.labels_are_numbers
         }
         return replace(evaluation.with_expected(expected), groups=groups or None)
 

@@ -6,6 +6,7 @@ Nobody learned if one of these holds:
   clients' accuracies above that of the most frequent class (one-sided test at 95%, the clients'
   test parts as samples), nor the mean test loss below the entropy of the class frequencies
 - trained alone, no client's model is better than its class frequencies (`uncertainty.evidence`)
+- in a regression, the shared model explains no more than 1% of the labels' variance
 - the clients' uncertainties, in nats, are all near the highest possible, ln(classes)
 """
 
@@ -41,6 +42,12 @@ def warn_if_unlearned(
 
 
 def _shared_reason(federation: FederationInfo, evaluation: Evaluation) -> str | None:
+    if federation.labels_are_numbers:
+        explained = [value for value in evaluation.accuracies.values() if math.isfinite(value)]
+        mean = sum(explained) / len(explained) if explained else math.inf
+        if mean > 100 * LEAST_GAIN:
+            return None
+        return f"the shared model explains {mean:.1f}% of the labels' variance on average"
     counts = federation.test_counts
     rows = [i for i, name in enumerate(federation.ids) if name in evaluation.accuracies]
     if counts is None or not rows:

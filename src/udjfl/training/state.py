@@ -30,7 +30,7 @@ from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task, check_loss
 from udjfl.training.schedule import learning_rate, parse_schedule
 from udjfl.training.server_optimizer import ServerOptimizer, parse_server_optimizer
-from udjfl.training.service import Checkpoints, Service, check_service, parse_service
+from udjfl.training.service import Checkpoints, PriorService, Service, check_service, parse_service
 
 
 @dataclass(frozen=True)
@@ -186,6 +186,8 @@ class Run:
         method = self.method
         check_service(self.spec.service, method)
         parse_schedule(self.settings.lr_schedule)
+        if self.federation.labels_are_numbers and isinstance(self.spec.service, PriorService):
+            raise SettingsError("service: priors are class frequencies, a regression has none")
         if method.n_models > 1 and (method.probes or self.extras.intersection(PROBES)):
             raise SettingsError(
                 f"{method.name}: trains {method.n_models} models side by side; of those only "

@@ -19,6 +19,12 @@ examples, as pixels from a few hundred, even seen examples cost it more than H, 
 
 The data choose the number of epochs, so the measure hardly depends on how clients train.
 `experiments/UNCERTAINTY.md` compares it with the others where H is known.
+
+For a regression the losses are squared errors, and u_i estimates the variance of the noise in the
+labels: to first order a linear model with p parameters has an error of s^2 (1 - p/n) on examples it
+has seen and of s^2 (1 + p/n) on others, and their mean is s^2 (Efron, 1986). It is the entropy
+power exp(2 h) / (2 pi e) of Gaussian noise of entropy h, positive and rising with h, where h itself
+may be negative (`docs/tasks.md`). There is no temperature.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ from udjfl.data.federation import Client
 from udjfl.engine import Engine, LocalTraining, TrainJob
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
-from udjfl.tasks import Task
+from udjfl.tasks import Task, prediction, spread
 from udjfl.uncertainty.calibration import fit_temperature, log_losses
 from udjfl.uncertainty.folds import Fold, make_folds
 
@@ -65,7 +71,8 @@ class CrossFit:
     """The predictions for one client's n train examples.
 
     labels       [n]
-    held_out     [n, C] log-probabilities by models that did not see the example
+    held_out     [n, C] log-probabilities by models that did not see the example; in a regression
+                 their predictions [n, 1], and all losses are squared errors
     out_losses   [n] log losses of those, at the temperature
     in_losses    [n] mean log losses by the models that saw the example, at the temperature
     temperature  fitted on the held-out examples
@@ -213,11 +220,14 @@ class _FoldModels:
         seeds = sorted({self.seeds[row] for row in rows})
         return [[row for row in rows if self.seeds[row] == seed] for seed in seeds]
 
-    def log_probabilities(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
+    def predict(self, vector: Tensor, buffers: Tensor, client_index: int) -> Tensor:
         """Return the log-probabilities of a model on the examples of one of the engine's clients.
 
-        They are float64 on the CPU.
+        In a regression, its predictions [n, 1]. They are float64 on the CPU.
         """
+        if self.engine.criterion.is_regression:
+            examples = self.engine.train_data[client_index]
+            return prediction(self.engine.outputs(vector, buffers, examples))[:, None].cpu()
         probabilities = self.engine.probabilities(vector, buffers, client_index)
         return probabilities.clamp_min(SMALLEST_PROBABILITY).log()
 
@@ -237,6 +247,9 @@ class _Search:
         settings: TrainingSettings,
     ) -> None:
         self.labels, self.folds = client.train.y.cpu(), folds
+        self.is_regression = task.criterion.is_regression
+        # Losses that decide when to stop are relative to the labels' variance.
+        self.scale = float(spread(self.labels)) if self.is_regression else 1.0
         self.rows = list(range(first_row, first_row + len(folds)))
         self.task = task
         self.steps_per_epoch = math.ceil(len(folds[0].train) / settings.batch_size)
@@ -246,8 +259,8 @@ class _Search:
     def consider(self, models: _FoldModels, epochs: int) -> None:
         """Evaluate the models after so many epochs, and keep them if they are the best so far."""
         log_p = self._held_out(models)
-        temperature = fit_temperature(log_p, self.labels)
-        loss = float(log_losses(log_p, self.labels, temperature).mean())
+        temperature = 1.0 if self.is_regression else fit_temperature(log_p, self.labels)
+        loss = float(self._losses(log_p, self.labels, temperature).mean()) / self.scale
         if not math.isfinite(loss):
             self.is_over = self.has_diverged = True
             return
@@ -260,14 +273,19 @@ class _Search:
         is_trained = epochs * self.steps_per_epoch >= FIRST_STEPS
         self.is_over = is_trained and self.idle_blocks >= PATIENCE
 
+    def _losses(self, predicted: Tensor, labels: Tensor, temperature: float) -> Tensor:
+        """Return log losses or, for a regression, squared errors."""
+        if self.is_regression:
+            return (predicted[:, 0] - labels.to(torch.float64)).square()
+        return log_losses(predicted, labels, temperature)
+
     def _held_out(self, models: _FoldModels) -> Tensor:
-        log_p = torch.empty(len(self.labels), self.task.n_outputs, dtype=torch.float64)
+        n_columns = 1 if self.is_regression else self.task.n_outputs
+        log_p = torch.empty(len(self.labels), n_columns, dtype=torch.float64)
         n_models = len(models.seeds)
         for row, fold in zip(self.rows, self.folds, strict=True):
             vector, buffers = models.vectors[row], models.buffers[row]
-            log_p[torch.from_numpy(fold.held_out)] = models.log_probabilities(
-                vector, buffers, n_models + row
-            )
+            log_p[torch.from_numpy(fold.held_out)] = models.predict(vector, buffers, n_models + row)
         return log_p
 
     def finish(self, models: _FoldModels) -> CrossFit:
@@ -276,7 +294,7 @@ class _Search:
             nothing = torch.full((len(self.labels),), math.nan, dtype=torch.float64)
             columns = torch.full((len(nothing), self.task.n_outputs), math.nan, dtype=torch.float64)
             return CrossFit(self.labels, columns, nothing, nothing, math.nan, 0)
-        out_losses = log_losses(self.log_p, self.labels, self.temperature)
+        out_losses = self._losses(self.log_p, self.labels, self.temperature)
         in_losses = self._in_losses(models, out_losses)
         return CrossFit(
             self.labels, self.log_p, out_losses, in_losses, self.temperature, self.epochs
@@ -287,8 +305,8 @@ class _Search:
         sums, counts = torch.zeros_like(out_losses), torch.zeros_like(out_losses)
         for number, (row, fold) in enumerate(zip(self.rows, self.folds, strict=True)):
             seen = torch.from_numpy(fold.train)
-            log_p = models.log_probabilities(self.vectors[number], self.buffers[number], row)
-            sums[seen] += log_losses(log_p, self.labels[seen], self.temperature)
+            log_p = models.predict(self.vectors[number], self.buffers[number], row)
+            sums[seen] += self._losses(log_p, self.labels[seen], self.temperature)
             counts[seen] += 1
         # With two folds, an example that was left out of a batch of its own was seen by no model.
         return torch.where(counts > 0, sums / counts.clamp_min(1), out_losses)

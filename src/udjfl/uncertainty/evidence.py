@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from udjfl.data import Federation
+from udjfl.tasks import explained, spread
 from udjfl.uncertainty.alone import entropy
 from udjfl.uncertainty.crossfit import CrossFit
 from udjfl.uncertainty.values import (
@@ -71,6 +72,8 @@ def _find_copies(federation: Federation) -> set[str]:
 
 
 def _of_labels(labels: Tensor, n_classes: int) -> ClientEvidence:
+    if labels.is_floating_point():
+        return _of_numbers(labels)
     shares = torch.bincount(labels.cpu(), minlength=n_classes).double() / len(labels)
     majority = float(shares.max())
     flags = []
@@ -81,6 +84,16 @@ def _of_labels(labels: Tensor, n_classes: int) -> ClientEvidence:
     if len(labels) < FEW_EXAMPLES:
         flags.append(TINY)
     return ClientEvidence(len(labels), float(entropy(shares)), majority, flags=tuple(flags))
+
+
+def _of_numbers(labels: Tensor) -> ClientEvidence:
+    """Return what labels of a regression tell: the entropy of a Gaussian of their variance."""
+    variance = float(labels.cpu().double().var(correction=0))
+    flags = [ONE_CLASS] if variance == 0 else []
+    if len(labels) < FEW_EXAMPLES:
+        flags.append(TINY)
+    entropy_of_labels = math.log(2 * math.pi * math.e * variance) / 2 if variance else 0.0
+    return ClientEvidence(len(labels), entropy_of_labels, float(variance == 0), flags=tuple(flags))
 
 
 def cross_fit_evidence(
@@ -101,10 +114,12 @@ def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
     error = float(fit.values.std()) / math.sqrt(size) if size > 1 else math.inf
     out_loss, in_loss = float(fit.out_losses.mean()), float(fit.in_losses.mean())
     half_width = TWO_SIDED * math.hypot(error, (out_loss - in_loss) / 4)
-    is_right = fit.held_out.argmax(dim=1) == fit.labels
+    score = (fit.held_out.argmax(dim=1) == fit.labels).double().mean()
+    if fit.labels.is_floating_point():
+        score = explained(fit.out_losses.mean(), spread(fit.labels))
     evidence = replace(
         labels,
-        held_out_accuracy=float(is_right.double().mean()),
+        held_out_accuracy=float(score),
         held_out_loss=out_loss,
         seen_loss=in_loss,
         standard_error=error if math.isfinite(error) else None,
@@ -125,6 +140,10 @@ def _has_learned(evidence: ClientEvidence, fit: CrossFit) -> bool:
     """
     n, majority = evidence.size, evidence.majority_share
     assert evidence.held_out_accuracy is not None
+    if fit.labels.is_floating_point():
+        errors = (fit.labels.double() - fit.labels.double().mean()).square() - fit.out_losses
+        needed = ONE_SIDED * float(errors.std()) / math.sqrt(n) if n > 1 else math.inf
+        return float(errors.mean()) > max(needed, LEAST_GAIN * float(spread(fit.labels)))
     chance = math.sqrt(majority * (1 - majority) / n)
     if evidence.held_out_accuracy > majority + ONE_SIDED * chance:
         return True

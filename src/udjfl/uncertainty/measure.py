@@ -12,9 +12,10 @@ from torch import nn
 from udjfl.data import Federation
 from udjfl.data.federation import Client
 from udjfl.engine import Demands, Engine, make_engine
-from udjfl.errors import ReportError
+from udjfl.errors import ReportError, SettingsError
 from udjfl.models import ModelChoice, build
 from udjfl.settings import TrainingSettings
+from udjfl.tasks import Task
 from udjfl.uncertainty.alone import measure_alone, task_of
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
 from udjfl.uncertainty.evidence import cross_fit_evidence, label_evidence
@@ -34,6 +35,7 @@ def measure(
     `engine` is one for the federation's clients; cross-fitting makes another of the same kind for
     its folds. `progress(done, total)` counts parts of the work.
     """
+    check_kind(settings, task_of(federation, settings))
     if settings.uncertainty == "crossfit":
         like_this = functools.partial(
             type(engine.whole),
@@ -75,6 +77,7 @@ def measure_many(
         return make_engine(module, clients, *options, Demands(task.criterion))
 
     task = task_of(federations[0], settings)
+    check_kind(settings, task)
     name = model or settings.model
     if settings.uncertainty == "crossfit":
         measured = [SeededClients(f.clients, s) for f, s in zip(federations, seeds, strict=True)]
@@ -106,6 +109,15 @@ def _from_cross_fits(federation: Federation, fits: Sequence[CrossFit]) -> Uncert
     values = {name: mean_uncertainty(fit.values) for name, fit in by_client.items()}
     evidence = cross_fit_evidence(federation, by_client)
     return Uncertainty("crossfit", values, evidence=evidence)
+
+
+def check_kind(settings: TrainingSettings, task: Task) -> None:
+    """Raise an error for a measure that is not defined for the task."""
+    if task.criterion.is_regression and settings.uncertainty != "crossfit":
+        raise SettingsError(
+            f"uncertainty: {settings.uncertainty} is a number of class probabilities; for a "
+            "regression use crossfit, the held-out squared error"
+        )
 
 
 def _refuse_failures(uncertainty: Uncertainty, settings: TrainingSettings) -> None:

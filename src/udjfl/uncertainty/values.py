@@ -48,8 +48,9 @@ class ClientEvidence:
     size               number of train examples
     label_entropy      entropy of their class frequencies, in nats: uncertainty without features
     majority_share     share of the most frequent class
-    held_out_accuracy  share of right predictions on examples that the model did not see
-    held_out_loss      mean log loss on those, calibrated
+    held_out_accuracy  share of right predictions on examples that the model did not see; in a
+                       regression R^2
+    held_out_loss      mean log loss on those, calibrated; in a regression the squared error
     seen_loss          mean log loss on examples that the model saw
     standard_error     of the uncertainty, from its spread over the examples
     interval           95% interval of the uncertainty: of sampling, and of the model's own error
