@@ -272,7 +272,7 @@ def test_a_method_that_is_left_out_has_no_rank_and_takes_none() -> None:
 def comparison() -> udjfl.Comparison:
     methods = [FedAvg(), method("rawls"), method("desert"), method("focus")]
     return udjfl.compare(
-        make_federation(), methods, seeds=2, rounds=2, hidden=5, uncertainty_epochs=2
+        make_federation(n=60), methods, seeds=2, rounds=20, hidden=5, uncertainty_epochs=30
     )
 
 

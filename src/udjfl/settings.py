@@ -237,6 +237,14 @@ class TrainingSettings(Settings):
             "auto: that of the task"
         ),
     ] = "auto"
+    score: Annotated[
+        FunctionOrName,
+        Field(
+            description="what is judged, client by client: accuracy, balanced-accuracy, auroc, "
+            "auprc, f1 or log-loss; r2 or rmse for regression; package.module:function of labels "
+            "and predictions; auto: accuracy or r2"
+        ),
+    ] = "auto"
     rounds: Rounds = 100
     optimiser: Annotated[
         Literal["sgd", "adam", "adamw"],

@@ -272,17 +272,18 @@ def rank_methods(
     theory: str,
     methods: Sequence[Mapping[str, Summary]],
     left_out: Mapping[int, str] | None = None,
+    score_better: int = 1,
 ) -> list[RankedMethod]:
     """Rank methods, given by their summaries, by the mean over seeds, best first.
 
     `left_out` has the reason for each index that is not ranked, such as a model that was not
     trained. Those come last, after the methods without a value. Equal means keep the order they
-    came in.
+    came in. `score_better` is the direction in which the judged score is better.
     """
     metric, reasons = metric_of(theory), left_out or {}
     values = [summaries[metric.key] for summaries in methods]
     scores = {
-        index: metric.better * value.mean
+        index: metric.better_for(score_better) * value.mean
         for index, value in enumerate(values)
         if value.mean is not None and index not in reasons
     }

@@ -19,7 +19,7 @@ SECTIONS = {
     "Data": "data data_root clients partition",
     "Columns of tables": "target client group sensitive drop categories scaling test_share",
     "Model": "model hidden weight_norm",
-    "Task": "task loss",
+    "Task": "task loss score",
     "Training": "rounds epochs optimiser lr lr_schedule momentum nesterov weight_decay clip_norm "
     "class_weights batch_size local_epochs local_steps loss_at participation drop_out holdout "
     "on_bad_report",

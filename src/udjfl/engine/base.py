@@ -217,9 +217,7 @@ class Engine(ABC):
         self.module.eval()
         with torch.no_grad():
             sums = [
-                data.sum_scores(
-                    self.module(self._inputs(data.x[rows]))[None], rows, self.criterion
-                )
+                data.sum_scores(self.module(self._inputs(data.x[rows]))[None], rows, self.criterion)
                 for rows in data.slices(self.batch_size)
             ]
         losses, accuracies = data.mean_scores(sums)

@@ -21,7 +21,15 @@ RESERVED = (
     *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
     *("test_sizes", "n_classes", "expected_accuracy", "verdicts", "left_out"),
     *("service", "common_accuracy"),
-    *("accuracy_alone", "group_accuracy", "joining", "warning"),
+    *(
+        "accuracy_alone",
+        "group_accuracy",
+        "joining",
+        "warning",
+        "score",
+        "client_interval",
+        "too_small",
+    ),
 )
 
 
@@ -40,6 +48,10 @@ class Outcome:
     group_gaps            points between the best and the worst served group of each client's test
                           examples; NaN with fewer than two groups, None without groups
     group_gap             the same over the test examples of all clients together
+    better                1: a higher score is better; -1: a lower one
+    is_share              accuracies are shares of right predictions, with binomial noise
+
+    If another score than accuracy is judged, it is in place of the accuracies.
     """
 
     accuracies: Sequence[float]
@@ -50,11 +62,50 @@ class Outcome:
     alone: Sequence[float] | None = None
     group_gaps: Sequence[float] | None = None
     group_gap: float | None = None
+    better: int = 1
+    is_share: bool = True
 
     def __post_init__(self) -> None:
         for name in COLUMNS:
             if (column := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(floats(name, column)))
+
+    @property
+    def benefits(self) -> Sequence[float]:
+        """The scores, turned so that higher is better."""
+        return self._turn(self.accuracies)
+
+    @property
+    def reference_benefits(self) -> Sequence[float]:
+        """Those of the reference; empty without one."""
+        return self._turn(self.reference_accuracies or ())
+
+    @property
+    def benefits_alone(self) -> Sequence[float]:
+        """Those of the clients' own models; empty if they are not known."""
+        return self._turn(self.alone or ())
+
+    def _turn(self, values: Sequence[float]) -> Sequence[float]:
+        return values if self.better > 0 else tuple(-value for value in values)
+
+    def as_benefits(self, factor: float = 1.0) -> Outcome:
+        """Return the same with scores turned so that higher is better, and scaled."""
+        if self.better > 0 and factor == 1:
+            return self
+        scale = factor * self.better
+
+        def turn(values: Sequence[float] | None) -> list[float] | None:
+            return None if values is None else [scale * value for value in values]
+
+        shared = self.global_accuracy
+        return replace(
+            self,
+            accuracies=turn(self.accuracies) or (),
+            reference_accuracies=turn(self.reference_accuracies),
+            alone=turn(self.alone),
+            global_accuracy=None if shared is None else scale * shared,
+            better=1,
+        )
 
     def with_known(self, name: str) -> Outcome:
         """Leave out the clients whose number in a column, such as `uncertainties`, is unknown."""
@@ -93,6 +144,8 @@ class Metric:
     test_scale           transformation of the values before a test of their differences
     signed               show it with its sign, as 0 is in the middle
     digits               decimals that tables show
+    is_level             a score itself, not a spread or a difference: `better` is that of accuracy,
+                         and turns with the score that is judged
     """
 
     key: str
@@ -114,6 +167,11 @@ class Metric:
     test_scale: Callable[[float], float] | None = None
     signed: bool = False
     digits: int = 2
+    is_level: bool = False
+
+    def better_for(self, score_better: int) -> int:
+        """Return which direction is better if that of the score is this."""
+        return self.better * score_better if self.is_level else self.better
 
     @property
     def heading(self) -> str:

@@ -23,12 +23,13 @@ from udjfl.metrics.base import Metric, Outcome
 
 NO_GLOBAL_MODEL = "This method has no single model to test, so it has no global accuracy."
 ONE_CLIENT = "Psi compares the most uncertain client with the others, and there is only one client."
+NOT_A_SHARE = "The noise of test parts is known for accuracies only."
 TWO_CLIENTS = "A gap needs at least two clients."
 
 
 def _gains(outcome: Outcome) -> tuple[float, float | None]:
     members = least_advantaged(outcome.uncertainties)
-    return gains_of(members, outcome.accuracies, outcome.reference_accuracies or ())
+    return gains_of(members, outcome.benefits, outcome.reference_benefits)
 
 
 ENTRIES = (
@@ -42,6 +43,7 @@ ENTRIES = (
         short="Global",
         undefined_reason=lambda o: NO_GLOBAL_MODEL if o.global_accuracy is None else None,
         bounds=(0.0, 100.0),
+        is_level=True,
     ),
     Metric(
         "accuracy_most_uncertain",
@@ -53,6 +55,7 @@ ENTRIES = (
         short="Most\nuncert.",
         needs_uncertainties=True,
         bounds=(0.0, 100.0),
+        is_level=True,
     ),
     Metric(
         "accuracy_least_uncertain",
@@ -64,16 +67,18 @@ ENTRIES = (
         short="Least\nuncert.",
         needs_uncertainties=True,
         bounds=(0.0, 100.0),
+        is_level=True,
     ),
     Metric(
         "worst_accuracy",
         "Worst client",
-        lambda o: worst(o.accuracies),
+        lambda o: o.better * worst(o.benefits),
         1,
         "%",
         "The lowest accuracy of any client.",
         short="Worst",
         bounds=(0.0, 100.0),
+        is_level=True,
     ),
     Metric(
         "mean_accuracy",
@@ -84,6 +89,7 @@ ENTRIES = (
         "The plain mean of the clients' accuracies.",
         short="Mean",
         bounds=(0.0, 100.0),
+        is_level=True,
     ),
     Metric(
         "std",
@@ -97,7 +103,7 @@ ENTRIES = (
     Metric(
         "psi",
         "Psi",
-        lambda o: psi(o.accuracies, o.reference_accuracies or (), o.uncertainties),
+        lambda o: psi(o.benefits, o.reference_benefits, o.uncertainties),
         1,
         "points",
         "The most uncertain client's gain over the reference, less the others' mean. Rawls.",
@@ -108,7 +114,7 @@ ENTRIES = (
     Metric(
         "pearson_r",
         "Pearson r",
-        lambda o: pearson_r(o.uncertainties, o.accuracies),
+        lambda o: pearson_r(o.uncertainties, o.benefits),
         -1,
         "",
         "Correlation of uncertainty and accuracy; -1 is best. Desert.",
@@ -149,13 +155,14 @@ ENTRIES = (
         "points",
         "STD without the part that the noise of finite test parts explains. Egalitarian.",
         needs_test_sizes=True,
+        undefined_reason=lambda o: None if o.is_share else NOT_A_SHARE,
         in_table=False,
         bounds=(0.0, None),
     ),
     Metric(
         "slope",
         "Slope",
-        lambda o: slope(o.uncertainties, o.accuracies),
+        lambda o: slope(o.uncertainties, o.benefits),
         -1,
         "points per unit",
         "Points of accuracy per unit of uncertainty, by least squares. Desert.",
@@ -166,7 +173,7 @@ ENTRIES = (
     Metric(
         "gap",
         "Gap",
-        lambda o: gap(o.uncertainties, o.accuracies),
+        lambda o: gap(o.uncertainties, o.benefits),
         0,
         "points",
         "Accuracy of the least uncertain third of the clients minus that of the most uncertain.",

@@ -56,7 +56,7 @@ ENTRIES = (
     Metric(
         "gain_by_joining",
         "Gain by joining",
-        lambda o: mean_gain_by_joining(o.accuracies, o.alone or ()),
+        lambda o: mean_gain_by_joining(o.benefits, o.benefits_alone),
         1,
         "points",
         "Mean of the clients' accuracies minus what they reach alone.",
@@ -67,7 +67,7 @@ ENTRIES = (
     Metric(
         "least_gain_by_joining",
         "Least gain by joining",
-        lambda o: least_gain_by_joining(o.accuracies, o.alone or ()),
+        lambda o: least_gain_by_joining(o.benefits, o.benefits_alone),
         1,
         "points",
         "Lowest of the clients' accuracies minus what they reach alone; below 0 one is harmed.",
@@ -79,7 +79,7 @@ ENTRIES = (
     Metric(
         "share_better_alone",
         "Better off alone",
-        lambda o: share_better_alone(o.accuracies, o.alone or ()),
+        lambda o: share_better_alone(o.benefits, o.benefits_alone),
         -1,
         "%",
         "Share of the clients whose accuracy alone is higher, by however little.",

@@ -11,12 +11,14 @@ from rich.text import Text
 from udjfl._ids import printable
 from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import (
+    digits_of,
     doubt,
     footer,
     format_number,
     heading,
     interval_text,
     served,
+    title_for,
     warning_lines,
     with_arrow,
 )
@@ -26,14 +28,11 @@ from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
 from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
-from udjfl.training.result import FinishedRun
+from udjfl.training.result import FEWEST_TESTS, FinishedRun
 
 MOST_COLUMNS = 7
 SMALL_TEST_PART = 200  # with fewer test examples one of them is more than half a point
-CLIENTS = (
-    "Accuracy of each client on its own test data, below it the change from FedAvg (u: uncertainty)"
-)
-UNITS = "Accuracies in percent, STD and Psi in points."
+CLIENTS = "of each client on its own test data, below it the change from FedAvg (u: uncertainty)"
 EXPECTED = "In brackets: ambiguous test examples scored by all their labels, not by the one drawn."
 GRADES = (
     '"partial" and "recalled" mark methods whose formula we could only partly check; the defaults '
@@ -56,7 +55,7 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
     ]
     if any(doubt(row) for row in comparison.rows):
         parts.append(footer(GRADES))
-    parts += [Text(""), heading(CLIENTS), _client_tables(comparison, width)]
+    parts += [Text(""), heading(_clients_heading(comparison)), _client_tables(comparison, width)]
     if any(row.expected_accuracy for row in comparison.rows):
         parts.append(footer(EXPECTED))
     small = _small_test_parts(comparison)
@@ -72,12 +71,29 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
 def _marks(comparison: Comparison) -> str:
     """Explain the star: which tests were made, and how they were corrected."""
     if len(comparison.seeds) < FEWEST_SEEDS:
-        return f"Fewer than {FEWEST_SEEDS} seeds: no difference is marked. {UNITS}"
+        return f"Fewer than {FEWEST_SEEDS} seeds: no difference is marked. {_units(comparison)}"
     made = sum(p is not None for p in comparison.corrected_p.values())
     return (
         "* differs from FedAvg: paired t-test over seeds (r through Fisher's z), p < 0.05 after "
-        f"Holm's correction for the {made} tests of this table. {UNITS}"
+        f"Holm's correction for the {made} tests of this table. {_units(comparison)}"
     )
+
+
+def _units(comparison: Comparison) -> str:
+    score = comparison.score
+    if score.is_share:
+        return "Accuracies in percent, STD and Psi in points."
+    if score.percent:
+        return f"Scores are {score.title} in percent; STD and Psi in points."
+    worse = "lower is better" if score.better < 0 else "higher is better"
+    return (
+        f"Scores are {score.title}, {worse}; Psi is in its units. In verdicts a point is a "
+        "hundredth of FedAvg's mean."
+    )
+
+
+def _clients_heading(comparison: Comparison) -> str:
+    return f"{_capitalised(comparison.score.title)} {CLIENTS}"
 
 
 def _small_test_parts(comparison: Comparison) -> str:
@@ -89,7 +105,12 @@ def _small_test_parts(comparison: Comparison) -> str:
     smallest = min(small, key=lambda client: sizes[client])
     size, all_alike = sizes[smallest], len(set(sizes.values())) == 1 < len(sizes)
     who = "each client" if all_alike else smallest
-    text = f"{who}: {size} test examples, one example is {100 / size:.2f} points"
+    text = f"{who}: {size} test examples"
+    if comparison.score.is_share:
+        text += f", one example is {100 / size:.2f} points"
+    few = sum(size < FEWEST_TESTS for size in sizes.values())
+    if few:
+        text += f", too few to say anything about a client (below {FEWEST_TESTS}: {few} clients)"
     if len(small) > 1 and not all_alike:
         text += f"; {len(small)} of {len(sizes)} clients have fewer than {SMALL_TEST_PART}"
     return f"{text}."
@@ -103,11 +124,16 @@ def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> 
     for key in usual if columns is None else columns:
         if key in result.metrics:
             value = result.metrics[key]
-            shown = f"– ({result.undefined[key]})" if value is None else format_number(value, key)
-            table.add_row(METRICS[key].title, Text(shown, justify="right"))
+            shown = (
+                f"– ({result.undefined[key]})"
+                if value is None
+                else format_number(value, key, result.score)
+            )
+            name = title_for(METRICS[key], result.score)
+            table.add_row(name, Text(shown, justify="right"))
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
-    notes = [*joining_of_run(result), *(f"– {note}" for note in result.notes)]
+    notes = [*_too_small(result), *joining_of_run(result), *(f"– {note}" for note in result.notes)]
     table_of_clients = _clients_of_run(result)
     warning = warning_lines(result.warning)
     return Group(*warning, title, table, Text(""), table_of_clients, *map(footer, notes))
@@ -117,12 +143,14 @@ def _clients_of_run(result: FinishedRun) -> Table:
     columns: dict[str, tuple[Mapping[str, float] | None, int]] = {
         "Uncertainty": (result.uncertainty, 4),
         "Epistemic": (result.epistemic, 4),
-        "Accuracy": (result.client_accuracy, 2),
-        "Common model": (result.common_accuracy, 2),
-        ALONE: (result.accuracy_alone, 2),
+        _capitalised(result.score.title): (result.client_accuracy, digits_of(result.score)),
+        "Common model": (result.common_accuracy, digits_of(result.score)),
+        ALONE: (result.accuracy_alone, digits_of(result.score)),
     }
     known = {title: column for title, column in columns.items() if column[0]}
-    table = Table("Client", *known, box=None, pad_edge=False)
+    intervals = result.client_interval or {}
+    interval = ["95% interval"] if intervals else []
+    table = Table("Client", *known, *interval, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
     for client in result.client_accuracy:
@@ -130,8 +158,24 @@ def _clients_of_run(result: FinishedRun) -> Table:
             f"{values[client]:.{digits}f}" if values and client in values else "–"
             for values, digits in known.values()
         ]
+        if intervals:
+            ends = intervals.get(client)
+            places = 1 if result.score.percent else digits_of(result.score)
+            mark = " !" if client in result.too_small else ""
+            shown = "–" if ends is None else f"{ends[0]:.{places}f} to {ends[1]:.{places}f}"
+            cells.append(f"{shown}{mark}")
         table.add_row(Text(printable(client)), *cells)
     return table
+
+
+def _capitalised(title: str) -> str:
+    return title[:1].upper() + title[1:]
+
+
+def _too_small(result: FinishedRun) -> list[str]:
+    if not result.too_small:
+        return []
+    return ["! Test part too small to say anything about this client: give it more test examples."]
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -155,7 +199,8 @@ def _notes(comparison: Comparison) -> list[str]:
 
 def _metric_tables(comparison: Comparison, width: int) -> RenderableType:
     metrics = comparison.shown_metrics
-    headings = [Text(with_arrow(metric)) for metric in metrics]
+    better = comparison.score.better
+    headings = [Text(with_arrow(metric, better)) for metric in metrics]
     cells = [
         [_metric_cell(metric, comparison, index) for metric in metrics]
         for index in range(len(comparison.rows))
@@ -180,9 +225,12 @@ def _metric_cell(metric: Metric, comparison: Comparison, index: int) -> Text:
     mark, style = "", ""
     if test is not None and test.is_significant(comparison.corrected_p[index, metric.key]):
         mark = "*"
-        style = "green" if (test.difference or 0.0) * metric.better > 0 else "red"
-    value = format_number(summary.mean, metric.key) + mark
-    return Text.assemble((value, style), (f"\n{interval_text(metric, summary)}", "dim"))
+        better = metric.better_for(comparison.score.better)
+        style = "green" if (test.difference or 0.0) * better > 0 else "red"
+    value = format_number(summary.mean, metric.key, comparison.score) + mark
+    return Text.assemble(
+        (value, style), (f"\n{interval_text(metric, summary, comparison.score)}", "dim")
+    )
 
 
 def _client_tables(comparison: Comparison, width: int) -> RenderableType:
@@ -212,7 +260,8 @@ def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> T
     mean, before = row.client_accuracy[client].mean, reference.client_accuracy[client].mean
     if mean is None or before is None:
         return Text("–", style="dim")
-    change = "" if row is reference else f"\n{round(mean - before, 2) + 0.0:+.2f}"
+    n = digits_of(row.score)
+    change = "" if row is reference else f"\n{round(mean - before, n) + 0.0:+.{n}f}"
     expected = row.expected_accuracy[client].mean if row.expected_accuracy else None
     beside = "" if expected is None else f"\n({expected:.2f})"
-    return Text.assemble(f"{mean:.2f}", (change + beside, "dim"))
+    return Text.assemble(f"{mean:.{n}f}", (change + beside, "dim"))

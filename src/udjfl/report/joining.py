@@ -6,6 +6,7 @@ import math
 
 from rich.text import Text
 
+from udjfl.report.cells import digits_of
 from udjfl.simulation.comparison import Comparison, MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
 from udjfl.training.result import FinishedRun
@@ -22,7 +23,10 @@ def alone_cells(reference: MethodSummary) -> list[Text]:
     means = [
         alone[client].mean if client in alone else None for client in reference.client_accuracy
     ]
-    return [Text("–" if mean is None else f"{mean:.2f}", style="dim") for mean in means]
+    return [
+        Text("–" if mean is None else f"{mean:.{digits_of(reference.score)}f}", style="dim")
+        for mean in means
+    ]
 
 
 def joining_lines(comparison: Comparison) -> list[str]:
@@ -54,10 +58,12 @@ def joining_of_run(result: FinishedRun) -> list[str]:
     for client, alone in result.accuracy_alone.items():
         if client not in result.client_accuracy:
             continue
-        gain = result.client_accuracy[client] - alone
-        size = (result.test_sizes or {}).get(client)
+        gain = result.score.better * (result.client_accuracy[client] - alone)
+        size = (result.test_sizes or {}).get(client) if result.score.is_share else None
         # Both are shares; the one alone is of the train part, which is seldom smaller.
         spread = 0.0 if size is None else math.sqrt(2 * max(0.0, alone * (100 - alone)) / size)
+        if not result.score.is_share and (ends := (result.client_interval or {}).get(client)):
+            spread = (ends[1] - ends[0]) / (math.sqrt(2) * TWO_SIDED)  # of both, from one interval
         if gain < -TWO_SIDED * spread:
             losses[client] = gain
     found = _names(losses) if losses else "no client"

@@ -50,10 +50,14 @@ def _tables(comparison: Comparison, width: int) -> RenderableType:
     summaries = [row.metrics for row in comparison.rows]
     columns = [
         [
-            Text(f"{theory.capitalize()}\n{with_arrow(metric_of(theory))}"),
+            Text(
+                f"{theory.capitalize()}\n{with_arrow(metric_of(theory), comparison.score.better)}"
+            ),
             *(
                 _cell(theory, ranked, comparison)
-                for ranked in rank_methods(theory, summaries, comparison.left_out)
+                for ranked in rank_methods(
+                    theory, summaries, comparison.left_out, comparison.score.better
+                )
                 if ranked.reason is None
             ),
         ]

@@ -21,6 +21,7 @@ from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
 from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
@@ -87,6 +88,8 @@ def read_run(path: Path) -> SavedRun:
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
             warning=result.get("warning"),
+            score=ScoreKind(**result["score"]) if "score" in result else ACCURACY,
+            client_interval=_intervals(result.get("client_interval")),
             group_accuracy=GroupAccuracy.from_dict(result["group_accuracy"])
             if "group_accuracy" in result
             else None,
@@ -137,6 +140,10 @@ def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dic
     sizes = {client["id"]: client.get("test") for client in federation.get("clients", [])}
     known = all(sizes.get(name) is not None for name in result["client_accuracy"])
     return {name: int(sizes[name]) for name in result["client_accuracy"]} if known else None
+
+
+def _intervals(kept: Mapping[str, Any] | None) -> dict[str, tuple[float, float]] | None:
+    return None if kept is None else {name: (low, high) for name, (low, high) in kept.items()}
 
 
 def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int | None:
@@ -222,6 +229,11 @@ def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRu
             raise SettingsError(
                 f"{run.folder} has other clients than {first.folder}; "
                 "compare runs on the same federation"
+            )
+        if run.score != reference.score:
+            raise SettingsError(
+                f"{run.folder} has {run.score.title} as score, {reference.folder} "
+                f"{reference.score.title}; compare runs with the same"
             )
         if run.fingerprint and reference.fingerprint and run.fingerprint != reference.fingerprint:
             raise SettingsError(

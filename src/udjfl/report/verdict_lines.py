@@ -63,9 +63,10 @@ def _sentence(verdict: Verdict) -> Text:
 
 
 def _explanation(comparison: Comparison, n_tests: int) -> str:
+    score = comparison.score.title
     theories = {verdict.theory for row in comparison.verdicts for verdict in row}
     gap = (
-        "Gap: accuracy of the least uncertain clients minus that of the most uncertain. "
+        f"Gap: {score} of the least uncertain clients minus that of the most uncertain. "
         if "desert" in theories
         else ""
     )
@@ -74,7 +75,7 @@ def _explanation(comparison: Comparison, n_tests: int) -> str:
     tests = "one test" if n_tests == 1 else f"{n_tests} tests (Holm)"
     return (
         f"Gains are against FedAvg, in points. {gap}Budget: {comparison.margin:g} points of the "
-        f"clients' mean accuracy{unless}. p: paired t-tests over seeds, corrected for the {tests} "
+        f"clients' mean {score}{unless}. p: paired t-tests over seeds, corrected for the {tests} "
         f"here; intervals are not corrected. Fewer than {FEWEST_SEEDS} seeds decide nothing; how "
         "many would decide: at 80% power, if the difference and its spread stay as they are."
     )

@@ -22,6 +22,7 @@ from udjfl.statistics import (
     rank_methods,
     summarise,
 )
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.learned import common_warning
 from udjfl.training.lifecycle import versions
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
@@ -59,6 +60,7 @@ class MethodSummary:
     common_accuracy    as `client_accuracy`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
     warning            says that nobody learned under the reference, and why
+    score              what is judged: accuracies and metrics are of it
     """
 
     method: Method
@@ -78,6 +80,7 @@ class MethodSummary:
     common_accuracy: dict[str, Summary] | None = None
     served_theories: tuple[str, ...] = ()
     warning: str | None = None
+    score: ScoreKind = ACCURACY
 
     @property
     def theories(self) -> tuple[str, ...]:
@@ -111,7 +114,8 @@ class MethodSummary:
         """Return how the method chooses the least advantaged, if it says so."""
         advantage = getattr(self.method, "advantage", None)
         if advantage == "alone" and self.accuracy_alone is not None:
-            return {client: -(s.mean or 0.0) for client, s in self.accuracy_alone.items()}
+            sign = self.score.better
+            return {client: -sign * (s.mean or 0.0) for client, s in self.accuracy_alone.items()}
         return advantage if advantage in ("uncertainty", "fedavg") else default
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
@@ -168,6 +172,11 @@ class Comparison:
         return table_metrics() if self.columns is None else [METRICS[key] for key in self.columns]
 
     @property
+    def score(self) -> ScoreKind:
+        """The score that is judged."""
+        return self.rows[0].score
+
+    @property
     def warning(self) -> str | None:
         """A sentence that nobody learned, and why, if so: then there are no verdicts."""
         return self.rows[0].warning
@@ -221,13 +230,20 @@ class Comparison:
     @functools.cached_property
     def left_out(self) -> dict[int, str]:
         """The rows that are not ranked, and why: untrained, or outside their budget."""
-        key, reference = "mean_accuracy", self.rows[0]
+        key, reference, score = "mean_accuracy", self.rows[0], self.score
+        before = reference.metrics[key].mean if key in reference.metrics else None
+        factor = score.better * (1.0 if score.percent or not before else 100 / abs(before))
+
+        def points(row: MethodSummary) -> float | None:
+            mean = row.metrics[key].mean
+            return None if mean is None else factor * mean
+
         reasons = {
             index: left_out_reason(
-                row.metrics[key].mean,
-                reference.metrics[key].mean,
+                points(row),
+                points(reference),
                 self.budget_of(row),
-                row.n_classes,
+                row.n_classes if score.is_share else None,
             )
             for index, row in enumerate(self.rows)
             if key in row.metrics
@@ -248,6 +264,7 @@ class Comparison:
             "settings": {key: value for key, value in settings.items() if key not in left_out},
             "versions": versions(),
             "reference": self.rows[0].label,
+            **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
             **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
             "least_advantaged": self.least_advantaged
@@ -287,7 +304,9 @@ class Comparison:
     def _rank(self, theory: str) -> dict[str, Any]:
         metric = metric_of(theory)
         order = []
-        for entry in rank_methods(theory, [row.metrics for row in self.rows], self.left_out):
+        for entry in rank_methods(
+            theory, [row.metrics for row in self.rows], self.left_out, self.score.better
+        ):
             row = self.rows[entry.index]
             method = row.method
             order.append(
@@ -302,7 +321,7 @@ class Comparison:
                     "left_out": entry.reason,
                 }
             )
-        better = "higher" if metric.better > 0 else "lower"
+        better = "higher" if metric.better_for(self.score.better) > 0 else "lower"
         return {"metric": metric.key, "better": better, "order": order}
 
 
@@ -369,6 +388,7 @@ def summarise_method(
         service=service,
         common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
         served_theories=() if service == before else service_theories(service),
+        score=next(iter(references.values())).score,
         warning=common_warning({seed: run.warning for seed, run in references.items()}),
     )
 
@@ -377,12 +397,32 @@ def _pair(
     ids: Sequence[str], results: Mapping[int, FinishedRun], references: Mapping[int, FinishedRun]
 ) -> PairedRuns:
     seeds = [seed for seed in results if seed in references]
+    factor = points_factor(references.values())
+    outcomes = [outcome_of(results[seed], references[seed]) for seed in seeds]
+    before = [outcome_of(references[seed], references[seed]) for seed in seeds]
+    score = next(iter(references.values())).score
+    alone = [_in_order(ids, results[seed].accuracy_alone) for seed in seeds]
+    scale = factor * score.better
     return PairedRuns(
         tuple(ids),
-        tuple(outcome_of(results[seed], references[seed]) for seed in seeds),
-        tuple(outcome_of(references[seed], references[seed]) for seed in seeds),
-        tuple(_in_order(ids, results[seed].accuracy_alone) for seed in seeds),
+        tuple(outcome.as_benefits(factor) for outcome in outcomes),
+        tuple(outcome.as_benefits(factor) for outcome in before),
+        tuple(None if own is None else [scale * value for value in own] for own in alone),
+        score.title,
     )
+
+
+def points_factor(references: Iterable[FinishedRun]) -> float:
+    """Return what turns a score into points: 1 for percentages.
+
+    Else a point is a hundredth of the mean score of all clients and seeds under the reference.
+    """
+    runs = list(references)
+    if runs[0].score.percent:
+        return 1.0
+    values = [value for run in runs for value in run.client_accuracy.values()]
+    level = abs(math.fsum(values) / len(values))
+    return 100 / level if level > 0 else 1.0
 
 
 def _in_order(ids: Sequence[str], values: Mapping[str, float] | None) -> list[float] | None:

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,8 +23,9 @@ from udjfl.engine import (
 )
 from udjfl.methods import ServedModels
 from udjfl.seeds import numpy_stream
+from udjfl.tasks import Score, as_predictions
 from udjfl.training.clients import Attendance, Replies, TrainRequest
-from udjfl.training.evaluation import Evaluation
+from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.service import PriorService, class_term
 from udjfl.training.serving import Serving, serve
@@ -141,7 +143,43 @@ class LocalClients:
             if self._client_tests[index].group is not None
             and not self.federation.labels_are_numbers
         }
-        return replace(evaluation.with_expected(expected), groups=groups or None)
+        judged = None if self._score.kind.is_share else self._judge(server, served)
+        return replace(evaluation.with_expected(expected), groups=groups or None, judged=judged)
+
+    @functools.cached_property
+    def _score(self) -> Score:
+        return self.run.spec.task(self.run.federation).score
+
+    def _judge(self, server: ServerState, served: ServedModels) -> Judged:
+        """Compute the score that is judged of what clients are served, with intervals."""
+        values, intervals = {}, {}
+        for index, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True)):
+            labels, predicted = self._predict(
+                server, served.models, served.shares[index], test, served.offset(index)
+            )
+            values[name] = self._score.compute(labels, predicted)
+            interval = self._score.interval(labels, predicted, (self.run.seed, name))
+            if interval is not None:
+                intervals[name] = interval
+        shared = None
+        if self.run.method.global_model:
+            one, test = torch.ones(1), self.federation.test.on(self.engine.device)
+            labels, predicted = self._predict(server, server.vector[None], one, test, None)
+            shared = self._score.compute(labels, predicted)
+        return Judged(values, intervals, shared)
+
+    def _predict(
+        self,
+        server: ServerState,
+        models: Tensor,
+        shares: Tensor,
+        test: Examples,
+        offset: Tensor | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels and predictions, as a score takes them."""
+        outputs = self.engine.mix_predictions(models, shares, server.buffers, test, offset)
+        predicted = as_predictions(outputs, self.engine.criterion.is_regression)
+        return test.y.cpu().numpy(), predicted
 
     def _count_groups(
         self, server: ServerState, served: ServedModels, index: int

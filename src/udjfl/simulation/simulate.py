@@ -29,6 +29,7 @@ from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec
 from udjfl.uncertainty import Uncertainty
+from udjfl.uncertainty.alone import task_of
 
 # A federation, a function from the seed to one, or the name of data, as `udjfl.load` takes it.
 DataChoice = Federation | Callable[[int], Federation] | str
@@ -236,7 +237,8 @@ def run_methods(
     place of a result. `reference` is for all of them.
     """
     fingerprint = federation.hold_out(settings.holdout, seed).fingerprint
-    before = reference_accuracies(reference, federation.ids, seed, fingerprint)
+    score = task_of(federation, settings).score.kind
+    before = reference_accuracies(reference, federation.ids, seed, fingerprint, score)
     scores = reference_scores(reference, federation.ids)
     task = SeedTask(federation, seed, tasks, uncertainty, before, scores)
     (results,) = run_seeds([task], settings, model=model, resume=resume)

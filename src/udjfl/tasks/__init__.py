@@ -10,19 +10,26 @@ from udjfl.tasks.criterion import (
     spread,
 )
 from udjfl.tasks.losses import LOSSES, LossFunction, prediction, variance
+from udjfl.tasks.scores import ACCURACY, SCORES, Score, ScoreKind, as_predictions, wilson_interval
 from udjfl.tasks.task import Task
 
 __all__ = [
+    "ACCURACY",
     "CROSS_ENTROPY",
     "LOSSES",
+    "SCORES",
     "Criterion",
     "LossFunction",
+    "Score",
+    "ScoreKind",
     "Task",
     "TaskName",
+    "as_predictions",
     "check_loss",
     "explained",
     "make_criterion",
     "prediction",
     "spread",
     "variance",
+    "wilson_interval",
 ]

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from udjfl.errors import SettingsError
 from udjfl.tasks.criterion import CROSS_ENTROPY, Criterion, TaskName, make_criterion
+from udjfl.tasks.scores import SCORES, Score, make_score
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,14 @@ class Task:
     name       classification, binary or regression
     n_outputs  that a built-in model has, and that a function which makes a model is told: one per
                class, also for two classes; in regression 1, or 2 with the loss `gaussian`
+    criterion  what clients minimise
+    score      what is judged
     """
 
     name: TaskName
     n_outputs: int
     criterion: Criterion = CROSS_ENTROPY
+    score: Score = SCORES["accuracy"]
 
     @property
     def one_logit(self) -> bool:
@@ -34,6 +38,7 @@ class Task:
         loss: str | Callable[..., Any],
         n_classes: int,
         labels_are_numbers: bool,
+        score: str | Callable[..., Any] = "auto",
     ) -> Task:
         """Return the task that settings choose, for these labels."""
         name: TaskName = "regression" if labels_are_numbers else "classification"
@@ -50,4 +55,4 @@ class Task:
         n_outputs = n_classes
         if labels_are_numbers:
             n_outputs = 2 if loss == "gaussian" else 1
-        return Task(name, n_outputs, make_criterion(name, loss))
+        return Task(name, n_outputs, make_criterion(name, loss), make_score(score, name))

@@ -29,6 +29,18 @@ class ServedEvaluation:
 
 
 @dataclass(frozen=True)
+class Judged:
+    """The score that is judged, where it is not accuracy: by client and on the shared test set.
+
+    `intervals` are 95% bootstrap intervals over the clients' test examples.
+    """
+
+    values: Mapping[str, float]
+    intervals: Mapping[str, tuple[float, float]]
+    shared: float | None = None
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Test loss and accuracy (in percent) of one model, by client id and on the shared test set.
 
@@ -39,7 +51,8 @@ class Evaluation:
     without such clients, and before the last round. `served` is there after the last round of a run
     with a service; all other values are those of the common model. `groups` are (right, all)
     predictions by client and group of a sensitive attribute, with the models that clients are
-    served; None without one, and before the last round.
+    served; None without one, and before the last round. `judged` is there after the last round if
+    another score than accuracy is judged.
     """
 
     losses: Mapping[str, float]
@@ -51,6 +64,7 @@ class Evaluation:
     expected_accuracies: Mapping[str, float] | None = None
     served: ServedEvaluation | None = None
     groups: Mapping[str, Mapping[str, tuple[int, int]]] | None = None
+    judged: Judged | None = None
 
     @staticmethod
     def from_fractions(
@@ -103,6 +117,10 @@ class Evaluation:
             records.append(Record(round, None, metric, finite_or_none(shared)))
         if self.served is not None:
             records += self.served.records(round)
+        if self.judged is not None:
+            values = self.judged.values
+            records += client_records(round, "judged_score", values, values.values())
+            records.append(Record(round, None, "judged_score", finite_or_none(self.judged.shared)))
         expected = self.expected_accuracies or {}
         records += [Record(round, c, "expected_accuracy", v) for c, v in expected.items()]
         return records

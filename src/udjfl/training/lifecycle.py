@@ -20,7 +20,8 @@ from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError
 from udjfl.metrics import GroupAccuracy, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.settings import OLDER_NAMES, TrainingSettings
-from udjfl.training.evaluation import Evaluation
+from udjfl.tasks import ACCURACY, ScoreKind, wilson_interval
+from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.inputs import Inputs
 from udjfl.training.learned import warn_if_unlearned
@@ -225,6 +226,7 @@ def reference_accuracies(
     ids: Sequence[str],
     seed: int,
     fingerprint: str | None = None,
+    score: ScoreKind | None = None,
 ) -> dict[str, float] | None:
     """Return the client accuracies of the reference run, from which psi is measured.
 
@@ -247,6 +249,9 @@ def reference_accuracies(
         raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
     if result["method"] != "fedavg":
         raise SettingsError(f"{label} is a run of {result['label']}; psi is measured from FedAvg")
+    judged = result.get("score", ACCURACY.as_dict())["name"]
+    if score is not None and judged != score.name:
+        raise SettingsError(f"{label} has {judged} as score, this run {score.name}; use the same")
     if result["seed"] != seed:
         raise SettingsError(
             f"{label} has seed {result['seed']}, this run has seed {seed}; use FedAvg with the "
@@ -312,6 +317,10 @@ def finish_run(
         served, notes = serving.models, [*notes, *serving.notes]
         common = {name: value for name, value in accuracies.items() if name in own}
         accuracies = {name: own[name] for name in common}
+    score, judged = run.spec.task(run.federation).score.kind, evaluation.judged
+    shared = evaluation.global_accuracy
+    if judged is not None:
+        accuracies, shared, common = dict(judged.values), judged.shared, None
     expected = evaluation.expected_accuracies
     readings = uncertainty.readings
     uncertainties = {name: readings.get(name, math.nan) for name in run.ids}
@@ -323,10 +332,11 @@ def finish_run(
             accuracies,
             uncertainties,
             reference,
-            evaluation.global_accuracy,
+            shared,
             test_sizes,
             uncertainty.accuracy_alone,
             groups,
+            score,
         )
     )
     if evaluation.no_global_reason and "global_accuracy" in undefined:
@@ -351,6 +361,8 @@ def finish_run(
         expected_accuracy=None if expected is None else dict(expected),
         accuracy_alone=uncertainty.accuracy_alone,
         group_accuracy=groups,
+        score=score,
+        client_interval=_intervals(accuracies, test_sizes, judged),
         warning=warn_if_unlearned(run.federation, evaluation, uncertainty),
         served=served,
         test_sizes=test_sizes,
@@ -362,6 +374,16 @@ def finish_run(
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
     return result
+
+
+def _intervals(
+    accuracies: Mapping[str, float], test_sizes: Mapping[str, int] | None, judged: Judged | None
+) -> dict[str, tuple[float, float]] | None:
+    if judged is not None:
+        return dict(judged.intervals)
+    if test_sizes is None:
+        return None
+    return {name: wilson_interval(value, test_sizes[name]) for name, value in accuracies.items()}
 
 
 def _write_result(folder: RunFolder, result: Result, round: int, has_reference: bool) -> None:

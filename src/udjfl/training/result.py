@@ -16,11 +16,14 @@ from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.run_folder import SERVED, RunFolder
 from udjfl.training.tensor_file import unpack_content
 from udjfl.uncertainty import without_nan
+
+FEWEST_TESTS, WIDEST_INTERVAL = 30, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +47,9 @@ class FinishedRun:
                        did not see; None where the measure of uncertainty does not tell
     group_accuracy     of the groups of a sensitive attribute, where test examples have one
     warning            says that nobody learned, and why; None if somebody did
+    score              what is judged: `client_accuracy`, `accuracy_alone` and the metrics are of it
+    client_interval    95% interval of each client's score, from its test examples: Wilson's for
+                       accuracies, else bootstrap; None where sizes are not known
     """
 
     method: Method
@@ -62,6 +68,25 @@ class FinishedRun:
     accuracy_alone: dict[str, float] | None = None
     group_accuracy: GroupAccuracy | None = None
     warning: str | None = None
+    score: ScoreKind = ACCURACY
+    client_interval: dict[str, tuple[float, float]] | None = None
+
+    @property
+    def too_small(self) -> list[str]:
+        """The clients whose test parts are too small to say anything about their score.
+
+        They have fewer than 30 examples, or a percentage has an interval of more than 20 points.
+        """
+        sizes, intervals = self.test_sizes or {}, self.client_interval or {}
+        few = {
+            name for name in self.client_accuracy if sizes.get(name, FEWEST_TESTS) < FEWEST_TESTS
+        }
+        wide = {
+            name
+            for name, (low, high) in intervals.items()
+            if self.score.percent and high - low > WIDEST_INTERVAL
+        }
+        return [name for name in self.client_accuracy if name in few | wide]
 
     def __repr__(self) -> str:
         shown = [m.key for m in table_metrics() if m.key in self.metrics]
@@ -184,6 +209,7 @@ def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcom
         run.test_sizes,
         run.accuracy_alone,
         run.group_accuracy,
+        run.score,
     )
 
 
@@ -195,6 +221,7 @@ def make_outcome(
     test_sizes: Mapping[str, float] | None = None,
     alone: Mapping[str, float] | None = None,
     groups: GroupAccuracy | None = None,
+    score: ScoreKind = ACCURACY,
 ) -> Outcome:
     """Return an outcome from numbers by client; those of the clients with an accuracy are used."""
     ids = list(accuracies)
@@ -207,6 +234,8 @@ def make_outcome(
         [alone.get(client, math.nan) for client in ids] if alone else None,
         groups.gaps(ids) if groups else None,
         groups.gap if groups else None,
+        score.better,
+        score.is_share,
     )
 
 
@@ -245,4 +274,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "n_classes": result.n_classes,
         **({} if alone is None else {"accuracy_alone": alone}),
         **({} if groups is None else {"group_accuracy": groups.as_dict()}),
+        **({} if result.score == ACCURACY else {"score": result.score.as_dict()}),
+        "client_interval": result.client_interval,
+        "too_small": result.too_small,
     }

@@ -126,7 +126,8 @@ class RunSpec:
     def task(self, federation: FederationInfo) -> Task:
         """Return what is predicted, and how that is measured."""
         s = self.settings
-        return Task.of(s.task, s.loss, federation.n_classes, federation.labels_are_numbers)
+        numbers = federation.labels_are_numbers
+        return Task.of(s.task, s.loss, federation.n_classes, numbers, s.score)
 
     def demands(self, federation: FederationInfo) -> Demands:
         """Return what an engine for this run must be able to do."""

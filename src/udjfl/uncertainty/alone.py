@@ -33,7 +33,7 @@ DEFAULT_EPOCHS = 30
 def task_of(federation: Federation, settings: TrainingSettings) -> Task:
     """Return what models of this federation predict."""
     numbers = federation.labels_are_numbers
-    return Task.of(settings.task, settings.loss, federation.n_classes, numbers)
+    return Task.of(settings.task, settings.loss, federation.n_classes, numbers, settings.score)
 
 
 def entropy(probabilities: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from udjfl.data import Federation
-from udjfl.tasks import explained, spread
+from udjfl.tasks import Score, as_predictions, explained, spread
 from udjfl.uncertainty.alone import entropy
 from udjfl.uncertainty.crossfit import CrossFit
 from udjfl.uncertainty.values import (
@@ -97,13 +97,19 @@ def _of_numbers(labels: Tensor) -> ClientEvidence:
 
 
 def cross_fit_evidence(
-    federation: Federation, fits: Mapping[str, CrossFit]
+    federation: Federation, fits: Mapping[str, CrossFit], score: Score | None = None
 ) -> dict[str, ClientEvidence]:
-    """Return the evidence of each client; one whose training diverged has that of its labels."""
+    """Return the evidence of each client; one whose training diverged has that of its labels.
+
+    `score` is the one that is judged.
+    """
     evidence = label_evidence(federation)
     for name, fit in fits.items():
         if math.isfinite(float(fit.values.mean())):
             evidence[name] = _of_cross_fit(evidence[name], fit)
+            if score is not None and not score.kind.is_share:
+                alone = _score_alone(score, fit)
+                evidence[name] = replace(evidence[name], held_out_score=alone)
     for name, other in _indistinct_neighbours(fits, evidence):
         evidence[name] = replace(evidence[name], indistinct_from=other)
     return evidence
@@ -130,6 +136,13 @@ def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
     if ONE_CLASS not in labels.flags and not _has_learned(evidence, fit):
         evidence = replace(evidence, flags=(LEARNED_NOTHING, *labels.flags))
     return evidence
+
+
+def _score_alone(score: Score, fit: CrossFit) -> float | None:
+    """Return the judged score of held-out predictions, at the temperature."""
+    predicted = as_predictions(fit.held_out / fit.temperature, fit.labels.is_floating_point())
+    value = score.compute(fit.labels.numpy(), predicted)
+    return value if math.isfinite(value) else None
 
 
 def _has_learned(evidence: ClientEvidence, fit: CrossFit) -> bool:

@@ -15,7 +15,7 @@ from udjfl.engine import Demands, Engine, make_engine
 from udjfl.errors import ReportError, SettingsError
 from udjfl.models import ModelChoice, build
 from udjfl.settings import TrainingSettings
-from udjfl.tasks import Task
+from udjfl.tasks import Score, Task
 from udjfl.uncertainty.alone import measure_alone, task_of
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
 from udjfl.uncertainty.evidence import cross_fit_evidence, label_evidence
@@ -51,7 +51,8 @@ def measure(
             like_this,
             progress,
         )
-        uncertainty = _from_cross_fits(federation, fits[0])
+        score = task_of(federation, settings).score
+        uncertainty = _from_cross_fits(federation, fits[0], score)
     else:
         uncertainty = measure_alone(federation, engine, settings, seed, model, progress)
         uncertainty = replace(uncertainty, evidence=label_evidence(federation))
@@ -83,7 +84,7 @@ def measure_many(
         measured = [SeededClients(f.clients, s) for f, s in zip(federations, seeds, strict=True)]
         fits = cross_fit(measured, settings, name, task, engine_for, progress)
         pairs = zip(federations, fits, strict=True)
-        results = [_from_cross_fits(federation, of_one) for federation, of_one in pairs]
+        results = [_from_cross_fits(federation, of_one, task.score) for federation, of_one in pairs]
         for uncertainty in results:
             _refuse_failures(uncertainty, settings)
         return results
@@ -104,10 +105,10 @@ def measure_many(
     return results
 
 
-def _from_cross_fits(federation: Federation, fits: Sequence[CrossFit]) -> Uncertainty:
+def _from_cross_fits(federation: Federation, fits: Sequence[CrossFit], score: Score) -> Uncertainty:
     by_client = dict(zip(federation.ids, fits, strict=True))
     values = {name: mean_uncertainty(fit.values) for name, fit in by_client.items()}
-    evidence = cross_fit_evidence(federation, by_client)
+    evidence = cross_fit_evidence(federation, by_client, score)
     return Uncertainty("crossfit", values, evidence=evidence)
 
 

@@ -54,6 +54,8 @@ class ClientEvidence:
     seen_loss          mean log loss on examples that the model saw
     standard_error     of the uncertainty, from its spread over the examples
     interval           95% interval of the uncertainty: of sampling, and of the model's own error
+    held_out_score     the score that is judged, on examples that the model did not see, if it is
+                       not accuracy
     flags              short remarks; `REASONS` explains those that forbid to read u as quality
     indistinct_from    the client with the next higher uncertainty, if the difference may be chance
     """
@@ -68,6 +70,7 @@ class ClientEvidence:
     interval: tuple[float, float] | None = None
     flags: tuple[str, ...] = ()
     indistinct_from: str | None = None
+    held_out_score: float | None = None
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> ClientEvidence:
@@ -133,9 +136,14 @@ class Uncertainty:
 
     @property
     def accuracy_alone(self) -> dict[str, float] | None:
-        """The accuracy, in percent, of clients' own models on examples that these did not see."""
+        """The accuracy, in percent, of clients' own models on examples that these did not see.
+
+        If another score is judged, that one.
+        """
         known = {
-            name: 100 * client.held_out_accuracy
+            name: client.held_out_score
+            if client.held_out_score is not None
+            else 100 * client.held_out_accuracy
             for name, client in (self.evidence or {}).items()
             if client.held_out_accuracy is not None
         }

@@ -15,13 +15,16 @@ from udjfl.statistics import PairedTest, paired_test
 class PairedRuns:
     """One method and FedAvg on the same seeds; both sequences have one outcome per seed.
 
-    `alone` has, for each seed, the accuracy of each client's own model, if that was measured.
+    `alone` has, for each seed, the accuracy of each client's own model, if that was measured. If
+    another `score` is judged, it is in place of accuracy, turned so that higher is better and in
+    points: percentages, or hundredths of FedAvg's mean.
     """
 
     clients: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     references: tuple[Outcome, ...] = ()
     alone: tuple[Sequence[float] | None, ...] = ()
+    score: str = "accuracy"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ class Evidence:
     beside         changes that are shown beside the measure, by their metric
     budget         points of mean accuracy that the method may cost
     limits         the accuracy of each client above the limit that it was promised; negative: below
+    score          the name of what is judged in place of accuracy
     """
 
     theory: str
@@ -65,6 +66,7 @@ class Evidence:
     budget: float
     beside: dict[str, Change] = field(default_factory=dict)
     limits: dict[str, Change] = field(default_factory=dict)
+    score: str = "accuracy"
 
     @property
     def moved(self) -> float:
@@ -108,6 +110,7 @@ def collect_evidence(
         budget,
         {key: compare_metric(key, runs) for key in BESIDE[theory]},
         compare_with_limits(promise, runs) if promise else {},
+        runs.score,
     )
 
 

@@ -42,6 +42,7 @@ class Judged:
             "gain_others": None if e.others is None else e.others.as_dict(),
             "mean_accuracy": e.mean.as_dict(),
             "global_accuracy": None if e.shared is None else e.shared.as_dict(),
+            **({} if e.score == "accuracy" else {"score": e.score}),
             "budget": e.budget,
             "client_gains": {name: c.test.difference for name, c in e.clients.items()},
             "payers": self.payers,
@@ -144,7 +145,9 @@ def _measure(judged: Judged) -> str:
             return f"STD {_from_to(plain, word)}{p}"
         noise = f"with it {_from_to(plain, '')}"
         return f"STD without test noise {_from_to(change, word)}{p}, {noise}"
-    what = "accuracy on the shared test" if e.shared else "mean accuracy"
+    what = f"{e.score} on the shared test" if e.shared else f"mean {e.score}"
+    if e.score != "accuracy":  # of some lower is better
+        word = "improves" if up else "worsens"
     return f"{what} {word} by {amount} points{_in_brackets(_interval(change.test), p)}"
 
 
@@ -230,7 +233,7 @@ def _levelled_down(judged: Judged) -> str:
 
 def _opposite(judged: Judged) -> str:
     e = judged.evidence
-    less = "accuracy follows uncertainty less closely" if e.moved > 0 else ""
+    less = f"{e.score} follows uncertainty less closely" if e.moved > 0 else ""
     return _join(_measure(judged), less, _gain(e), _harm(e), _limits(judged))
 
 
