@@ -15,7 +15,7 @@ import itertools
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -95,21 +95,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("study", choices=SEARCHES)
     study = parser.parse_args().study
-    write_table(RESULTS / f"weights-{study}.csv", COLUMNS, search(study, SEARCHES[study]))
+    rows: list[dict[str, Any]] = []
+    for stage in search(study, SEARCHES[study]):
+        rows += stage
+        write_table(RESULTS / f"weights-{study}.csv", COLUMNS, rows)
 
 
-def search(study: str, plan: Search) -> list[dict[str, Any]]:
-    """Return the rows of all points on the search seeds, and of the best on fresh ones."""
+def search(study: str, plan: Search) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of all points on the search seeds, then of the best on fresh ones."""
     n_clients = len(udjfl.load(STUDIES[study].data, seed=FIRST_SEED).ids)
     points = [FixedWeights(shares=point) for point in make_points(n_clients, plan.points)]
     seeds = range(FIRST_SEED, FIRST_SEED + plan.seeds)
     found = run(study, points, seeds)
     rows = make_rows(found, "search")
+    yield rows
     best = choose(found, rows)
     print("chosen:", ", ".join(point.label for point in best), file=sys.stderr)
     others = [method(name) for name in (WITHIN[0], *registered())]
     fresh = range(FIRST_CONFIRMING_SEED, FIRST_CONFIRMING_SEED + plan.confirming)
-    return rows + make_rows(run(study, [*best, *others], fresh), "confirm")
+    yield make_rows(run(study, [*best, *others], fresh), "confirm")
 
 
 def registered() -> list[str]:
