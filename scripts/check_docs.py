@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,6 +36,7 @@ from docs_pages import CHECKED_PATTERNS, ROOT, Block, find_blocks, find_pages, r
 SHORTER = {
     "compare": "--rounds 2 --seeds 2",
     "demo": "--rounds 2 --seeds 2",
+    "frontier": "--rounds 2 --seeds 2 --exponents 1 --gammas 1 --budgets 2 --methods qffl",
     "run": "--rounds 2",
     "reproduce": "--quick --rounds 2 --epochs 1 --data dirty-digits",
 }
@@ -84,8 +86,11 @@ def run_commands(block: Block) -> list[str]:
     """Run the commands of a block in one shell; return why some were left out."""
     commands = [(command, missing_data(command)) for command in block.commands]
     script = "\n".join(shorten_command(command) for command, reason in commands if not reason)
+    for folder in re.findall(r"--out[ =](\S+)", script):  # written by an earlier block of the page
+        shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -155,6 +160,7 @@ def make_environment(folder: Path) -> dict[str, str]:
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
     environment["HOME"] = str(folder)
     environment["COLUMNS"] = "120"
+    environment["BROWSER"] = "true"  # for `--open`: a program that does nothing
     data = ROOT.parent / "shared" / "data"
     if data.is_dir():
         environment.setdefault("UDJFL_DATA", str(data))
