@@ -100,15 +100,18 @@ def unfinished(folder: Path) -> Path:
     raise AssertionError("the run was not stopped")
 
 
-def _change_results(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """Change every result, as if it had been written so; without manifests, nothing is damaged."""
+def _rewrite(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change every file of this name below a folder."""
+    for path in sorted(folder.rglob(name)):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        change(content)
+        path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def _make_all_older(folder: Path) -> None:
+    """Make the folders those of a version that had no checksums."""
     for path in folder.rglob("manifest.json"):
         make_older(path.parent)
-    for path in sorted(folder.rglob("result.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
-        change(result)
-        path.write_text(json.dumps(result), encoding="utf-8")
-    return folder
 
 
 def damaged(folder: Path) -> Path:
@@ -117,6 +120,14 @@ def damaged(folder: Path) -> Path:
     path = sorted(folder.rglob("records.jsonl"))[-1]
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2] + b'{"round": 3, "cli')
+    return folder
+
+
+def altered(folder: Path) -> Path:
+    """A finished comparison in which somebody made one result better."""
+    train(folder, ["a", "b", "c"])
+    path = sorted(folder.rglob("result.json"))[-1]
+    path.write_text(path.read_text(encoding="utf-8").replace('"a": ', '"a": 1'), encoding="utf-8")
     return folder
 
 
@@ -129,24 +140,25 @@ def no_records(folder: Path) -> Path:
 
 
 def older_version(folder: Path) -> Path:
-    """Results without what was added to them since the first version."""
+    """Runs without what was added since the first version."""
     added = ("test_sizes", "n_classes", "expected_accuracy", "accuracy_alone", "common_accuracy")
 
-    def remove(result: dict[str, Any]) -> None:
+    def remove_added(result: dict[str, Any]) -> None:
         for key in added:
             result.pop(key, None)
 
+    def remove_facts(settings: dict[str, Any]) -> None:
+        federation = settings.get("federation", {})
+        federation.pop("n_classes", None)
+        for client in federation.get("clients", []):
+            client.pop("test", None)
+            client.pop("class_counts", None)
+
     train(folder, ["a", "b", "c"])
-    for path in folder.rglob("settings.json"):
-        settings = json.loads(path.read_text(encoding="utf-8"))
-        federation = settings.get("federation")
-        if isinstance(federation, dict):
-            federation.pop("n_classes", None)
-            for client in federation.get("clients", []):
-                client.pop("test", None)
-                client.pop("class_counts", None)
-        path.write_text(json.dumps(settings), encoding="utf-8")
-    return _change_results(folder, remove)
+    _make_all_older(folder)
+    _rewrite(folder, "settings.json", remove_facts)
+    _rewrite(folder, "result.json", remove_added)
+    return folder
 
 
 def missing_metrics(folder: Path) -> Path:
@@ -157,7 +169,10 @@ def missing_metrics(folder: Path) -> Path:
         result["std"] = None
         result["undefined"]["std"] = "<script>alert('why')</script>"
 
-    return _change_results(train(folder, ["a", "b", "c"]), remove)
+    train(folder, ["a", "b", "c"])
+    _make_all_older(folder)
+    _rewrite(folder, "result.json", remove)
+    return folder
 
 
 def no_fedavg(folder: Path) -> Path:
@@ -178,6 +193,7 @@ FOLDERS = {
         thousand_clients,
         unfinished,
         damaged,
+        altered,
         no_records,
         older_version,
         missing_metrics,

@@ -194,6 +194,7 @@ def test_ids_are_shown_and_do_nothing(visit: Visit, hostile: Any) -> None:
     ("name", "words"),
     [
         ("unfinished", "not finished"),
+        ("altered", "result.json is damaged"),
         ("no_fedavg", "FedAvg"),
         ("one_client", "one run only"),
         ("missing_metrics", "<script>alert('why')</script>"),

@@ -54,6 +54,14 @@ def test_printable_keeps_lines_and_letters() -> None:
     assert printable_lines("Zürich\n東京\t\x00") == "Zürich\n東京\\t\\x00"
 
 
+def test_the_space_between_columns_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("Client", "Score", box=None)
+    table.add_row("a", "1")
+    show(table, None, as_json=False)
+    assert capsys.readouterr().out.split() == ["Client", "Score", "a", "1"]
+    assert printable_lines("   \na") == "   \na"
+
+
 def test_a_table_of_names_without_a_word() -> None:
     blanks = [Text("\x1c"), Text(" ")]
     view = make_blocks(80, "Client", [Text("A")], blanks, [[Text("1")], [Text("2")]])

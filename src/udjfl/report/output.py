@@ -45,8 +45,9 @@ def escape_json(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Write invisible characters as escapes, but for the ends of lines."""
-    return "\n".join(map(printable, text.split("\n")))
+    """Write invisible characters as escapes, but for the ends of lines and the space between."""
+    lines = text.split("\n")
+    return "\n".join(printable(line) if line.strip(" ") else line for line in lines)
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ CAUTIONS = (
         "tracks and chance alone moves the mean by more than the budget, 27 of 40. A budget says "
         "what a theory may cost, not that it achieves its aim: on traffic signs no theory was "
         "decided either way, and on heart no weighting of the hospitals lifts the most uncertain "
-        "one.",
+        "one. With more seeds, egalitarian was levelled down on dirty-digits and heart, and Rawls "
+        "on heart: within the budget, but those whom it should help did not clearly gain.",
         lambda answers: answers.has_budget,
         (
             (JUSTICE, "114 of 120"),
@@ -148,6 +149,8 @@ CAUTIONS = (
             (JUSTICE, "40 of 40"),
             (JUSTICE, "| signs | 10 | not decided | not decided | not decided | not decided |"),
             (JUSTICE, "no weighting and no method within the budget lifts it for certain"),
+            (JUSTICE, "| dirty-digits-fresh | 120 | kept at a price | levelled down |"),
+            (JUSTICE, "| heart-fresh | 1000 | levelled down | levelled down |"),
         ),
     ),
     Caution(

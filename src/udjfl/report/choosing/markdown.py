@@ -25,7 +25,8 @@ MEASURED = (
     "What it did in our studies, against FedAvg on the same seeds "
     "([experiments/JUSTICE.md](../experiments/JUSTICE.md)). Without a budget means at the paper's "
     "beta and gamma. Mean: change of the clients' mean accuracy, in points. Within 2: runs whose "
-    "mean ended at most 2 points below FedAvg's."
+    "mean ended at most 2 points below FedAvg's. Fresh: other seeds, and as many as the first ones "
+    "said would decide. Holdout: scores of examples held out of training."
 )
 BUDGETS = (
     "A budget turns the question round: you say how many points of the clients' mean accuracy may "

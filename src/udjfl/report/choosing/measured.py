@@ -8,7 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 MEASURED = Path(__file__).parent / "measured.json"
-STUDIES = ("scanners", "dirty-digits", "heart", "signs", "dirty-mnist")
+# "fresh": other seeds and more of them; "holdout": examples held out of training are scored.
+STUDIES = (
+    *("scanners", "dirty-digits", "dirty-digits-fresh", "heart", "heart-fresh"),
+    *("signs", "signs-holdout", "dirty-mnist"),
+)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from udjfl.report.output import FitWidth, facts_table
 WIDEST = 100  # columns of prose
 MEASURED = (
     "Mean: change of the clients' mean accuracy against FedAvg, in points. Within 2: runs whose "
-    "mean ended at most 2 points below it. Verdicts in words: docs/choosing.md."
+    "mean ended at most 2 points below it. Fresh: other seeds, and more of them. Verdicts in "
+    "words: docs/choosing.md."
 )
 
 
