@@ -38,7 +38,7 @@ def test_markdown_by_hand() -> None:
         "| Client | Score |",
         "| --- | ---: |",
         r"| a\|b\_\<script\> | -1.5 |",
-        r"| x y | \[z\]\(u\) |",
+        r"| x y | \[z\](u) |",
     ]
 
 

@@ -394,3 +394,17 @@ def test_a_result_has_both_parts_of_an_ensembles_uncertainty(federation: udjfl.F
     assert result.epistemic is not None
     assert list(result.epistemic) == list(result.uncertainty)
     assert summary(result)["epistemic"] == result.epistemic
+
+
+def test_a_callback_sees_everything_that_a_round_recorded(federation: udjfl.Federation) -> None:
+    events: list[udjfl.Progress] = []
+    result = train_briefly(federation, "rawls", on_progress=events.append)
+    rounds = [event for event in events if event.stage == "training"]
+    assert [event.done for event in rounds] == [1, 2, 3]
+    assert [record for event in rounds for record in event.records] == result.history.records
+    assert rounds[1].metrics["step_norm"] == result.history.series("step_norm")[2]
+    by_client = rounds[2].client_metrics
+    assert set(by_client) == set(federation.ids)
+    for client, accuracy in result.client_accuracy.items():
+        assert by_client[client]["test_accuracy"] == pytest.approx(accuracy)
+    assert all(event.records == () for event in events if event.stage != "training")

@@ -67,6 +67,9 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of tables."),
 ]
+AsCsv = Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
+AsLatex = Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")]
 
 
 Metrics = Annotated[

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,16 @@ from udjfl._spec import names_code
 from udjfl.cli.choose import choose_command
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
-from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_command
+from udjfl.cli.options import (
+    AsCsv,
+    AsJson,
+    AsLatex,
+    AsMarkdown,
+    Metrics,
+    Out,
+    complete_method,
+    settings_command,
+)
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import collect_warnings, show_progress, show_status
 from udjfl.cli.results import export_command, predict_command
@@ -25,6 +34,9 @@ from udjfl.cli.search import Tuned, add_commands, resume_search, tune_first
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import CompareSettings, RunSettings, validate_settings
+
+if TYPE_CHECKING:
+    from udjfl.simulation.comparison import Comparison
 
 app = CommandGroup()
 
@@ -126,6 +138,9 @@ def compare(
     resume: bool = False,
     json: AsJson = False,
     metrics: Metrics = None,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+    latex: AsLatex = False,
 ) -> None:
     """Train several methods on the same federations, seed by seed, and compare them.
 
@@ -134,10 +149,11 @@ def compare(
     """
     from udjfl.engine import tune_allocator
     from udjfl.metrics import choose_metrics
-    from udjfl.report.comparison_table import comparison_view
+    from udjfl.report.plain_results import chosen_format
     from udjfl.simulation.compare import choose_methods, run_comparison
 
     tune_allocator()
+    format = chosen_format(json=json, csv=csv, markdown=markdown, latex=latex)
     columns = choose_metrics(metrics)
     if tuned:
         settings = tune_first(settings, out)
@@ -146,8 +162,7 @@ def compare(
         comparison = run_comparison(
             settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
         )
-    comparison = replace(comparison, columns=columns)
-    show(comparison_view(comparison), comparison.as_dict(), json)
+    _show_comparison(replace(comparison, columns=columns), format)
     _print_folder(out)
 
 
@@ -276,6 +291,9 @@ def report_command(
     ] = False,
     json: AsJson = False,
     metrics: Metrics = None,
+    csv: AsCsv = False,
+    markdown: AsMarkdown = False,
+    latex: AsLatex = False,
 ) -> None:
     """Show finished runs: one by itself, or several as a comparison.
 
@@ -285,20 +303,23 @@ def report_command(
     """
     if html is not None or open_it:
         write_page(folders, html or Path("report.html"), open_it)
-        if not json:
+        if not (json or csv or markdown or latex):
             return
     from udjfl.metrics import choose_metrics
-    from udjfl.report.comparison_table import comparison_view, result_view
+    from udjfl.report.comparison_table import result_view
+    from udjfl.report.plain_results import chosen_format, format_result
     from udjfl.report.saved_runs import compare_runs, find_runs
     from udjfl.training.result import summary
 
+    format = chosen_format(json=json, csv=csv, markdown=markdown, latex=latex)
     columns = choose_metrics(metrics)
     runs = find_runs(folders)
-    if len(runs) == 1:
+    if len(runs) > 1:
+        _show_comparison(replace(compare_runs(runs), columns=columns), format)
+    elif format in (None, "json"):
         show(result_view(runs[0], columns), summary(runs[0]), json)
     else:
-        comparison = replace(compare_runs(runs), columns=columns)
-        show(comparison_view(comparison), comparison.as_dict(), json)
+        print(format_result(runs[0], format), end="")
 
 
 @app.command("figures")
@@ -380,6 +401,16 @@ def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
     print(f"report written to {path}", file=sys.stderr)
     if open_it:
         typer.launch(path.resolve().as_uri())
+
+
+def _show_comparison(comparison: "Comparison", format: str | None) -> None:
+    from udjfl.report.comparison_table import comparison_view
+    from udjfl.report.plain_results import format_comparison
+
+    if format in (None, "json"):
+        show(comparison_view(comparison), comparison.as_dict(), format == "json")
+    else:
+        print(format_comparison(comparison, format), end="")
 
 
 def _print_folder(out: Path | None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from udjfl._html import html_table
 from udjfl._ids import id_sort_key
 from udjfl.data.examples import Client, Examples
 from udjfl.data.own_data import OwnData
@@ -43,7 +44,7 @@ from udjfl.seeds import numpy_stream
 __all__ = ["Client", "Examples", "Federation"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation(OwnData):
     """Clients sorted by id, one global clean test set, and the names of the classes.
 
@@ -98,6 +99,19 @@ class Federation(OwnData):
             *find_group_mistakes(groups),
             *find_group_mistakes(test_groups, "test"),
         ]
+
+    def __repr__(self) -> str:
+        train, test = (
+            sum(len(getattr(c, part)) for c in self.clients) for part in ("train", "test")
+        )
+        return (
+            f"Federation({self.name!r}, {len(self.clients)} clients, {train} train and {test} test "
+            f"examples of shape {list(self.test.x.shape[1:])}, {self.n_classes} classes)"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [[c.id, str(len(c.train)), str(len(c.test))] for c in self.clients]
+        return html_table(repr(self), ["Client", "Train", "Test"], rows)
 
     @classmethod
     def from_arrays(

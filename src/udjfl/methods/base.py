@@ -14,6 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from udjfl._html import html_table
 from udjfl._spec import Registry
 from udjfl.errors import SettingsError
 from udjfl.methods._checks import (
@@ -217,6 +218,15 @@ class Method(ABC):
         """A short name for tables: the title and the parameters that differ from their defaults."""
         return f"{self.title} ({self.changed_text})" if self.changed_text else self.title
 
+    def __repr__(self) -> str:
+        defaults = parameter_defaults(type(self))
+        changed = [f"{k}={v!r}" for k, v in self.params.items() if v != defaults[k]]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def _repr_html_(self) -> str:
+        rows = [[name, str(value)] for name, value in self.params.items()]
+        return html_table(f"{self.label} ({self.paper})", ["Parameter", "Value"], rows)
+
     def __hash__(self) -> int:
         """Hash the parameters' values, of which one may be a dictionary."""
         values = (
@@ -253,7 +263,7 @@ def parameters(cls: type[MethodType]) -> type[MethodType]:
     """
     check_theories(cls)
     config = pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
-    method_class: Any = pydantic.dataclasses.dataclass(cls, frozen=True, config=config)
+    method_class: Any = pydantic.dataclasses.dataclass(cls, frozen=True, repr=False, config=config)
     validate = method_class.__init__
 
     @functools.wraps(validate)

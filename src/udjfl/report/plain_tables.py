@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 FORMULA = re.compile(r"[=+\-@\t\n]")
 NUMBER = re.compile(r"[+-]?\d*\.?\d+(e[+-]?\d+)?")
-MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~$&-])")
+MARKDOWN = re.compile(r"([\\`*_\[\]<>|~$&])")
 _LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -24,6 +24,8 @@ _LATEX = {letter: f"\\{letter}" for letter in "&%$#_{}"} | {
     "–": "--",
     "β": r"$\beta$",
     "γ": r"$\gamma$",
+    "↑": r"$\uparrow$",
+    "↓": r"$\downarrow$",
 }
 
 

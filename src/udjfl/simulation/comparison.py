@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from udjfl._frames import make_frame
+from udjfl._html import html_table
 from udjfl.methods import Method
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings
@@ -144,7 +146,13 @@ class MethodSummary:
         }
 
 
-@dataclass(frozen=True)
+RECORD_COLUMNS = (
+    *("method", "client", "metric", "mean", "ci95_low", "ci95_high", "seeds"),
+    *("difference", "p", "p_holm"),
+)
+
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Methods side by side; the reference, FedAvg, is the first row.
 
@@ -180,6 +188,42 @@ class Comparison:
     def warning(self) -> str | None:
         """A sentence that nobody learned, and why, if so: then there are no verdicts."""
         return self.rows[0].warning
+
+    def __repr__(self) -> str:
+        labels = ", ".join(row.label for row in self.rows)
+        return f"Comparison({self.data!r}, {len(self.seeds)} seeds: {labels})"
+
+    def _repr_html_(self) -> str:
+        metrics = self.shown_metrics
+        rows = [
+            [row.label, *(_cell(row.metrics[metric.key]) for metric in metrics)]
+            for row in self.rows
+        ]
+        caption = f"{self.data}: mean over {len(self.seeds)} seeds, with 95% interval"
+        titles = [" ".join(metric.heading.split()) for metric in metrics]
+        return html_table(caption, ["Method", *titles], rows)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return each mean over seeds as plain values, with the keys `RECORD_COLUMNS`.
+
+        Every metric of every method, and of every client its accuracy and its uncertainty. Tests
+        are paired with FedAvg; `p_holm` is corrected for all tests of the table.
+        """
+        records = []
+        for index, row in enumerate(self.rows):
+            for key, summary in row.metrics.items():
+                test = row.against_fedavg.get(key)
+                tested = {} if test is None else {"difference": test.difference, "p": test.p}
+                corrected = {"p_holm": self.corrected_p.get((index, key))}
+                records.append(_record(row, None, key, summary) | tested | corrected)
+            clients = {"accuracy": row.client_accuracy, "uncertainty": row.uncertainty}
+            for key, summaries in clients.items():
+                records += [_record(row, client, key, s) for client, s in summaries.items()]
+        return records
+
+    def to_frame(self) -> Any:
+        """Return `to_records` as a `pandas.DataFrame`; needs the extra `udjfl[frames]`."""
+        return make_frame(self.to_records(), RECORD_COLUMNS)
 
     @functools.cached_property
     def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
@@ -323,6 +367,21 @@ class Comparison:
             )
         better = "higher" if metric.better_for(self.score.better) > 0 else "lower"
         return {"metric": metric.key, "better": better, "order": order}
+
+
+def _record(
+    row: MethodSummary, client: str | None, metric: str, summary: Summary
+) -> dict[str, Any]:
+    low, high = summary.ci95 or (None, None)
+    values = (row.label, client, metric, summary.mean, low, high, summary.n)
+    return {**dict.fromkeys(RECORD_COLUMNS), **dict(zip(RECORD_COLUMNS, values, strict=False))}
+
+
+def _cell(summary: Summary) -> str:
+    if summary.mean is None:
+        return "–"
+    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}"
+    return f"{summary.mean:.2f}{half}"
 
 
 def _plots() -> Any:

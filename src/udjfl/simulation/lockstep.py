@@ -53,11 +53,12 @@ class MethodRun:
         """Tell whether rounds are left."""
         return self.failure is None and self.server.round < self.run.settings.rounds
 
-    def report(self, stage: str, round: int) -> None:
+    def report(self, stage: str, round: int, records: Sequence[Record] = ()) -> None:
         """Send a progress event."""
         if self.on_progress:
             rounds = self.run.settings.rounds
-            self.on_progress(Progress(self.label, self.run.seed, stage, round, rounds))
+            seed = self.run.seed
+            self.on_progress(Progress(self.label, seed, stage, round, rounds, tuple(records)))
 
     def fail(self, error: Failure) -> None:
         """Stop, keeping the error without its traceback, which holds the round's tables."""
@@ -108,7 +109,7 @@ class PendingEvaluation:
             records += evaluation.records(server.round)
         for method_run, records in rounds:
             method_run.log.write(method_run.server, records)
-            method_run.report("training", method_run.server.round)
+            method_run.report("training", method_run.server.round, records)
 
 
 @dataclass

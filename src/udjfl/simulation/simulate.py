@@ -58,7 +58,8 @@ def simulate(
                  metrics include psi
     uncertainty  how to measure it, or the clients' uncertainties by id
     out, resume  keep the run in a folder; continue the run that is there
-    on_progress  is called with a `Progress` event as the work goes on
+    on_progress  is called with a `Progress` event as the work goes on; after a round it has all
+                 that was recorded of it, as `event.metrics` and `event.client_metrics`
 
     Every other keyword is a setting of `udjfl.settings.TrainingSettings` (`rounds=100`, `lr=0.1`,
     ...) or, with data given by name, of `udjfl.settings.DataSettings` (`clients`, `partition`,

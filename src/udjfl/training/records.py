@@ -61,6 +61,7 @@ class Progress:
     label          the method, or another name of the work
     stage          "uncertainty", "training", "resumed" or "alone"
     done, total    how much of the stage is finished
+    records        everything recorded of the round that was finished, in the stage "training"
     """
 
     label: str
@@ -68,6 +69,21 @@ class Progress:
     stage: str
     done: int
     total: int
+    records: tuple[Record, ...] = ()
+
+    @property
+    def metrics(self) -> dict[str, float | str | None]:
+        """The values that the round has as a whole, by metric."""
+        return {r.metric: r.value for r in self.records if r.client is None}
+
+    @property
+    def client_metrics(self) -> dict[str, dict[str, float | str | None]]:
+        """The values of each client, by client and metric."""
+        values: dict[str, dict[str, float | str | None]] = {}
+        for record in self.records:
+            if record.client is not None:
+                values.setdefault(record.client, {})[record.metric] = record.value
+        return values
 
 
 OnProgress = Callable[[Progress], None]

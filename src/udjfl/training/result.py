@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from udjfl._frames import make_frame
+from udjfl._html import html_table
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
@@ -117,6 +119,22 @@ class Result(FinishedRun):
     served: ServedModels | None = None
     inputs: Inputs | None = None
     fingerprint: str | None = None
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.2f}"]
+            for client, accuracy in self.client_accuracy.items()
+        ]
+        caption = f"{self.method.label}, seed {self.seed}"
+        return html_table(caption, ["Client", "Uncertainty", "Accuracy"], rows)
+
+    def history_frame(self) -> Any:
+        """Return every record of every round as a `pandas.DataFrame`.
+
+        Its columns are round, client (None: of all), metric and value. Needs `udjfl[frames]`.
+        """
+        rows = [record._asdict() for record in self.history.records]
+        return make_frame(rows, ("round", "client", "metric", "value"))
 
     def outcome(self) -> FinishedRun:
         """Return the part that tables show, without models and history."""

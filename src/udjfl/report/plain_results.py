@@ -1,0 +1,100 @@
+"""Results and comparisons as CSV, Markdown or LaTeX, for spreadsheets, READMEs and papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from udjfl.errors import SettingsError
+from udjfl.metrics import METRICS
+from udjfl.report.cells import ARROW, format_number, interval_text
+from udjfl.report.plain_tables import to_csv, to_latex, to_markdown
+from udjfl.simulation.comparison import RECORD_COLUMNS, Comparison
+from udjfl.training.result import FinishedRun
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+WRITERS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]]], str]] = {
+    "markdown": to_markdown,
+    "latex": to_latex,
+}
+
+
+def chosen_format(**flags: bool) -> str | None:
+    """Return the name of the one flag that is set, None without one; several are a mistake."""
+    chosen = [name for name, is_set in flags.items() if is_set]
+    if len(chosen) > 1:
+        options = " and ".join(f"--{name}" for name in chosen)
+        raise SettingsError(f"{options} cannot be combined; choose one")
+    return chosen[0] if chosen else None
+
+
+def format_comparison(comparison: Comparison, format: str) -> str:
+    """Return a comparison as text: in CSV a line for each mean, else one table of each kind."""
+    if format == "csv":
+        records = comparison.to_records()
+        return to_csv(RECORD_COLUMNS, [[_plain(r[c]) for c in RECORD_COLUMNS] for r in records])
+    return "\n".join(WRITERS[format](*table) for table in _comparison_tables(comparison))
+
+
+def format_result(run: FinishedRun, format: str) -> str:
+    """Return one run as text: in CSV a line for each number, else one table of each kind."""
+    if format == "csv":
+        metrics = [["", key, _plain(value)] for key, value in run.metrics.items()]
+        columns = {"accuracy": run.client_accuracy, "uncertainty": run.uncertainty}
+        clients = [
+            [client, name, _plain(value)]
+            for name, values in columns.items()
+            for client, value in values.items()
+        ]
+        return to_csv(["client", "metric", "value"], [*metrics, *clients])
+    return "\n".join(WRITERS[format](*table) for table in _result_tables(run))
+
+
+def _comparison_tables(comparison: Comparison) -> list[Table]:
+    metrics = comparison.shown_metrics
+    by_metric = [
+        [
+            row.label,
+            *(_with_interval(row.metrics[metric.key], metric.key) for metric in metrics),
+        ]
+        for row in comparison.rows
+    ]
+    clients = list(comparison.rows[0].client_accuracy)
+    by_client = [
+        [row.label, *(_short(row.client_accuracy[client].mean) for client in clients)]
+        for row in comparison.rows
+    ]
+    titles = [f"{' '.join(metric.heading.split())} {ARROW[metric.better]}" for metric in metrics]
+    return [(["Method", *titles], by_metric), (["Method", *clients], by_client)]
+
+
+def _with_interval(summary: Any, key: str) -> str:
+    if summary.mean is None:
+        return "–"
+    interval = interval_text(METRICS[key], summary)
+    beside = f"({interval})" if " " in interval else interval
+    return f"{format_number(summary.mean, key)} {beside}".strip()
+
+
+def _result_tables(run: FinishedRun) -> list[Table]:
+    metrics = [
+        [METRICS[key].title, "–" if value is None else format_number(value, key)]
+        for key, value in run.metrics.items()
+        if key in METRICS
+    ]
+    clients = [
+        [client, f"{run.uncertainty[client]:.4f}", f"{accuracy:.2f}"]
+        for client, accuracy in run.client_accuracy.items()
+    ]
+    return [
+        (["Metric", run.method.label], metrics),
+        (["Client", "Uncertainty", "Accuracy"], clients),
+    ]
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _plain(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,123 @@
+"""Results and comparisons as CSV, Markdown, LaTeX, frames, and for notebooks."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from conftest import make_client_arrays, make_federation_of, train_briefly
+
+import udjfl
+from udjfl.errors import SettingsError
+from udjfl.report.plain_results import chosen_format, format_comparison, format_result
+from udjfl.simulation.comparison import RECORD_COLUMNS
+
+HOSTILE = "=1+1|<b>&_%"
+
+
+@pytest.fixture(scope="module")
+def federation() -> udjfl.Federation:
+    clients = {HOSTILE: make_client_arrays(12), "b": make_client_arrays(20)}
+    return make_federation_of(**clients)
+
+
+@pytest.fixture(scope="module")
+def comparison(federation: udjfl.Federation) -> udjfl.Comparison:
+    return udjfl.compare(
+        federation, ["fedavg", "rawls:beta=2"], seeds=3, rounds=2, hidden=4, uncertainty_epochs=1
+    )
+
+
+@pytest.fixture(scope="module")
+def result(federation: udjfl.Federation) -> udjfl.Result:
+    return train_briefly(federation)
+
+
+def test_csv_has_every_mean(comparison: udjfl.Comparison) -> None:
+    rows = list(csv.DictReader(io.StringIO(format_comparison(comparison, "csv"))))
+    assert tuple(rows[0]) == RECORD_COLUMNS
+    assert len(rows) == sum(len(row.metrics) + 2 * 2 for row in comparison.rows)
+    rawls = comparison.rows[1]
+    (found,) = [
+        row
+        for row in rows
+        if (row["method"], row["client"], row["metric"]) == (rawls.label, "", "mean_accuracy")
+    ]
+    assert float(found["mean"]) == rawls.metrics["mean_accuracy"].mean
+    assert float(found["difference"]) == rawls.against_fedavg["mean_accuracy"].difference
+    assert int(found["seeds"]) == 3
+    assert {row["client"] for row in rows} == {"", "'" + HOSTILE, "b"}
+
+
+def test_markdown_and_latex_have_a_row_for_each_method(comparison: udjfl.Comparison) -> None:
+    metrics, clients = format_comparison(comparison, "markdown").split("\n\n")
+    assert len(metrics.splitlines()) == len(clients.splitlines()) == 4
+    assert r"=1+1\|\<b\>\&\_%" in clients
+    latex = format_comparison(comparison, "latex")
+    assert latex.count(r"\begin{tabular}") == 2
+    assert r"=1+1|\textless{}b\textgreater{}\&\_\%" in latex
+    mean = comparison.rows[0].metrics["mean_accuracy"].mean
+    assert f"{mean:.2f}" in metrics
+    assert f"{mean:.2f}" in latex
+
+
+def test_one_run(result: udjfl.Result) -> None:
+    rows = list(csv.reader(io.StringIO(format_result(result, "csv"))))
+    assert ["b", "accuracy", str(result.client_accuracy["b"])] in rows
+    assert ["", "mean_accuracy", str(result.metrics["mean_accuracy"])] in rows
+    assert f"| b | {result.uncertainty['b']:.4f} |" in format_result(result, "markdown")
+    assert r"\&" in format_result(result, "latex")
+
+
+def test_formats_cannot_be_combined() -> None:
+    assert chosen_format(json=False, csv=False) is None
+    assert chosen_format(json=False, csv=True) == "csv"
+    with pytest.raises(SettingsError, match="--json and --csv cannot be combined"):
+        chosen_format(json=True, csv=True)
+
+
+def test_frames(comparison: udjfl.Comparison, result: udjfl.Result) -> None:
+    pytest.importorskip("pandas")
+    frame = comparison.to_frame()
+    assert len(frame) == len(comparison.to_records())
+    history = result.history_frame()
+    assert list(history.columns) == ["round", "client", "metric", "value"]
+    assert len(history) == len(result.history.records)
+    shown = history[(history["metric"] == "step_norm") & (history["round"] == 2)]
+    assert shown["value"].tolist() == [result.history.series("step_norm")[2]]
+
+
+def test_reprs_are_short(
+    comparison: udjfl.Comparison, result: udjfl.Result, federation: udjfl.Federation
+) -> None:
+    assert repr(comparison).startswith("Comparison('own data', 3 seeds: FedAvg, ")
+    assert repr(federation) == (
+        "Federation('own data', 2 clients, 32 train and 8 test examples of shape [4], 3 classes)"
+    )
+    assert repr(udjfl.method("rawls:beta=2")) == "UDJ(theory='rawls', beta=2.0, gamma=1.0)"
+    assert repr(udjfl.FedAvg()) == "FedAvg()"
+    for value in (comparison, result, federation, udjfl.method("rawls")):
+        assert len(repr(value)) < 1000
+        html = value._repr_html_()  # type: ignore[attr-defined]
+        assert html.startswith("<table><caption>")
+        assert "<b>" not in html
+    assert "=1+1|&lt;b&gt;&amp;_%" in federation._repr_html_()
+
+
+def test_the_reprs_of_methods_build_them_again() -> None:
+    from udjfl.methods import UDJ
+
+    rule = UDJ(theory="desert", budget=2.0)
+    assert eval(repr(rule), {"UDJ": UDJ}) == rule
+
+
+def test_folders_are_reported_in_every_format(federation: udjfl.Federation, tmp_path: Path) -> None:
+    from udjfl.report.saved_runs import compare_runs, find_runs
+
+    for name in ("fedavg", "fedprox"):
+        train_briefly(federation, name, out=tmp_path / name)
+    saved = compare_runs(find_runs([tmp_path]))
+    for format in ("csv", "markdown", "latex"):
+        assert "FedProx" in format_comparison(saved, format)
