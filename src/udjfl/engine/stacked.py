@@ -44,7 +44,7 @@ from udjfl.engine.base import (
     TrainJob,
 )
 from udjfl.engine.batches import ALIGNMENT, Batch, batch_order, plan_batches
-from udjfl.models import WeightNormLinear, trainable
+from udjfl.models import WeightNormLinear, trainable, write_inputs
 from udjfl.models.masked import MaskedLinear
 from udjfl.tasks import CROSS_ENTROPY, Criterion
 
@@ -361,7 +361,7 @@ class StackedEngine(ForkPoolEngine):
         if self.x.is_floating_point():
             torch.index_select(self.x, 0, batch.positions, out=rows)
         else:
-            rows.copy_(self._inputs(self.x[batch.positions]))
+            write_inputs(torch.index_select(self.x, 0, batch.positions), rows)
         return x
 
     def _loss_weights(

@@ -1,6 +1,6 @@
 """Models, and the conversion between a model and one flat vector of its trainable numbers."""
 
-from udjfl.models.inputs import takes_indices, to_inputs
+from udjfl.models.inputs import takes_indices, to_inputs, write_inputs
 from udjfl.models.networks import (
     MODELS,
     Mixture,
@@ -47,4 +47,5 @@ __all__ = [
     "to_inputs",
     "to_vector",
     "trainable",
+    "write_inputs",
 ]

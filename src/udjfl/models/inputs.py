@@ -18,7 +18,13 @@ def to_inputs(x: Tensor, network: nn.Module) -> Tensor:
         return x
     if takes_indices(network):
         return x.to(torch.int64)
-    return x.to(torch.float32).div_(BRIGHTEST) if x.dtype == torch.uint8 else x.to(torch.float32)
+    return write_inputs(x, torch.empty_like(x, dtype=torch.float32))
+
+
+def write_inputs(x: Tensor, out: Tensor) -> Tensor:
+    """Write features as float32 into memory of their shape, pixels from 0 to 1; return it."""
+    out.copy_(x)
+    return out.div_(BRIGHTEST) if x.dtype == torch.uint8 else out
 
 
 def takes_indices(network: nn.Module) -> bool:

@@ -10,7 +10,9 @@ from udjfl.data.sources import (
     dirty_mnist,
     files,
     heart,
+    rdatasets,
     scanners,
+    synthetic,
     traffic_signs,
 )
 from udjfl.errors import SettingsError
@@ -32,7 +34,8 @@ def find_source(text: str) -> tuple[Source, dict[str, str]]:
     """
     if files.name_files(text):
         return files.SOURCE, {"files": text}
-    name, options = parse_data(text)
+    known = SOURCES.get(text.partition(":")[0].strip())
+    name, options = parse_data(text, known.usual_option if known else None)
     found: object = SOURCES.find(name)
     if inspect.isfunction(found) and not inspect.signature(found).parameters:
         found = found()
@@ -48,5 +51,15 @@ def _require_source(found: object, name: str) -> Source:
     )
 
 
-for _module in (dirty_digits, scanners, dirty_mnist, cure_tsr, traffic_signs, heart, files):
+for _module in (
+    dirty_digits,
+    scanners,
+    synthetic,
+    dirty_mnist,
+    cure_tsr,
+    traffic_signs,
+    heart,
+    rdatasets,
+    files,
+):
     register_source(_module.SOURCE)

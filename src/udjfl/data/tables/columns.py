@@ -202,13 +202,16 @@ def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str])
         return True
     if max(share.values()) < 1 and np.mean(list(share.values())) <= MOSTLY:
         return False
-    mistakes += [
+    wrong_clients = [
         f"{_where(name)}client {client!r}: {round((1 - share[client]) * len(part.dropna()))} of "
         f"{len(part)} values are not numbers ({', '.join(map(repr, wrong[client][:MAX_SHOWN]))}); "
         "others are: correct them, leave them empty, or name the column in `categories`"
         for client, part in parts.items()
         if share[client] < 1
     ]
+    mistakes += wrong_clients[:MAX_SHOWN]
+    if len(wrong_clients) > MAX_SHOWN:
+        mistakes.append(f"{_where(name)}and {len(wrong_clients) - MAX_SHOWN} more clients")
     return False
 
 

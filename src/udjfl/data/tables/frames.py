@@ -11,7 +11,7 @@ import torch
 
 from udjfl.data.examples import Examples
 from udjfl.data.partition import MIN_EXAMPLES, IndexArray
-from udjfl.data.problems import as_rows
+from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
 from udjfl.data.tables.columns import Schema, find_header_problems, infer_schema
@@ -23,6 +23,7 @@ from udjfl.settings import TableSettings
 if TYPE_CHECKING:
     import pandas as pd
 
+MAX_CLIENTS = 4  # named in one problem that many have
 MAX_COPIES = 0.1  # if more rows have an equal, equal rows are normal and may be on both sides
 NEEDS_PANDAS = "tables need pandas: pip install 'udjfl[frames]'"
 TEST = "the global test set"
@@ -54,10 +55,12 @@ def make_pools(
     _check_columns(tables, settings, target)
     labels = read_labels(tables, target)
     problems += find_similar_classes(labels.class_names)
+    unlabelled: list[str] = []
     labelled = {
-        name: _leave_out_unlabelled(name, table, labels, target, problems)
+        name: _leave_out_unlabelled(name, table, labels, target, unlabelled)
         for name, table in tables.items()
     }
+    problems += limit(unlabelled, MAX_CLIENTS)
     shared = labelled.pop(TEST, None)
     _check_sizes(labelled)
     schema = _infer_schema(labelled, settings, target, problems)
@@ -125,9 +128,7 @@ def _split_by_client(
     if nameless:
         problems.append(f"column {column!r}: {nameless} rows name no client and are left out")
     table = table[table[column].notna()]
-    names = table[column].map(
-        lambda name: str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
-    )
+    names = table[column].map(lambda name: f"{name:g}" if isinstance(name, float) else str(name))
     return {
         str(name).strip(): rows.drop(columns=column).reset_index(drop=True)
         for name, rows in table.groupby(names.str.strip(), sort=True)
@@ -215,7 +216,7 @@ def _infer_schema(
                 f"client {name!r} has none of the other clients' columns beside the target: is its "
                 "header missing?"
             )
-    problems += find_header_problems(tables, names)
+    problems += limit(find_header_problems(tables, names))
     problems += [
         f"client {name!r}, column {column!r}: {count} values are infinite and count as missing"
         for name, table in tables.items()

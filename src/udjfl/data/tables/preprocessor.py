@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from udjfl.data.examples import Examples
-from udjfl.data.problems import as_rows, find_duplicates, find_one_class
+from udjfl.data.problems import as_rows, find_duplicates, find_one_class, limit
 from udjfl.data.source import Parts, Prepared
 from udjfl.data.tables.columns import Schema, Values
 from udjfl.data.tables.preprocessing import Preprocessing, Scaling, fit_numbers
@@ -73,12 +73,14 @@ class TablePreprocessor:
         return [
             *self.problems,
             *(f"column {name!r} is left out: {why}" for name, why in schema.left_out.items()),
-            *find_one_class(labels, self.class_names, self.target),
+            *limit(find_one_class(labels, self.class_names, self.target)),
             *find_leaks(self.schema, train, labels, self.target),
-            *find_column_problems(self.schema, train, test),
-            *find_duplicates(
-                {client: as_rows(table) for client, table in train.items()},
-                {client: as_rows(table) for client, table in test.items()},
+            *limit(find_column_problems(self.schema, train, test)),
+            *limit(
+                find_duplicates(
+                    {client: as_rows(table) for client, table in train.items()},
+                    {client: as_rows(table) for client, table in test.items()},
+                )
             ),
         ]
 
