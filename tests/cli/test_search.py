@@ -39,3 +39,35 @@ def test_mistakes_are_listed_at_once(udjfl_command: Command) -> None:
     result = udjfl_command("frontier --exponents 0 --methods nothing --data tiny")
     assert "exponents: " in result.err
     assert "nothing" in result.err
+
+
+TUNE = (
+    "tune --data tiny --theory egalitarian --budget 90 --rounds 3 --seeds 2 --cost 14 --hidden 8 "
+    "--uncertainty-epochs 2 --workers 1"
+)
+
+
+def test_tune_prints_the_point_its_neighbours_and_its_cost(
+    udjfl_command: Command, tmp_path: Path
+) -> None:
+    result = udjfl_command(f"{TUNE} --out {tmp_path / 't'}")
+    assert "Chosen for the egalitarian theory: UDJ-FL egalitarian" in result.out
+    assert "neighbour: UDJ-FL egalitarian" in result.out
+    assert "a plain grid of as many points: " in " ".join(result.out.split())
+    assert "Was the theory delivered?" in result.out
+    assert f"udjfl run --config {tmp_path / 't' / 'tuned.toml'}" in result.err
+    before = (tmp_path / "t" / "tune.json").read_bytes()
+    (tmp_path / "t" / "tune.json").unlink()
+    udjfl_command(f"resume {tmp_path / 't'}")
+    assert (tmp_path / "t" / "tune.json").read_bytes() == before
+    trained = udjfl_command(f"run --config {tmp_path / 't' / 'tuned.toml'} --json")
+    assert json.loads(trained.out)["method"] == "udj"
+
+
+def test_compare_tuned(udjfl_command: Command, tmp_path: Path) -> None:
+    small = "--rounds 3 --seeds 2 --hidden 8 --uncertainty-epochs 2 --workers 1 --json"
+    out = udjfl_command(f"compare --tuned --data tiny --methods term {small} --out {tmp_path}").out
+    first = json.loads(out)
+    assert [row["method"] for row in first["methods"]] == ["fedavg", "term"]
+    assert (tmp_path / "tuned").is_dir()
+    assert json.loads(udjfl_command(f"resume {tmp_path} --json").out) == first

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "Train one method.",
     "compare": "Train several methods and compare them.",
     "frontier": "Train a grid of the family and show what every point does.",
+    "tune": "Choose the best point for a theory on held-out data, then test it.",
     "resume": "Continue a run or a comparison that was stopped.",
     "watch": "Show runs while they go on.",
     "report": "Show finished runs, as tables or as a page with figures.",

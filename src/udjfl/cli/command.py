@@ -13,8 +13,9 @@ from udjfl.cli.progress import show_status
 
 # The sections of a help page and their flags, in order. Flags that are not named here come last.
 SECTIONS = {
-    "Answers": "aim cause gap false_reports examples budget client_limit defaults",
-    "Experiment": "method methods params exponents gammas budgets seed seeds profile quick",
+    "Answers": "aim cause gap false_reports examples client_limit defaults",
+    "Experiment": "method methods params theory budget floor cost sampler exponents gammas budgets "
+    "seed seeds profile quick tuned",
     "Data": "data data_root clients partition",
     "Model": "model hidden weight_norm",
     "Training": "rounds epochs lr momentum batch_size local_epochs loss_at participation drop_out "

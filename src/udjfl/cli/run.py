@@ -21,7 +21,7 @@ from udjfl.cli.options import AsJson, Metrics, Out, complete_method, settings_co
 from udjfl.cli.paper import app as reproduce_commands
 from udjfl.cli.progress import show_progress, show_status
 from udjfl.cli.results import export_command, predict_command
-from udjfl.cli.search import add_commands, resume_search
+from udjfl.cli.search import Tuned, add_commands, resume_search, tune_first
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import CompareSettings, RunSettings, validate_settings
@@ -120,6 +120,7 @@ def run(
 def compare(
     settings: CompareSettings,
     out: Out = None,
+    tuned: Tuned = False,
     resume: bool = False,
     json: AsJson = False,
     metrics: Metrics = None,
@@ -136,6 +137,8 @@ def compare(
 
     tune_allocator()
     columns = choose_metrics(metrics)
+    if tuned:
+        settings = tune_first(settings, out)
     methods = choose_methods(settings)
     with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
         comparison = run_comparison(
@@ -188,7 +191,8 @@ def resume_command(
             )
         if not trust_model:
             _refuse_code(folder, stored["comparison"])
-        compare(validate_settings(CompareSettings, stored["comparison"]), folder, True, json)
+        settings = validate_settings(CompareSettings, stored["comparison"])
+        compare(settings, folder, resume=True, json=json)
         return
     stored = run_folder.read_settings("training", "origin", "method", "params")
     if stored["origin"] is None:
@@ -197,10 +201,10 @@ def resume_command(
             f"call udjfl.simulate(..., out={str(folder)!r}, resume=True) with the same federation"
         )
     named = {"method": stored["method"], "params": stored["params"]}
+    values = {**stored["training"], **stored["origin"], **named}
     if not trust_model:
-        _refuse_code(folder, {**stored["training"], **stored["origin"], **named})
-    settings = validate_settings(RunSettings, {**stored["training"], **stored["origin"], **named})
-    run(settings, folder, True, json)
+        _refuse_code(folder, values)
+    run(validate_settings(RunSettings, values), folder, True, json)
 
 
 @app.command("watch")

@@ -12,9 +12,9 @@ import typer
 from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
-from udjfl.report.output import show
-from udjfl.search.settings import FrontierSettings
-from udjfl.settings import validate_settings
+from udjfl.report.output import show, to_json
+from udjfl.search.settings import FrontierSettings, TuneSettings
+from udjfl.settings import CompareSettings, validate_settings
 
 Out = Annotated[
     Path | None,
@@ -22,6 +22,14 @@ Out = Annotated[
         "--out",
         metavar="FOLDER",
         help="Folder for the runs and what came out; the same command again resumes there.",
+    ),
+]
+Tuned = Annotated[
+    bool,
+    typer.Option(
+        "--tuned",
+        help="First choose each method's parameters on held-out data, by the search of `udjfl "
+        "tune`; --out keeps the searches in its folder tuned.",
     ),
 ]
 
@@ -47,16 +55,63 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
         print(f"kept in {out}: frontier.json and runs.csv", file=sys.stderr)
 
 
+def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
+    """Choose the best beta, gamma, step rule and budget for a theory, then test the choice.
+
+    The choice uses data held out of the clients' train parts; test data are used once, at the end.
+    Writes tuned.toml, which `udjfl run --config` takes, to the folder.
+    """
+    from udjfl._files import write_atomic
+    from udjfl.engine import tune_allocator
+    from udjfl.report.tune_table import tune_view
+    from udjfl.search.tune import tune
+    from udjfl.search.tuned_methods import tuned_config
+
+    tune_allocator()
+    runs = round(settings.cost) * len(settings.seeds)
+    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+        tuned = tune(settings, out=out, on_progress=on_progress)
+    config = tuned_config(settings, tuned.choice.chosen.candidate.method)
+    if out:
+        write_atomic(out / "tuned.toml", config.encode())
+        write_atomic(out / "tune.json", to_json(tuned.as_dict()).encode())
+    show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
+    if out:
+        print(
+            f"kept in {out}; train the chosen point with: udjfl run --config {out / 'tuned.toml'}",
+            file=sys.stderr,
+        )
+
+
+def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
+    """Return settings of a comparison with the parameters of its methods chosen."""
+    from udjfl.search.tuned_methods import to_spec, tune_methods
+    from udjfl.simulation.compare import choose_methods
+
+    methods = choose_methods(settings)
+    # The size of each search depends on its method; the bar grows if it was too short.
+    runs = 20 * (len(methods) - 1) * len(settings.seeds)
+    folder = out / "tuned" if out else None
+    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+        tuned = tune_methods(settings, methods, out=folder, on_progress=on_progress)
+    specs = [to_spec(method) for method in tuned]
+    return settings.model_copy(update={"methods": specs, "params": {}})
+
+
 def resume_search(stored: Mapping[str, Any], folder: Path, json: bool) -> bool:
     """Continue what was stopped if a search was; return whether it was one."""
-    values = stored.get("frontier")
-    if not isinstance(values, dict):
+    given = stored.get("frontier", stored.get("tune"))
+    if not isinstance(given, dict):
         return False
-    chosen = {key: value for key, value in values.items() if key != "fingerprint"}
-    trace_frontier(validate_settings(FrontierSettings, chosen), folder, json)
+    chosen = {key: value for key, value in given.items() if key not in ("fingerprint", "searched")}
+    if "frontier" in stored:
+        trace_frontier(validate_settings(FrontierSettings, chosen), folder, json)
+    else:
+        tune(validate_settings(TuneSettings, chosen), folder, json)
     return True
 
 
 def add_commands(app: CommandGroup) -> None:
     """Add the commands of this file."""
     settings_command(app, "frontier", FrontierSettings)(trace_frontier)
+    settings_command(app, "tune", TuneSettings)(tune)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from udjfl.data.federation import Client, Examples, Federation
-from udjfl.data.partition import IndexArray, Mask, Partition, cut
+from udjfl.data.partition import MIN_EXAMPLES, IndexArray, Mask, Partition, cut
 from udjfl.data.source import Pools, find_data_root
 from udjfl.data.sources import find_source
 from udjfl.data.split import split_train_test
+from udjfl.data.validation import hash_examples
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
 from udjfl.settings import MOST_CLIENTS, validate_settings
@@ -120,6 +121,7 @@ def federate(
     splits = split_train_test(holdings, groups, stream, pools.test_share)
     if tuning:
         holdings = [train for train, _ in splits]
+        _require_two(ids, holdings)
         splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
     members, clean_tests = [], []
     for client_id, (train_indices, test_indices) in zip(ids, splits, strict=True):
@@ -144,6 +146,43 @@ def federate(
         origin=origin,
         validation=pools.validation,
     )
+
+
+def without_test_parts(federation: Federation, seed: int) -> Federation:
+    """Return the federation without any test data, to choose parameters on.
+
+    A fifth of each client's train part replaces its test part, and all of those fifths together
+    replace the global test set. Examples that belong together, and copies, stay on one side.
+    """
+    parts = [client.train for client in federation.clients]
+    _require_two(federation.ids, parts)
+    train = Examples.concatenate(parts)
+    _, groups = np.unique([key for part in parts for key in _group_keys(part)], return_inverse=True)
+    holdings = np.split(np.arange(len(train)), np.cumsum(federation.sizes)[:-1])
+    splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
+    clients = [
+        replace(client, train=train.take(kept), test=train.take(held_out), held_out=None)
+        for client, (kept, held_out) in zip(federation.clients, splits, strict=True)
+    ]
+    shared = Examples.concatenate([client.test for client in clients])
+    return replace(federation, clients=tuple(clients), test=shared, origin=None)
+
+
+def _group_keys(train: Examples) -> list[str]:
+    """Return a text for each example, equal for those that must stay on one side."""
+    if train.together is not None:
+        return [f"group {number}" for number in train.together.tolist()]
+    return [digest.hex() for digest in hash_examples(train.x)]
+
+
+def _require_two(ids: Sequence[str], train_parts: Sequence[Sized]) -> None:
+    """Raise an error if a client has too few train examples to hold one out."""
+    for client, train in zip(ids, train_parts, strict=True):
+        if len(train) < MIN_EXAMPLES:
+            raise DataError(
+                f"client {client!r} has {len(train)} train example: too few to hold one out; "
+                "leave the client out, or give it more data"
+            )
 
 
 def _keep_together(train: Examples, groups: IndexArray) -> Examples:

@@ -147,10 +147,10 @@ def _find_shape_mistakes(parts: Sequence[Part]) -> list[str]:
 def _find_duplicates(parts: Sequence[Part]) -> list[str]:
     """Find train examples that are also test examples of any part: they inflate accuracies."""
     tests = [part for part in parts if part.side == "test"]
-    test_part_of = {key: part.where for part in tests for key in _hash_examples(part.x)}
+    test_part_of = {key: part.where for part in tests for key in hash_examples(part.x)}
     mistakes = []
     for part in [part for part in parts if part.side != "test"]:
-        hashes = _hash_examples(part.x)
+        hashes = hash_examples(part.x)
         counts = Counter(test_part_of[key] for key in hashes if key in test_part_of)
         if counts:
             listed = "; ".join(f"{count} in {where}" for where, count in counts.items())
@@ -164,12 +164,13 @@ def _find_duplicates(parts: Sequence[Part]) -> list[str]:
 
 def count_copies(train: Part, test: Part) -> int:
     """Count the test examples that the train part has too, with the same label."""
-    known = set(zip(_hash_examples(train.x), train.y.tolist(), strict=True))
-    pairs = zip(_hash_examples(test.x), test.y.tolist(), strict=True)
+    known = set(zip(hash_examples(train.x), train.y.tolist(), strict=True))
+    pairs = zip(hash_examples(test.x), test.y.tolist(), strict=True)
     return sum(pair in known for pair in pairs)
 
 
-def _hash_examples(x: torch.Tensor) -> list[bytes]:
+def hash_examples(x: torch.Tensor) -> list[bytes]:
+    """Return a digest of each example: equal exactly if the examples are."""
     rows = np.ascontiguousarray(x.detach().cpu().numpy()).reshape(len(x), -1)
     return [hashlib.blake2b(row.data, digest_size=16).digest() for row in rows]
 

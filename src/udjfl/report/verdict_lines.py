@@ -66,7 +66,7 @@ def _explanation(comparison: Comparison, n_tests: int) -> str:
         if "desert" in theories
         else ""
     )
-    own = any(row.budget is not None for row in comparison.rows)
+    own = any(row.budget is not None for row in comparison.rows) and not comparison.margin_for_all
     unless = ", unless a method has its own" if own else ""
     tests = "one test" if n_tests == 1 else f"{n_tests} tests (Holm)"
     return (

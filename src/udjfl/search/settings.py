@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
-from udjfl.settings import CompareSettings
+from udjfl.settings import CompareSettings, DataSettings, SeedSettings, TrainingSettings
 
 SEEDS = list(range(10))
+NO_FLOOR: dict[str, float] = {}
 EXPONENTS = [-1.0, -0.5, 1.0, 2.0, 4.0, 6.0]
 GAMMAS = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]
 BUDGETS = [1.0, 2.0, 5.0]
@@ -60,3 +61,44 @@ class FrontierSettings(CompareSettings):
         if 0.0 in value:
             raise ValueError("with an exponent of 0 no loss enters; leave it out")
         return value
+
+
+class TuneSettings(SeedSettings):
+    """A search for the best point of one theory."""
+
+    federation: DataSettings = DataSettings()
+    training: TrainingSettings = TrainingSettings()
+    theory: Annotated[
+        Literal["rawls", "egalitarian", "utilitarian", "desert"],
+        Field(description="the theory whose measure is to be the best on held-out data"),
+    ] = "rawls"
+    budget: Annotated[
+        float,
+        Field(ge=0, le=100, description="points of mean accuracy that the point may cost"),
+    ] = 2.0
+    floor: Annotated[
+        dict[str, Annotated[float, Field(ge=0, le=100)]],
+        Field(description="percent that clients have at least: client-5=70,client-1=85"),
+    ] = NO_FLOOR
+    cost: Annotated[
+        float,
+        Field(gt=0, description="trainings for each seed, in whole ones, that the search may use"),
+    ] = 24.0
+    sampler: Annotated[
+        Literal["sobol", "optuna"],
+        Field(description="where to look first: sobol, evenly; optuna, where it was good (extra)"),
+    ] = "sobol"
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0)]],
+        Field(min_length=1, description="number of seeds (from 0), or a list: 0,3,7"),
+    ] = SEEDS
+
+    @field_validator("floor", mode="before")
+    @classmethod
+    def _floor_from_text(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        if not all(name.strip() and equals for name, equals, _ in pairs):
+            raise ValueError("write a client and a number, as in client-5=70")
+        return {name.strip(): number.strip() for name, _, number in pairs}

@@ -144,6 +144,7 @@ class Comparison:
     own_data          the data are not those that the settings name
     margin            points of mean accuracy below FedAvg's that a method without a budget of its
                       own may cost
+    margin_for_all    hold methods with a budget of their own to the margin, too
     least_advantaged  how the clients that Rawls' theory should benefit are chosen
     columns           keys of the metrics that the table shows; None: the usual ones
     """
@@ -156,6 +157,7 @@ class Comparison:
     margin: float = MARGIN
     least_advantaged: LeastAdvantaged = "uncertainty"
     columns: tuple[str, ...] | None = None
+    margin_for_all: bool = False
 
     @property
     def shown_metrics(self) -> list[Metric]:
@@ -221,7 +223,7 @@ class Comparison:
 
     def budget_of(self, row: MethodSummary) -> float:
         """Return how many points of mean accuracy a method may cost."""
-        return self.margin if row.budget is None else row.budget
+        return self.margin if row.budget is None or self.margin_for_all else row.budget
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""

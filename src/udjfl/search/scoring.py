@@ -1,0 +1,155 @@
+"""Scores of points on held-out data: the measure of a theory, and the limits they keep."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from udjfl.methods import FedAvg
+from udjfl.search.point_runs import point_name
+from udjfl.search.run_table import RunTable
+from udjfl.search.spaces import Candidate
+from udjfl.verdicts import PairedRuns, collect_evidence
+
+ROUNDING = 1e-9  # points
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits on what a point may cost.
+
+    budget   points of mean accuracy below FedAvg's
+    floors   percent that clients have at least, by id
+    """
+
+    budget: float
+    floors: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Score:
+    """A candidate on held-out data, over seeds.
+
+    moved     the change of the theory's measure against FedAvg, seed by seed; higher is better
+    mean      the change of the clients' mean accuracy, in points
+    gain      that of the clients whom the theory should benefit
+    shared    that on the shared held-out data; None without a single model
+    clients   accuracy of each client, percent
+    broken    limits that it breaks, and by how much
+    failed    why it has no numbers on some seed
+    """
+
+    candidate: Candidate
+    moved: tuple[float, ...] = ()
+    mean: float = 0.0
+    gain: float = 0.0
+    shared: float | None = None
+    clients: Mapping[str, float] | None = None
+    broken: Mapping[str, float] | None = None
+    failed: str | None = None
+
+    @property
+    def value(self) -> float:
+        """The mean change of the measure; minus infinity if it failed."""
+        return statistics.mean(self.moved) if self.moved and not self.failed else -math.inf
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the value; None with fewer than two seeds."""
+        return standard_error(self.moved)
+
+    @property
+    def violation(self) -> float:
+        """The sum over limits of how far it is beyond them; 0 if it keeps all."""
+        return math.inf if self.failed else sum((self.broken or {}).values())
+
+    @property
+    def rank(self) -> tuple[float, bool, float]:
+        """The key to sort by, the best first.
+
+        Within the limits come first; of those, points that do not harm their own beneficiaries.
+        """
+        return (self.violation, self.gain < 0, -self.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        method = self.candidate.method
+        return {
+            "label": method.label,
+            "method": method.spec_name,
+            "params": method.params,
+            "measure": None if self.failed else self.value,
+            "measure_by_seed": list(self.moved),
+            "mean_accuracy": self.mean,
+            "beneficiaries": self.gain,
+            "shared": self.shared,
+            "clients": dict(self.clients or {}),
+            "broken": dict(self.broken or {}),
+            "failed": self.failed,
+        }
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of a mean; None with fewer than two values."""
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def score(
+    candidate: Candidate, theory: str, table: RunTable, seeds: Sequence[int], limits: Limits
+) -> Score:
+    """Compare a candidate with FedAvg on the seeds of a table."""
+    reference = [table.runs[point_name(FedAvg()), seed] for seed in seeds]
+    runs = [table.runs[candidate.name, seed] for seed in seeds]
+    failed = next((run.failed for run in runs if run.failed), None)
+    if failed is not None:
+        return Score(candidate, failed=failed)
+    pairs = list(zip(runs, reference, strict=True))
+    paired = PairedRuns(
+        table.clients,
+        tuple(run.outcome(fedavg) for run, fedavg in pairs),
+        tuple(fedavg.outcome(fedavg) for fedavg in reference),
+    )
+    evidence = collect_evidence(theory, paired, limits.budget)
+    if len(evidence.measure.differences) < len(seeds):
+        title = evidence.measure.title
+        return Score(candidate, failed=f"{title} is not defined on every seed")
+    clients = {client: change.after or 0.0 for client, change in evidence.clients.items()}
+    broken = {
+        f"{client} has {clients[client]:.1f}": floor - clients[client]
+        for client, floor in limits.floors.items()
+        if clients[client] < floor - ROUNDING
+    }
+    if evidence.mean.difference < -limits.budget - ROUNDING:
+        broken["budget"] = -limits.budget - evidence.mean.difference
+    return Score(
+        candidate,
+        tuple(evidence.better * value for value in evidence.measure.differences),
+        evidence.mean.difference,
+        evidence.gain.difference,
+        None if evidence.shared is None else evidence.shared.difference,
+        clients,
+        broken,
+    )
+
+
+def choose(scores: Sequence[Score], defaults: Sequence[str]) -> Score:
+    """Return the best score, or the default if the best is not clearly better.
+
+    `defaults` are names, the preferred one first. Clearly: its mean advantage over the default,
+    paired by seed, is more than one standard error. A default that breaks a limit, or harms its own
+    beneficiaries where the best does not, is no alternative.
+    """
+    best = min(scores, key=lambda each: each.rank)
+    for name in defaults:
+        default = next((each for each in scores if each.candidate.name == name), None)
+        if default is None or default.rank[:2] > best.rank[:2]:
+            continue
+        ahead = [a - b for a, b in zip(best.moved, default.moved, strict=True)]
+        if ahead and statistics.mean(ahead) <= (standard_error(ahead) or 0.0):
+            return default
+    return best

@@ -1,0 +1,233 @@
+"""The choice of a point for a theory: halving on held-out data, test data once at the end.
+
+A fifth of each client's train part is held out, and no test part is there. Candidates train for a
+ninth of the rounds, beside FedAvg and the theory's defaults on the same splits and batches; the
+best third of them for a third of the rounds, the best third of those for all. Each of these rungs
+is one program where the data are small. The best within the limits is chosen, its neighbours are
+trained to show how much depends on it, and only then does anything see test data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from udjfl.data import Federation, load
+from udjfl.data.federate import without_test_parts
+from udjfl.errors import SettingsError, did_you_mean
+from udjfl.methods import Method
+from udjfl.methods import method as build_method
+from udjfl.models import ModelChoice
+from udjfl.search.folder import open_folder
+from udjfl.search.halving import Halving, Plan, Rung, compare_settings
+from udjfl.search.scoring import Limits, Score, choose
+from udjfl.search.settings import TuneSettings
+from udjfl.search.spaces import Candidate, find_space
+from udjfl.settings import DataSettings
+from udjfl.simulation.compare import run_comparison, with_reference
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.training.records import OnProgress
+from udjfl.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice on held-out data, and the way to it.
+
+    method      the method whose parameters were searched
+    default     the score of the method as it is by default; `default_names` has also that with the
+                budget
+    neighbours  of the chosen point, trained for all rounds
+    cost        trainings for each seed, in whole ones; `grid_cost` of a plain grid of as many
+                candidates, each trained for all rounds
+    """
+
+    method: Method
+    theory: str
+    limits: Limits
+    rungs: tuple[Rung, ...]
+    chosen: Score
+    default: Score
+    neighbours: tuple[Score, ...]
+    default_names: tuple[str, ...]
+    cost: float
+    grid_cost: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {
+            "method": self.method.label,
+            "theory": self.theory,
+            "budget": self.limits.budget,
+            "floor": dict(self.limits.floors),
+            "chosen": self.chosen.as_dict(),
+            "default": self.default.as_dict(),
+            "neighbours": [each.as_dict() for each in self.neighbours],
+            "rungs": [
+                {"rounds": rung.rounds, "scores": [each.as_dict() for each in rung.scores]}
+                for rung in self.rungs
+            ],
+            "cost": self.cost,
+            "grid_cost": self.grid_cost,
+        }
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A choice, and the comparison on test data that followed it."""
+
+    choice: Choice
+    test: Comparison
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return {**self.choice.as_dict(), "test": self.test.as_dict()}
+
+
+@dataclass(frozen=True)
+class HeldOutData:
+    """The federation of a seed without its test parts; it can be sent to other processes."""
+
+    data: DataChoice
+    settings: DataSettings
+
+    def __call__(self, seed: int) -> Federation:
+        """Load a federation. Of named data, the global held-out set has clean examples only."""
+        if not isinstance(self.data, str):
+            return without_test_parts(load_federation(self.data, self.settings, seed), seed)
+        chosen = self.settings
+        return load(
+            self.data, chosen.clients, chosen.partition, seed, chosen.data_root, tuning=True
+        )
+
+
+def tune(
+    settings: TuneSettings,
+    method: Method | None = None,
+    *,
+    data: DataChoice | None = None,
+    model: ModelChoice | None = None,
+    out: str | os.PathLike[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> Tuned:
+    """Choose the best point for a theory, then test it beside the defaults and FedAvg.
+
+    `method` is the one to search, by default UDJ-FL. `data` and `model` replace those that the
+    settings name. With a folder, a search that was stopped goes on there.
+    """
+    data = settings.federation.data if data is None else data
+    choice, folder = _choose(settings, method, data, model, out, on_progress)
+    try:
+        methods = [choice.default.candidate.method, choice.chosen.candidate.method]
+        # The theory with the budget is the fair rival: both promise the same.
+        methods += [each.method for each in find_defaults(settings, method)]
+        path = folder.path / "test" if folder else None
+        test = run_comparison(
+            compare_settings(settings, settings.training.rounds),
+            with_reference(methods),
+            data=data,
+            model=model,
+            out=path,
+            resume=path is not None and RunFolder(path).holds_a_run,
+            on_progress=on_progress,
+        )
+    finally:
+        if folder:
+            folder.unlock()
+    # The limit is the one that was asked for, whatever budget the chosen rule has.
+    return Tuned(choice, replace(test, margin=settings.budget, margin_for_all=True))
+
+
+def choose_point(
+    settings: TuneSettings,
+    method: Method | None = None,
+    *,
+    data: DataChoice | None = None,
+    model: ModelChoice | None = None,
+    out: str | os.PathLike[str] | None = None,
+    on_progress: OnProgress | None = None,
+    strict: bool = True,
+) -> Choice:
+    """Choose as `tune` does, without the test.
+
+    If no point keeps the limits, that is an error, or, unless `strict`, the nearest is chosen.
+    """
+    data = settings.federation.data if data is None else data
+    choice, folder = _choose(settings, method, data, model, out, on_progress, strict)
+    if folder:
+        folder.unlock()
+    return choice
+
+
+def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:
+    """Return the method as it is by default; of UDJ-FL also with the budget."""
+    rule = build_method(settings.theory) if method is None else method
+    return find_space(rule, settings.theory, settings.budget)[1]
+
+
+def _choose(
+    settings: TuneSettings,
+    method: Method | None,
+    data: DataChoice,
+    model: ModelChoice | None,
+    out: str | os.PathLike[str] | None,
+    on_progress: OnProgress | None,
+    strict: bool = True,
+) -> tuple[Choice, RunFolder | None]:
+    """Return the choice and the folder, locked, with the choice written there."""
+    rule = build_method(settings.theory) if method is None else method
+    families, defaults = find_space(rule, settings.theory, settings.budget)
+    if not families:
+        raise SettingsError(f"methods: {rule.label} has no parameters to search")
+    plan = Plan.make(settings, families, defaults)
+    held_out = HeldOutData(data, settings.federation)
+    first = held_out(settings.seeds[0])
+    _check_floors(settings.floor, first.ids)
+    flat = {**settings.to_flat(), "searched": rule.label}
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
+    try:
+        search = Halving(settings, plan, held_out, first, model, folder, on_progress)
+        choice = _play(search, rule, strict)
+        if folder:
+            folder.write_json("choice.json", choice.as_dict())
+    except BaseException:
+        if folder:
+            folder.unlock()
+        raise
+    return choice, folder
+
+
+def _play(search: Halving, method: Method, strict: bool) -> Choice:
+    """Play all rungs, choose, and train the neighbours of the chosen point."""
+    plan, rungs = search.plan, search.run()
+    final = rungs[-1].scores
+    if strict or all(each.failed for each in final):
+        search.check_limits(rungs)
+    names = tuple(candidate.name for candidate in plan.defaults)
+    chosen = choose(final, names[::-1])
+    neighbours = search.score(chosen.candidate.neighbours(), plan.rounds[-1])
+    return Choice(
+        method,
+        search.settings.theory,
+        search.limits,
+        tuple(rungs),
+        chosen,
+        next(each for each in final if each.candidate.name == names[0]),
+        tuple(neighbours),
+        names,
+        cost=search.cost,
+        grid_cost=float(1 + len(names) + plan.counts[0] + len(neighbours)),
+    )
+
+
+def _check_floors(floors: Mapping[str, float], ids: Sequence[str]) -> None:
+    mistakes = [
+        f"floor: there is no client {client!r}.{did_you_mean(client, ids)}"
+        for client in floors
+        if client not in ids
+    ]
+    if mistakes:
+        raise SettingsError(mistakes)

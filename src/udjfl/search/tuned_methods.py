@@ -1,0 +1,93 @@
+"""Uses of a choice: a TOML file of the chosen point, and several methods tuned alike."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from udjfl.errors import SettingsError
+from udjfl.methods import UDJ, FedAvg, Method
+from udjfl.methods import method as build_method
+from udjfl.search.point_runs import point_name
+from udjfl.search.settings import TuneSettings
+from udjfl.search.spaces import find_space
+from udjfl.search.tune import choose_point
+from udjfl.settings import CompareSettings, DataSettings
+from udjfl.training.records import OnProgress
+from udjfl.verdicts import MARGIN
+
+
+def tune_methods(
+    settings: CompareSettings,
+    methods: Sequence[Method],
+    *,
+    budget: float = MARGIN,
+    out: str | os.PathLike[str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Method]:
+    """Return the methods with parameters chosen on held-out data, each by the same search.
+
+    A method is tuned for the first theory it serves, within the same budget; one that has nothing
+    to search, and FedAvg, stay as they are. With a folder, each search is kept there.
+    """
+    tuned = []
+    for method in methods:
+        theory = _theory_of(method)
+        if method == FedAvg() or not find_space(method, theory, budget)[0]:
+            tuned.append(method)
+            continue
+        search = TuneSettings(
+            federation=settings.federation,
+            training=settings.training,
+            seeds=settings.seeds,
+            jobs=settings.jobs,
+            theory=theory,
+            budget=budget,
+        )
+        folder = None if out is None else Path(out) / point_name(method)
+        choice = choose_point(search, method, out=folder, on_progress=on_progress, strict=False)
+        tuned.append(choice.chosen.candidate.method)
+    return tuned
+
+
+def _theory_of(method: Method) -> Any:
+    own = method.theory if isinstance(method, UDJ) else None
+    return own or next(iter(method.theories), "utilitarian")
+
+
+def to_spec(method: Method) -> str:
+    """Return the text from which `udjfl.method` builds this method."""
+    parts = [f"{key}={value}" for key, value in method.params.items() if value is not None]
+    spec = ":".join([method.spec_name, *parts])
+    if build_method(spec) != method:
+        raise SettingsError(f"methods: {method.label} cannot be written as text")
+    return spec
+
+
+def tuned_config(settings: TuneSettings, method: Method) -> str:
+    """Return the TOML file with which `udjfl run --config` trains a chosen point."""
+    flat = {**settings.federation.to_flat(), **settings.training.to_flat()}
+    usual = {**DataSettings().to_flat(), **type(settings.training)().to_flat()}
+    chosen = {key: value for key, value in flat.items() if value != usual[key] or key == "data"}
+    chosen = {key: value for key, value in chosen.items() if key not in ("workers", "data_root")}
+    params = {key: value for key, value in method.params.items() if value is not None}
+    lines = [
+        f"# Chosen by `udjfl tune` for the {settings.theory} theory on held-out data.",
+        f"method = {_toml(method.spec_name)}",
+        *(f"{key} = {_toml(value)}" for key, value in chosen.items()),
+        "",
+        "[params]",
+        *(f"{key} = {_toml(value)}" for key, value in params.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

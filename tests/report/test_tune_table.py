@@ -1,0 +1,38 @@
+"""A tuned point on a terminal."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import make_federation
+from rich.console import Console
+
+from udjfl.report.tune_table import tune_view
+from udjfl.search.settings import TuneSettings
+from udjfl.search.tune import Tuned, tune
+
+
+@pytest.fixture(scope="module")
+def tuned() -> Tuned:
+    small = {"rounds": 3, "hidden": 8, "uncertainty_epochs": 2, "seeds": [0, 1], "workers": 1}
+    settings = TuneSettings(theory="desert", budget=50.0, cost=14.0, **small)
+    return tune(settings, data=lambda seed: make_federation(seed=seed))
+
+
+@pytest.mark.parametrize("width", [70, 120])
+def test_it_has_the_choice_the_neighbours_the_search_and_the_test(tuned: Tuned, width: int) -> None:
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(tune_view(tuned))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    for part in (
+        "Chosen for the desert theory: UDJ-FL desert",
+        "within a budget of 50 points",
+        "Slope, steeper",
+        "The search",
+        "a plain grid of as many points",
+        "The test, on test data that nothing above has seen",
+        "Was the theory delivered?",
+    ):
+        assert part in words

@@ -1,0 +1,193 @@
+"""The search for a point: no test data, no lost work, limits kept or named."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Stopped, make_federation
+from data_helpers import row_set
+
+import udjfl
+from udjfl.data import Examples, Federation
+from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.search import point_runs
+from udjfl.search.scoring import Score
+from udjfl.search.settings import TuneSettings
+from udjfl.search.spaces import Candidate
+from udjfl.search.tune import Choice, HeldOutData, choose_point, tune
+from udjfl.settings import DataSettings, validate_settings
+
+QUICK: dict[str, Any] = {
+    "rounds": 9,
+    "hidden": 8,
+    "batch_size": 8,
+    "uncertainty_epochs": 2,
+    "seeds": [0, 1],
+    "workers": 1,
+    "theory": "egalitarian",
+    "budget": 60.0,
+    "cost": 15.0,
+}
+
+
+def by_seed(seed: int) -> Federation:
+    return make_federation(seed=seed)
+
+
+def shuffle_tests(seed: int) -> Federation:
+    """Return the same federation with other test labels, and other test examples."""
+    federation = by_seed(seed)
+    rng = np.random.default_rng(seed)
+
+    def spoil(part: Examples) -> Examples:
+        return replace(part, x=part.x + 100.0, y=part.y[rng.permutation(len(part))])
+
+    clients = tuple(replace(c, test=spoil(c.test)) for c in federation.clients)
+    return replace(federation, clients=clients, test=spoil(federation.test))
+
+
+def choose(out: Path | None = None, **changes: Any) -> Choice:
+    others = {key: changes.pop(key) for key in ("data", "on_progress", "strict") if key in changes}
+    settings = TuneSettings(**{**QUICK, **changes})
+    return choose_point(settings, **{"data": by_seed, "out": out, **others})
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("tune") / "whole"
+    choose(out)
+    return out
+
+
+# Data -------------------------------------------------------------------------------------------
+
+
+def test_the_choice_does_not_depend_on_test_data(chosen: Path, tmp_path: Path) -> None:
+    choose(tmp_path, data=shuffle_tests)
+    names = sorted(path.name for path in chosen.glob("held-out-*.csv"))
+    assert names == ["held-out-1.csv", "held-out-3.csv", "held-out-9.csv"]
+    for name in ("choice.json", *names):
+        assert (tmp_path / name).read_bytes() == (chosen / name).read_bytes()
+
+
+def test_held_out_data_are_of_the_train_parts_only() -> None:
+    for data in (by_seed, "dirty-digits"):
+        whole = by_seed(3) if callable(data) else udjfl.load("dirty-digits", seed=3)
+        held_out = HeldOutData(data, DataSettings())(3)
+        tested = row_set(whole.test, *(client.test for client in whole.clients))
+        for client, before in zip(held_out.clients, whole.clients, strict=True):
+            parts = row_set(client.train), row_set(client.test)
+            assert parts[0] | parts[1] == row_set(before.train)
+            assert not parts[0] & parts[1]
+            assert not (parts[0] | parts[1]) & tested
+            assert len(client.test) == pytest.approx(len(before.train) / 5, abs=1)
+        assert not row_set(held_out.test) & tested
+
+
+def test_copies_stay_on_one_side() -> None:
+    x = np.repeat(np.arange(10.0), 5).reshape(-1, 1)
+    client = (x, np.tile([0, 1], 25), x[:2] + 0.5, [0, 1])
+    federation = Federation.from_arrays({"a": client}, test=(x[:2] + 0.25, [0, 1]))
+    held_out = HeldOutData(federation, DataSettings())(0)
+    assert not row_set(held_out.clients[0].train) & row_set(held_out.clients[0].test)
+
+
+def test_a_client_too_small_to_hold_anything_out() -> None:
+    rows = np.arange(6.0).reshape(-1, 1)
+    clients = {"a": (rows, [0, 1] * 3, rows[:2] + 9, [0, 1]), "b": ([[7.5]], [0], [[8.5]], [0])}
+    federation = Federation.from_arrays(clients, test=(rows[:2] + 20, [0, 1]))
+    with pytest.raises(DataError, match="client 'b' has 1 train example: too few to hold one out"):
+        choose(data=federation)
+
+
+# The search -------------------------------------------------------------------------------------
+
+
+def test_rungs_have_fewer_candidates_and_more_rounds_and_always_the_defaults(chosen: Path) -> None:
+    choice = json.loads((chosen / "choice.json").read_text(encoding="utf-8"))
+    rounds = [rung["rounds"] for rung in choice["rungs"]]
+    sizes = [len(rung["scores"]) for rung in choice["rungs"]]
+    assert rounds == [1, 3, 9]
+    assert sizes == sorted(sizes, reverse=True)
+    for rung in choice["rungs"]:
+        labels = {score["label"] for score in rung["scores"]}
+        assert {"UDJ-FL egalitarian", "UDJ-FL egalitarian (budget=60)"} <= labels
+    assert choice["cost"] <= QUICK["cost"] < choice["grid_cost"] + 10
+    assert choice["chosen"]["label"] in {score["label"] for score in choice["rungs"][-1]["scores"]}
+
+
+@pytest.mark.parametrize("stop_after", [3, 30, 60])
+def test_stopped_anywhere_it_goes_on_to_the_same_choice(
+    chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    monkeypatch.setattr(point_runs, "MOST_RUNS", 6)
+    seen: list[str] = []
+
+    def stop(event: udjfl.Progress) -> None:
+        if event.stage == "training" and event.done == event.total:
+            seen.append(event.label)
+            if len(seen) > stop_after:
+                raise Stopped
+
+    with pytest.raises(Stopped):
+        choose(tmp_path, on_progress=stop)
+    choose(tmp_path)
+    assert (tmp_path / "choice.json").read_bytes() == (chosen / "choice.json").read_bytes()
+
+
+def test_other_settings_are_refused(chosen: Path) -> None:
+    with pytest.raises(StorageError, match=r"other settings \(budget\)"):
+        choose(chosen, budget=5.0)
+
+
+def test_a_floor_that_nothing_reaches_names_the_best_value_and_its_point() -> None:
+    with pytest.raises(SettingsError) as caught:
+        choose(floor={"client-1": 99.9})
+    (line,) = caught.value.mistakes
+    assert line.startswith("floor: no point gives client-1 99.9% on held-out data; the best of ")
+    assert "after 9 rounds was " in line
+    assert "%, with UDJ-FL egalitarian" in line
+
+
+def test_floors_of_clients_that_do_not_exist() -> None:
+    with pytest.raises(SettingsError, match="floor: there is no client 'client-7'"):
+        choose(floor={"client-7": 50.0})
+
+
+def test_a_budget_that_nothing_keeps_names_the_least_cost_unless_the_nearest_will_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    halving: Any = importlib.import_module("udjfl.search.halving")
+    compute = halving.score
+
+    def lower(candidate: Candidate, *others: Any) -> Score:
+        """Let every point cost 30 points more than it does."""
+        made = compute(candidate, *others)
+        return replace(made, mean=made.mean - 30, broken={"budget": 30 - made.mean})
+
+    monkeypatch.setattr(halving, "score", lower)
+    nearest = choose(strict=False, rounds=3).chosen
+    assert nearest.violation > 0
+    with pytest.raises(SettingsError, match=r"budget: every point costs more than 60 points.*with"):
+        choose(rounds=3)
+
+
+def test_an_unknown_theory() -> None:
+    with pytest.raises(SettingsError, match=r"theory: unknown value 'rawl'\. Did you mean 'rawls'"):
+        validate_settings(TuneSettings, {"theory": "rawl"})
+
+
+def test_tuned_it_is_tested_beside_fedavg_and_the_defaults(tmp_path: Path) -> None:
+    tuned = tune(TuneSettings(**QUICK), data=by_seed, out=tmp_path)
+    labels = [row.label for row in tuned.test.rows]
+    assert labels[:2] == ["FedAvg", "UDJ-FL egalitarian"]
+    assert tuned.choice.chosen.candidate.method.label in labels
+    assert tuned.test.budget_of(tuned.test.rows[-1]) == 60.0
+    again = tune(TuneSettings(**QUICK), data=by_seed, out=tmp_path)
+    assert again.as_dict() == tuned.as_dict()
