@@ -22,12 +22,14 @@ CSV_FILES = ("{kind}.csv", "{kind}-seeds.csv")
 # The order of the tables on the page; others come after these.
 ORDER = (
     "results",
+    "results-authors",
     "results-signs",
     "results-dirty-digits",
     "results-heart",
     "solo",
     "solo-authors",
     "distributions",
+    "distributions-authors",
 )
 SHORT = {"not decidable at this number of seeds": "undecided"}
 INTRODUCTION = """# Results

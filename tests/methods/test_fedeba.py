@@ -42,7 +42,8 @@ def probe(**changes: Any) -> Reports:
 
 
 def state_of(aligns_gradients: int) -> dict[str, torch.Tensor]:
-    return {"aligns_gradients": torch.tensor(aligns_gradients)}
+    angle = torch.zeros((), dtype=torch.float64)
+    return {"aligns_gradients": torch.tensor(aligns_gradients), "angle": angle}
 
 
 def step_of(rule: FedEBA, reports: Reports, aligns_gradients: int = 0) -> torch.Tensor:

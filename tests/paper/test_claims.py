@@ -233,12 +233,23 @@ def test_claims_about_the_other_data_set_are_left_out() -> None:
         "utilitarian-tenth-above-zero",
         "utilitarian-tenth-attends",
         "rawls-second-dirty-mnist",
+        "rawls-afl-first-dirty-mnist",
     }
     assert ids["cure-tsr"] - ids["dirty-mnist"] == {
         "utilitarian-highest-cure-tsr",
         "rawls-highest-cure-tsr",
     }
     assert ids[None] == ids["dirty-mnist"] & ids["cure-tsr"]
+
+
+def test_to_be_first_does_not_refute_second() -> None:
+    claims = {claim.id: claim for claim in RESULTS_CLAIMS}
+    second = claims["rawls-second-dirty-mnist"]
+    ours = "UDJ-FL: beta=5, gamma=1"
+    assert {order.higher.row for order in second.orders} == {ours}
+    assert "AFL" not in {order.lower.row for order in second.orders}
+    first = claims["rawls-afl-first-dirty-mnist"]
+    assert ("AFL", ours) in [(order.higher.row, order.lower.row) for order in first.orders]
 
 
 def test_first_and_second_are_each_compared_with_the_rest() -> None:

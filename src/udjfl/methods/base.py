@@ -38,8 +38,8 @@ class Method(ABC):
     name, title    the name in specifications, and the name in tables
     theories       the theories of justice it serves, some of `THEORIES`
     paper          citation
-    grade          'verified'; 'partial' or 'recalled' if we could check it only in part, or not at
-                   all, against the authors' code or paper
+    grade          'verified': the formula; 'partial' or 'recalled' if we could check it only in
+                   part, or not at all, against the authors' code or paper
     idea           one sentence on what it does
     cost           its cost beyond FedAvg, for K reporting clients of N, and D numbers in the model
     needs          the fields of `Reports` beyond deltas that it reads, `EXTRAS` included; they may
@@ -47,6 +47,8 @@ class Method(ABC):
                    that lack one are refused before `aggregate` runs
     needs_groups   the same, but only for a federation with a sensitive attribute
     probes         the losses and `EXTRAS` that `plan` reads: measured before clients train
+    loss_at        the loss that `aggregate` reads: of the received model, or of the client's own
+                   after training
     global_model   False if there is no one model for all clients
     baseline       True for a method to compare with, beside FedAvg, that is no fair method of the
                    paper's table; listed apart, and not one of `--methods all`
@@ -65,6 +67,7 @@ class Method(ABC):
     cost: ClassVar[str] = ""
     needs_groups: ClassVar[frozenset[str]] = frozenset()
     probes: ClassVar[frozenset[str]] = frozenset()
+    loss_at: ClassVar[Literal["received", "final"]] = "received"
     global_model: ClassVar[bool] = True
     baseline: ClassVar[bool] = False
 

@@ -6,24 +6,26 @@ arXiv:2301.12407, 2023. Known to us from secondary descriptions of its equations
 The values of tau, alpha and theta are recalled.
 
     weights   p_i = q_i exp(F_i / tau) / sum_j q_j exp(F_j / tau)
-              the maximiser of entropy with prior q; F_i is the loss at the received model
-    angle     a = arccos( sum_i F_i / (|F| sqrt K) )
-              between the losses and equal losses, K clients
+              the maximiser of entropy with prior q; F_i is the loss of the client's own model
+              after local training (three readers of the paper agree on that)
+    angle     a = arccos( sum_i F_i(theta) / (|F(theta)| sqrt K) )
+              between the losses at the received model and equal losses, K clients
 
-    a > theta (unfair), gradients aligned: every client receives gb = sum_i p_i grad F_i(theta)
-              before it trains, and trains with (1-alpha) gradient + alpha gb
+    a > theta (unfair), gradients aligned: every client receives gb = sum_i p_i grad F_i(theta),
+              p from the losses at the received model, before it trains, and trains with
+              (1-alpha) gradient + alpha gb
               step = sum_i p_i (theta - theta_i)
     else      models aligned: theta_i^1 is the client's model after its first local step
               step = (1-alpha) sum_i p_i (theta - theta_i) + alpha mean_i (theta - theta_i^1)
 
 tan a is the standard deviation of the losses over their mean, and a is computed so: with theta = 45
 degrees gradients are aligned once the deviation exceeds the mean. For K clients a is at most
-arccos(1/sqrt K), 45 degrees for two. With alpha = 0 this is TERM with t = 1/tau; with
-tau -> infinity also FedAvg weighted by q; with tau -> 0 the worst client. The server's learning
-rate is 1. The practical variant, which saves a message by reusing the last round's gradient, is
-left out. Partial participation: weights, gb and angle over the clients of the round. The angle is
-decided before training; the weights of the step are over those that then report. The UDJ-FL paper
-did not run FedEBA+.
+arccos(1/sqrt K), 45 degrees for two. With alpha = 0 this is TERM's rule with t = 1/tau, on other
+losses; with tau -> infinity also FedAvg weighted by q; with tau -> 0 the worst client. The server's
+learning rate is 1. The practical variant, which saves a message by reusing the last round's
+gradient, is left out. Partial participation: weights, gb and angle over the clients of the round.
+The angle is decided before training; the weights of the step are over those that then report. The
+UDJ-FL paper did not run FedEBA+.
 """
 
 import math
@@ -62,6 +64,7 @@ class FedEBA(Method):
         "and the model after one step sent as well"
     )
     probes = frozenset({"losses", "gradients"})
+    loss_at = "final"
 
     tau: Annotated[
         float,
@@ -88,7 +91,10 @@ class FedEBA(Method):
         )
 
     def init(self, setup: Setup) -> State:
-        return {"aligns_gradients": torch.zeros((), dtype=torch.int64)}
+        return {
+            "aligns_gradients": torch.zeros((), dtype=torch.int64),
+            "angle": torch.zeros((), dtype=torch.float64),
+        }
 
     def notes(self, setup: Setup) -> list[str]:
         k = max(1, round(setup.participation * len(setup)))  # clients of a round
@@ -103,8 +109,12 @@ class FedEBA(Method):
 
     def plan(self, state: State, probe: Reports | None) -> tuple[State, Plan]:
         assert probe is not None
-        unfair = angle(probe.losses) > self.theta
-        state = {**state, "aligns_gradients": torch.tensor(int(unfair))}
+        degrees = angle(probe.losses)
+        unfair = degrees > self.theta
+        state = {
+            "aligns_gradients": torch.tensor(int(unfair)),
+            "angle": torch.tensor(degrees, dtype=torch.float64),
+        }
         if not unfair:
             return state, Plan()
         gradient = weighted_sum(self._weights(probe), probe.extras["gradients"])
@@ -121,7 +131,7 @@ class FedEBA(Method):
             step = step.to(reports.deltas.dtype)
         diagnostics = {
             "weight": p,
-            "angle": torch.tensor(angle(reports.losses), dtype=torch.float64),
+            "angle": state["angle"],
             "aligns_gradients": aligns.to(torch.float64),
         }
         return state, step, diagnostics

@@ -135,12 +135,18 @@ _RAWLS_CLAIMS = (
         where=RESULTS,
         says="On Dirty-MNIST UDJ-FL with beta = 5, gamma = 1 has the second highest Psi of the "
         "methods for Rawls' principle.",
-        test="Its Psi is below that of AFL, which the paper marks best, and above that of every "
-        "other Rawls row.",
-        orders=(
-            *_below("psi", RAWLS, "AFL"),
-            *_above("psi", RAWLS, *_section("rawls", RAWLS, "AFL")),
-        ),
+        test="Its Psi is above that of every Rawls row other than AFL, which the paper marks best; "
+        "to be above AFL, too, does not refute it.",
+        orders=_above("psi", RAWLS, *_section("rawls", RAWLS, "AFL")),
+        data="dirty-mnist",
+    ),
+    Claim(
+        id="rawls-afl-first-dirty-mnist",
+        theory="rawls",
+        where=RESULTS,
+        says="On Dirty-MNIST AFL has the highest Psi of the methods for Rawls' principle.",
+        test="AFL's Psi is above that of every other Rawls row.",
+        orders=_above("psi", "AFL", *_section("rawls", "AFL")),
         data="dirty-mnist",
     ),
     Claim(

@@ -4,6 +4,7 @@ With a folder, a run that was stopped resumes there.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -348,8 +349,12 @@ def reproduce_distributions(
 
 def _client_columns(row: MethodSummary) -> dict[str, Summary]:
     accuracies = enumerate(row.client_accuracy.values(), start=1)
+    # The paper prints this one with N - 1 clients in the denominator (ddof 1), unlike its main
+    # table: 94.56, 91.50, 94.47, 95.2 and 94.87 have 1.49 so, and 1.33 with N.
+    factor = math.sqrt(len(row.client_accuracy) / (len(row.client_accuracy) - 1))
+    deviations = [None if v is None else factor * v for v in row.metrics["std"].values]
     return {
         **{f"client_{number}": accuracy for number, accuracy in accuracies},
         "global_accuracy": row.metrics["global_accuracy"],
-        "std": row.metrics["std"],
+        "std": summarise(deviations),
     }

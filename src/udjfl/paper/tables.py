@@ -264,7 +264,7 @@ class DistributionsTable(Table):
     columns: ClassVar[tuple[Column, ...]] = (
         *(Column(f"client_{number}", f"Client {number}", 1) for number in range(1, 6)),
         Column("global_accuracy", "Global accuracy", 1, heading="Global"),
-        Column("std", "Client STD", -1),
+        Column("std", "Client STD (N-1)", -1),
     )
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:

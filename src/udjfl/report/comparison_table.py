@@ -35,8 +35,8 @@ CLIENTS = (
 UNITS = "Accuracies in percent, STD and Psi in points."
 EXPECTED = "In brackets: ambiguous test examples scored by all their labels, not by the one drawn."
 GRADES = (
-    '"partial" and "recalled" mark methods we could only partly check against the authors\' '
-    "code or paper."
+    '"partial" and "recalled" mark methods whose formula we could only partly check; the defaults '
+    "may be ours."
 )
 
 

@@ -173,7 +173,7 @@ class Run:
         if self.settings.loss_at != "auto":
             return self.settings.loss_at
         reads_losses = {"losses", "losses_of_each"}.intersection(self.method.needs)
-        return "received" if reads_losses else "running"
+        return self.method.loss_at if reads_losses else "running"
 
     def local_training(self, plan: Plan, client_indices: Sequence[int]) -> LocalTraining:
         """Return how these clients train under a plan."""

@@ -1,0 +1,114 @@
+"""Is a tuned point better than the theory's defaults, on seeds that the search has not seen?
+
+    python experiments/measure_tuning.py scanners     # results/tuning-scanners.csv
+
+For each theory `udjfl tune` chooses on seeds 0 to 9 within a budget of 2 points. The choice, the
+theory as the paper has it, and the theory with the budget are then trained on fresh seeds, and
+compared by the theory's measure, seed by seed. Federations and settings are those of JUSTICE.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from pathlib import Path
+
+from measure_justice import BUDGET, STUDIES, Study
+
+import udjfl
+from udjfl.methods import THEORIES, Method, method
+from udjfl.search.settings import TuneSettings
+from udjfl.search.tune import Choice, choose_point
+from udjfl.settings import validate_settings
+from udjfl.simulation.comparison import Comparison
+from udjfl.statistics import paired_test
+from udjfl.verdicts import PairedRuns, collect_evidence
+
+RESULTS = Path(__file__).parent / "results"
+FRESH = 100  # the first of the fresh seeds
+COLUMNS = (
+    *("data", "theory", "chosen", "rival", "seeds", "measure_chosen", "measure_rival"),
+    *("advantage", "low", "high", "p", "mean_chosen", "mean_rival", "cost", "grid_cost"),
+)
+
+
+def main() -> None:
+    """Measure one federation, all theories."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("--seeds", type=int, default=30, help="number of fresh seeds")
+    parser.add_argument("--jobs", type=int, default=0, help="processes (0: one per core)")
+    arguments = parser.parse_args()
+    path = RESULTS / f"tuning-{arguments.study}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        for theory in THEORIES:
+            study = STUDIES[arguments.study]
+            for row in measure(study, theory, arguments.seeds, arguments.jobs):
+                writer.writerow(row)
+                print(*(f"{key}={value}" for key, value in row.items()), flush=True)
+            file.flush()
+
+
+def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[dict[str, object]]:
+    """Choose a point for a theory, and compare it with both defaults on fresh seeds."""
+    values = {**study.settings, "data": study.data, "theory": theory, "budget": BUDGET}
+    settings = validate_settings(TuneSettings, {**values, "jobs": jobs})
+    choice = choose_point(settings, strict=False)
+    rivals = [method(theory), method(theory, budget=BUDGET)]
+    chosen = choice.chosen.candidate.method
+    comparison = udjfl.compare(
+        study.data,
+        [*rivals, chosen],
+        seeds=list(range(FRESH, FRESH + n_seeds)),
+        jobs=jobs,
+        eval_every=study.settings["rounds"],
+        **study.settings,
+    )
+    return [compare_measures(study, theory, choice, comparison, rival) for rival in rivals]
+
+
+def compare_measures(
+    study: Study, theory: str, choice: Choice, comparison: Comparison, rival: Method
+) -> dict[str, object]:
+    """Test the chosen point against a default by the theory's measure; higher is better."""
+    chosen = choice.chosen.candidate.method
+    (ours, mean), (theirs, rival_mean) = (
+        measure_by_seed(theory, comparison, rule) for rule in (chosen, rival)
+    )
+    test = paired_test(ours, theirs)
+    low, high = test.ci95 or (0.0, 0.0)
+    numbers = {
+        "measure_chosen": sum(ours) / len(ours),
+        "measure_rival": sum(theirs) / len(theirs),
+        "advantage": test.difference,
+        "low": low,
+        "high": high,
+        "p": 1.0 if test.p is None else test.p,
+        "mean_chosen": mean,
+        "mean_rival": rival_mean,
+        "cost": choice.cost,
+        "grid_cost": choice.grid_cost,
+    }
+    return {
+        "data": study.data,
+        "theory": theory,
+        "chosen": chosen.label,
+        "rival": rival.label,
+        "seeds": len(ours),
+        **{key: f"{value:.4f}" for key, value in numbers.items()},
+    }
+
+
+def measure_by_seed(theory: str, comparison: Comparison, rule: Method) -> tuple[list[float], float]:
+    """Return the change of the measure against FedAvg by seed, and that of the mean accuracy."""
+    row = next(row for row in comparison.rows if row.method == rule)
+    runs: PairedRuns = row.runs
+    evidence = collect_evidence(theory, runs, BUDGET)
+    moved = [evidence.better * value for value in evidence.measure.differences]
+    return moved, evidence.mean.difference
+
+
+if __name__ == "__main__":
+    main()
