@@ -25,7 +25,10 @@ LAYERS = (
     {"methods", "engine", "statistics"},
     {"models", "data", "metrics", "tasks"},
     {"settings"},
-    {"seeds", "_ids", "_files", "_spec", "_threads", "_measures", "_html", "_frames", "_processes"},
+    {
+        *("seeds", "_ids", "_files", "_spec", "_threads", "_measures"),
+        *("_html", "_pandas_frame", "_processes"),
+    },
     {"errors"},
 )
 DEPTH = {name: depth for depth, names in enumerate(LAYERS) for name in names}

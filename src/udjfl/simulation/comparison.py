@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from udjfl._frames import make_frame
 from udjfl._html import html_table
+from udjfl._pandas_frame import make_frame
 from udjfl.methods import Method
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings

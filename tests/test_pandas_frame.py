@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from udjfl._frames import make_frame
+from udjfl._pandas_frame import make_frame
 from udjfl.errors import SettingsError
 
 
