@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,13 @@ def draw(folder: Path) -> None:
 def make_chart(material: Material) -> Any:
     """Put the four theories beside each other, each with its verdict."""
     assert material.comparison is not None
-    rows = [row for row in material.rows if row is not material.reference]
-    verdicts = material.comparison.verdicts[1:]
-    charts = []
-    for row, of_row, figure in zip(rows, verdicts, change_figures(material, 250), strict=True):
-        if row.budget is not None:
-            title = {"text": row.method.short, "subtitle": of_row[0].kind}
-            charts.append(figure.chart.properties(title=title))
+    pairs = zip(material.rows, material.comparison.verdicts, strict=True)
+    within = [(row, verdicts[0]) for row, verdicts in pairs if row.budget is not None]
+    shown = replace(material, rows=(material.rows[0], *(row for row, _ in within)))
+    charts = [
+        figure.chart.properties(title={"text": row.method.short, "subtitle": verdict.kind})
+        for (row, verdict), figure in zip(within, change_figures(shown, 250), strict=True)
+    ]
     return import_altair().concat(*charts, columns=2)
 
 
