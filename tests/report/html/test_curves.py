@@ -49,5 +49,5 @@ def test_rounds_that_are_drawn_were_evaluated() -> None:
 
 def test_a_comparison_has_curves_of_every_method(material: Material) -> None:
     for curves in material.curves:
-        assert curves.reached == curves.rounds == 4
+        assert curves.reached == curves.rounds == 8
         assert set(curves.of_clients["test_accuracy"]) == set(material.client_ids)

@@ -45,7 +45,7 @@ def test_an_unfinished_run_has_curves_but_no_scores(run_folder: Path) -> None:
     assert material.rows == ()
     assert [problem.folder for problem in material.problems] == ["run"]
     assert "udjfl resume" in material.problems[0].text
-    assert material.curves[0].reached == 4
+    assert material.curves[0].reached == 8
     assert material.client_ids
 
 
@@ -64,7 +64,7 @@ def test_records_that_are_damaged_are_left_out(run_folder: Path) -> None:
     lines = records.read_text().splitlines()
     bad = ['{"round": 1, "client"', "[1]", '{"round": "x", "client": 1}', "[" * 5000, "\x00"]
     records.write_text("\n".join([*bad, *lines[:-1], lines[-1][:10]]))
-    assert read_material([run_folder]).curves[0].reached == 4
+    assert read_material([run_folder]).curves[0].reached == 8
 
 
 def test_runs_without_fedavg_are_shown_side_by_side(comparison_folder: Path) -> None:

@@ -46,6 +46,7 @@ def test_the_page_has_every_section(page: str) -> None:
         "tradeoffs",
         "rounds",
         "weights",
+        "choosing",
         "made",
     ):
         assert f'<section id="{section}"' in page

@@ -13,6 +13,7 @@ from typing import Any
 from udjfl._files import write_atomic
 from udjfl._ids import printable
 from udjfl.errors import SettingsError
+from udjfl.report.choosing import guide_document
 from udjfl.report.html.client_charts import (
     change_figures,
     desert_figures,
@@ -79,6 +80,7 @@ def render_page(material: Material) -> str:
     page: str = environment.get_template("page.html.jinja").render(
         content=content,
         terms=TERMS,
+        guide=guide_document(),
         style=style,
         script=script,
         script_hash=hash_source(script),
