@@ -59,6 +59,8 @@ def chart_config() -> dict[str, Any]:
             "ticks": False,
             "domain": False,
             "labelPadding": 4,
+            "labelFlush": False,
+            "labelOverlap": "greedy",
             "labelLimit": 130,
         },
         "legend": {**text, **sizes, "orient": "bottom", "columns": 2, "labelLimit": 150},
