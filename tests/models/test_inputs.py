@@ -129,3 +129,14 @@ def test_pixels_beside_floats_are_refused() -> None:
         udjfl.Federation.from_arrays(
             {"a": (pixels, [0, 1, 0, 1], pixels + 8, [0, 1, 0, 1])}, test=(pixels / 2, [0] * 4)
         )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_losses_and_tasks_of_their_own_read_pixels(
+    engine: Literal["serial", "stacked", "mapped"],
+) -> None:
+    one, two = (
+        udjfl.simulate(data, "fedavg", engine=engine, task="binary", **SHORT)
+        for data in (make_images(lambda pixels: pixels), make_images(scale))
+    )
+    assert model_bytes(one) == model_bytes(two)

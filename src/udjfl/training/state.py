@@ -24,7 +24,15 @@ from udjfl.engine import (
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.methods import Method, Plan, Setup, State
 from udjfl.methods.reports import EXTRAS
-from udjfl.models import ModelChoice, buffers_to_vector, build, check_fit, to_vector, trainable
+from udjfl.models import (
+    ModelChoice,
+    buffers_to_vector,
+    build,
+    check_fit,
+    to_inputs,
+    to_vector,
+    trainable,
+)
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task, check_loss
@@ -152,7 +160,7 @@ class RunSpec:
         if not task.criterion.is_plain:
             labels = torch.zeros(len(x), dtype=torch.float32 if is_regression else torch.int64)
             with torch.no_grad():
-                check_loss(task.criterion, module(x), labels)
+                check_loss(task.criterion, module(to_inputs(x, module)), labels)
         n_weights = settings.class_weights.count(",") + 1
         named = settings.class_weights in ("none", "balanced")
         if not named and n_weights != federation.n_classes:
