@@ -39,6 +39,7 @@ UNREADABLE_ARCHIVE = (
     MemoryError,
     NotImplementedError,
     OSError,
+    RuntimeError,  # an archive with a password
     TypeError,
     ValueError,
     zipfile.BadZipFile,
