@@ -21,8 +21,8 @@ SECTIONS = {
     "Model": "model hidden weight_norm",
     "Task": "task loss score",
     "Training": "rounds epochs optimiser lr lr_schedule momentum nesterov weight_decay clip_norm "
-    "class_weights batch_size local_epochs local_steps loss_at participation drop_out holdout "
-    "on_bad_report",
+    "class_weights batch_size local_epochs local_steps server_optimizer loss_at participation drop_out "
+    "holdout on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
     "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "service eval_every checkpoint_every",
