@@ -42,8 +42,17 @@ ALL_METRICS = [
     "corrected_std",
     "slope",
     "gap",
+    "jain",
+    "gini",
+    "cv",
+    "entropy",
+    "cosine",
+    "worst_tenth",
+    "best_tenth",
+    "best_minus_worst",
 ]
 NEED_A_REFERENCE = {"psi", "gain_least_advantaged", "gain_others"}
+ALONE = ["gain_by_joining", "least_gain_by_joining", "share_better_alone"]
 
 
 # --- reproducibility
@@ -109,7 +118,8 @@ def test_fedavg_on_one_client_is_plain_sgd() -> None:
 
 def test_metrics_are_plain_floats_under_the_promised_names(federation: udjfl.Federation) -> None:
     result = train_briefly(federation, "rawls")
-    assert list(result.metrics) == [name for name in ALL_METRICS if name not in NEED_A_REFERENCE]
+    known = [name for name in ALL_METRICS if name not in NEED_A_REFERENCE]
+    assert list(result.metrics) == [*known, *ALONE]
     for values in (result.metrics, result.client_accuracy, result.uncertainty):
         assert all(type(value) is float for value in values.values())
     accuracies, uncertainties = (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_federation
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
 
@@ -44,6 +44,7 @@ def test_docstring_examples() -> None:
     assert (result.failed, result.attempted) == (0, 9)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 9)), min_size=2, max_size=30))
 def test_two_classes_against_scikit_learn(rows: list[tuple[int, int]]) -> None:
     y, p = np.array([row[0] for row in rows]), np.array([row[1] / 10 for row in rows])

@@ -21,13 +21,13 @@ SECTIONS = {
     "Model": "model hidden weight_norm",
     "Task": "task loss score",
     "Training": "rounds epochs optimiser lr lr_schedule momentum nesterov weight_decay clip_norm "
-    "class_weights batch_size local_epochs local_steps loss_at participation drop_out holdout "
-    "on_bad_report",
+    "class_weights batch_size local_epochs local_steps server_optimizer loss_at participation "
+    "drop_out holdout on_bad_report",
     "Uncertainty": "uncertainty uncertainty_epochs uncertainty_lr uncertainty_optimiser "
     "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "service eval_every checkpoint_every",
     "Machine": "engine device jobs workers",
-    "Input and output": "config out html open_it formats columns metrics json",
+    "Input and output": "config out html open_it formats columns metrics csv markdown latex json",
 }
 ORDER = " ".join(SECTIONS.values()).split()
 SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names.split()}
