@@ -119,7 +119,7 @@ def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     if len(values) < 2:
         return None
     metric, digits = METRICS[key], 2 if METRICS[key].bounds == (-1.0, 1.0) else 1
-    records = [
+    records: list[dict[str, Any]] = [
         {"p": f"{p:g}", "gamma": f"{gamma:g}", "value": value, "text": number(value, digits)}
         for (p, gamma), value in sorted(values.items())
     ]
