@@ -196,8 +196,9 @@ def resume_command(
             f"{folder} was started from Python with data or methods of its own; "
             f"call udjfl.compare(..., out={str(folder)!r}, resume=True) with the same"
         )
-    if not trust_model and isinstance(stored.get("frontier"), dict):
-        _refuse_code(folder, stored["frontier"])
+    for kind in ("frontier", "tune"):
+        if not trust_model and isinstance(stored.get(kind), dict):
+            _refuse_code(folder, stored[kind])
     if resume_search(stored, folder, json):
         return
     if "comparison" in stored:

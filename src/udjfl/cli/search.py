@@ -5,16 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
+from udjfl.errors import SettingsError
 from udjfl.report.output import show, to_json
 from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.settings import CompareSettings, validate_settings
+
+if TYPE_CHECKING:
+    from udjfl.search.frontier import Frontier
 
 Out = Annotated[
     Path | None,
@@ -52,7 +56,21 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
         frontier = trace_frontier(settings, out=out, on_progress=on_progress)
     show(frontier_view(frontier), frontier.as_dict(), json)
     if out:
-        print(f"kept in {out}: frontier.json and runs.csv", file=sys.stderr)
+        drawn = _draw(frontier, out)
+        print(f"kept in {out}: frontier.json, runs.csv{drawn}", file=sys.stderr)
+
+
+def _draw(frontier: Frontier, out: Path) -> str:
+    """Draw the figures as PNG and SVG, and say so, or say what would draw them."""
+    from udjfl.report.html.figures import COLUMN_WIDTHS, save_figures
+    from udjfl.report.html.frontier_charts import frontier_figures
+
+    try:
+        figures = frontier_figures(frontier, COLUMN_WIDTHS[2])
+        save_figures(figures, out, ("png", "svg"), columns=2)
+    except SettingsError as error:  # the extra is not installed
+        return f" (no figures: {error})"
+    return ", figures as .png and .svg"
 
 
 def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:

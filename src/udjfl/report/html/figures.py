@@ -35,13 +35,19 @@ def write_figures(
     if wrong or not chosen:
         name = wrong[0] if wrong else ""
         raise SettingsError(f"format: unknown value {name!r}.{did_you_mean(name, FORMATS)}")
-    figures = all_figures(material, COLUMN_WIDTHS[columns])
+    return save_figures(all_figures(material, COLUMN_WIDTHS[columns]), folder, chosen, columns)
+
+
+def save_figures(
+    figures: Sequence[Figure], folder: Path, formats: Sequence[str], columns: int = 1
+) -> list[Path]:
+    """Write figures in these formats, and a list of their captions; return the files."""
     written = []
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for figure in figures:
         spec = _fit(chart_spec(figure.chart), COLUMN_WIDTHS[columns])
-        for name in dict.fromkeys(chosen):
+        for name in dict.fromkeys(formats):
             path = folder / f"{figure.name}.{name}"
             write_atomic(path, _convert(spec, name))
             written.append(path)
