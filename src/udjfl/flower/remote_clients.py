@@ -31,6 +31,7 @@ from udjfl.methods import SERVER_SIDE
 from udjfl.methods.reports import EXTRAS
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.limits import Limits
 from udjfl.training.replies import stack_replies
 from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
@@ -93,7 +94,7 @@ class RemoteClients:
             allowed=self._fact_limits(round),
         )
         facts = self._service_facts(replies, round, errors)
-        scores = self._scores(replies, round, errors)
+        scores = self._scores(replies, round, errors, server.vector.dtype)
         problems = {client: str(error) for client, error in errors.items()}
         reasons = dict.fromkeys(ids, NOT_CONNECTED) | absent | problems
         evaluated = [name for name in ids if name in scores]
@@ -108,13 +109,17 @@ class RemoteClients:
         return self._serve(server, evaluation, facts) if facts else evaluation
 
     def _scores(
-        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+        self,
+        replies: Sequence[Reply],
+        round: int,
+        errors: dict[str, ReportError],
+        dtype: torch.dtype,
     ) -> dict[str, tuple[float, float]]:
         """Return losses and accuracies by client; unusable ones are added to the errors."""
         scores: dict[str, tuple[float, float]] = {}
         for reply in replies:
             try:
-                scores[reply.id] = _score(reply, round)
+                scores[reply.id] = _score(reply, round, dtype)
             except ReportError as error:
                 errors[reply.id] = error
         if errors and self.run.settings.on_bad_report == "fail":
@@ -156,7 +161,8 @@ class RemoteClients:
             return served_tensors(serving, self.run.ids[index], index)
 
         replies, _, errors = self._send(EVALUATE, server.round, serving.changed, buffers, own)
-        return evaluation.with_served(serving, self._scores(replies, server.round, errors))
+        scores = self._scores(replies, server.round, errors, server.vector.dtype)
+        return evaluation.with_served(serving, scores)
 
     def _evaluation_tensors(
         self, server: ServerState
@@ -212,7 +218,7 @@ class RemoteClients:
             extras=extras,
             n_buffers=n_buffers or 0,
             has_update=kind == TRAIN,
-            max_update_norm=self.run.spec.max_update_norm,
+            limits=Limits.of(self.run, plan, model.dtype),
             absent=absent,
             errors=errors,
         )
@@ -302,10 +308,13 @@ def read_reply(
     return reply
 
 
-def _score(reply: Reply, round: int) -> tuple[float, float]:
+def _score(reply: Reply, round: int, dtype: torch.dtype) -> tuple[float, float]:
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
     if loss is None or accuracy is None or not 0 <= accuracy <= 1:
         raise ReportError(
             reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
         )
+    if torch.finfo(dtype).max < loss < math.inf:
+        problem = f"is {loss:.4g}; it may be at most {torch.finfo(dtype).max:.4g}"
+        raise ReportError(reply.id, "test loss", problem, round)
     return loss, accuracy
