@@ -73,7 +73,7 @@ def test_every_key_has_a_default() -> None:
     wanted = """method seed rounds lr momentum batch-size local-epochs loss-at participation
         on-bad-report uncertainty uncertainty-epochs uncertainty-lr uncertainty-optimiser
         service eval-every checkpoint-every hidden weight-norm model clients quorum round-timeout
-        wait-timeout out resume report-uncertainties max-update-norm reference
+        wait-timeout out resume report-uncertainties max-update-norm max-update-ratio reference
         holdout record-scores"""
     known = {name.replace("_", "-") for name in FlowerSettings.flat_fields()} - {
         "drop-out",

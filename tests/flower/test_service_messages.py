@@ -127,7 +127,7 @@ def tampering(value: list[float] | None, name: str) -> Any:
         if message.metadata.dst_node_id == FIRST_NODE and name in arrays:
             del arrays[name]
             if value is not None:
-                arrays[name] = Array(torch.tensor(value).numpy())
+                arrays[name] = Array(torch.tensor(value, dtype=torch.float64).numpy())
         return reply
 
     return tamper

@@ -97,17 +97,34 @@ def without(record: str, name: str) -> Any:
 BROKEN = {
     "NaN": (with_arrays(delta=lambda d: d * np.float32("nan")), "deltas has values that are NaN"),
     "infinite": (
-        with_arrays(delta=lambda d: np.full(d.shape, np.inf)),
+        with_arrays(delta=lambda d: np.full(d.shape, np.float32(np.inf))),
         "deltas has values that are NaN or infinite",
     ),
-    "too large for its type": (
+    "another dtype": (
         with_arrays(delta=lambda d: np.full(d.shape, 1e300)),
-        "deltas has values that are NaN",
+        "deltas has dtype float64; it must have float32",
+    ),
+    "complex": (
+        with_arrays(delta=lambda d: (d[: len(d) // 2] + 1j).astype(np.complex64)),
+        "deltas has dtype complex64",
+    ),
+    "too many bytes": (
+        with_arrays(delta=lambda d: np.tile(d, 50)),
+        "deltas has .* bytes; it may have",
+    ),
+    "not asked for": (with_arrays(gift=np.zeros(3)), "gift was not asked for"),
+    "an extra not asked for": (
+        with_arrays(**{"extra.gradients": np.zeros(3)}),
+        "gradients was not asked for",
+    ),
+    "a record not asked for": (
+        lambda reply: RecordDict({**reply.content, "gift": ArrayRecord({})}),
+        "gift was not asked for",
     ),
     "wrong shape": (with_arrays(delta=lambda d: d[:-1]), "deltas has shape"),
     "a table": (with_arrays(delta=lambda d: d[None]), "deltas has shape"),
     "no delta": (without("arrays", "delta"), r"deltas has shape \[0\]"),
-    "texts": (with_arrays(delta=np.array(["a"])), "reply cannot be read"),
+    "texts": (with_arrays(delta=np.array(["a"])), "deltas has dtype <U1"),
     "another id": (
         with_config(client_id="client-3"),
         "id is 'client-3' in its reply, and was 'client-2' before",
@@ -117,10 +134,17 @@ BROKEN = {
     "another round": (with_config(round=1), "round is 1 in its reply; the server is in round 2"),
     "no loss": (without("metrics", "loss"), "losses is missing"),
     "negative loss": (with_metrics(loss=-1.0), "a loss cannot be negative"),
+    "a loss beyond float32": (with_metrics(loss=1e300), "losses is 1e.300; it may be at most"),
+    "impossible loss": (with_metrics(loss=1e30), "losses is 1e.30, more than a million times"),
     "list of losses": (with_metrics(loss=[1.0, 2.0]), "reply cannot be read"),
     "no steps": (with_metrics(steps=0.0), "steps is 0"),
+    "a long list": (with_metrics(loss=[1.0] * 10**5), "reply cannot be read"),
+    "far longer than the others": (
+        with_arrays(delta=lambda d: np.full_like(d, 1e30)),
+        "above max_update_ratio, 100, times the round's median",
+    ),
     "no records": (lambda reply: RecordDict({}), "reply cannot be read"),
-    "buffers": (with_arrays(buffers=np.zeros(3)), r"buffers has shape \[3\]; the model has 0"),
+    "buffers": (with_arrays(buffers=np.zeros(3)), "buffers was not asked for"),
     "an error in Flower's format": (
         lambda reply: Error(
             2, "<class 'udjfl.errors.DataError'>:<'train: 3 labels\ntest: is empty'>"
@@ -153,6 +177,35 @@ def test_an_unusable_reply_stops_the_run_or_is_excluded(
     assert list(history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
 
 
+LIES = {
+    "uncertainty": (with_metrics(uncertainty=1e30), "query.uncertainty", "rawls"),
+    "loss": (with_metrics(loss=1e300), "train", "rawls"),
+    "smaller loss": (with_metrics(loss=1e30), "train", "rawls"),
+    "update": (with_arrays(delta=lambda d: np.full_like(d, 1e30)), "train", "rawls"),
+    "size": (with_metrics(**{"num-examples": 1e30}), "train", "fedavg"),
+    "steps": (with_metrics(steps=1e6), "train", "fednova"),
+}
+
+
+@pytest.mark.parametrize("case", ["uncertainty", "loss", "smaller loss", "update", "steps"])
+def test_a_round_survives_a_lie_as_if_the_liar_were_away(federation: Any, case: str) -> None:
+    change, kind, rule = LIES[case]
+    rounds = {"rounds": 1, "on_bad_report": "exclude"}
+    grid = InProcessGrid(federation, tamper=in_training(change, rounds=(1,), kind=kind))
+    lied = run_strategy(federation, rule, grid, **rounds)
+    grid = InProcessGrid(federation, tamper=in_training(lambda _: None, rounds=(1,)))
+    away = run_strategy(federation, rule, grid, **rounds)
+    assert list(lied.result.history.by_client("excluded", 1)) == ["client-2"]
+    assert torch.equal(lied.log.server.vector, away.log.server.vector)
+
+
+def test_a_size_counts_only_if_it_was_told_at_registration(federation: Any) -> None:
+    change, kind, rule = LIES["size"]
+    grid = InProcessGrid(federation, tamper=in_training(change, kind=kind))
+    lied, honest = run_strategy(federation, rule, grid), run_strategy(federation, rule)
+    assert torch.equal(lied.log.server.vector, honest.log.server.vector)
+
+
 HUGE = with_arrays(delta=lambda d: d * np.float32(1e6))
 STOPPING = {
     **{case: BROKEN[case] for case in ("NaN", "wrong shape", "another id", "an error")},
@@ -176,9 +229,8 @@ def test_a_run_that_stops_in_round_1_has_no_records_and_its_first_model(
 
 def test_a_huge_update_is_used_unless_there_is_a_limit(federation: Any) -> None:
     tamper = in_training(HUGE)
-    strategy = run_strategy(
-        federation, "fedavg", InProcessGrid(federation, tamper=tamper), rounds=2
-    )
+    grid = InProcessGrid(federation, tamper=tamper)
+    strategy = run_strategy(federation, "fedavg", grid, rounds=2, max_update_ratio=None)
     assert strategy.result.history.by_client("excluded", 2) == {}
     grid = InProcessGrid(federation, tamper=tamper)
     strategy = run_strategy(

@@ -19,6 +19,7 @@ from udjfl.settings import TrainingSettings
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.lifecycle import RunLog
+from udjfl.training.limits import Limits
 from udjfl.training.replies import ClientReply, stack_replies
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
@@ -141,7 +142,7 @@ class ScriptedClients:
             numbers=numbers,
             extras=extras,
             has_update=kind == "train",
-            max_update_norm=self.run.spec.max_update_norm,
+            limits=Limits.of(self.run, request.plan, request.models[0].dtype),
             absent=absent,
         )
 
@@ -187,11 +188,18 @@ def play(
     folder: RunFolder | None = None,
     quorum: int = 0,
     max_update_norm: float | None = None,
+    max_update_ratio: float | None = None,
     **settings: Any,
 ) -> Played:
     """Play a script with the real round, writing rounds down as real runs do."""
     training = TrainingSettings(**{"rounds": rounds, "lr": 0.1, "momentum": 0.0, **settings})
-    spec = RunSpec(method(name), training, quorum=quorum, max_update_norm=max_update_norm)
+    spec = RunSpec(
+        method(name),
+        training,
+        quorum=quorum,
+        max_update_norm=max_update_norm,
+        max_update_ratio=max_update_ratio,
+    )
     ids = tuple(f"client-{i + 1}" for i in range(n_clients))
     sizes = tuple(10.0 * (i + 1) for i in range(n_clients))
     run = Run(spec, FederationInfo(ids, sizes, torch.zeros(2, 2), 2))

@@ -12,6 +12,7 @@ import torch
 from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports
 from udjfl.methods.reports import NUMBER_FIELDS, collect
+from udjfl.training.limits import Limits
 from udjfl.training.replies import ClientReply, stack_replies
 
 NAN, INF = math.nan, math.inf
@@ -39,7 +40,7 @@ def gather(
     ids: tuple[str, ...] = ("a", "b", "c"),
     needs: Collection[str] | None = None,
     numbers: Collection[str] = NUMBER_FIELDS,
-    max_update_norm: float | None = None,
+    limits: Limits | None = None,
 ) -> tuple[Reports | None, dict[str, str]]:
     """Collect replies as a round does: the first error is raised, or all are rereordered."""
     extras = {name for one in replies for name in one.extras} if needs is None else needs
@@ -49,7 +50,7 @@ def gather(
         n_parameters=2,
         numbers=numbers,
         extras=extras,
-        max_update_norm=max_update_norm,
+        limits=limits,
     )
     errors = dict(stacked.errors)
     reports = None
@@ -256,7 +257,7 @@ def test_an_update_longer_than_the_limit_is_refused() -> None:
     with pytest.raises(
         ReportError, match=r"client 'b' in round 4: deltas has length 5.1, above max_update_norm, 5"
     ):
-        gather(*both, max_update_norm=5.0)
+        gather(*both, limits=Limits(update_norm=5.0))
     assert gather(*both)[0].ids == ("a", "b")
 
 

@@ -39,9 +39,9 @@ from udjfl.flower.messages import (
     read_plan,
     read_spec,
     required_numbers,
-    tensors_of,
 )
 from udjfl.flower.service import make_fact, own_offset
+from udjfl.flower.tensors import tensors_of
 from udjfl.models import ModelChoice
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run

@@ -22,6 +22,11 @@ def absence_reason(reply: Message) -> str | None:
     return AWAY.get(reply.error.code) if reply.has_error() else None
 
 
+def shorten(text: str) -> str:
+    """Return the beginning of a text that a client may have made as long as it likes."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
 def error_text(reply: Message) -> str:
     """Return in one line what a client's app raised: the message, or a traceback's last line."""
     reason = (reply.error.reason or "").strip()
@@ -34,4 +39,4 @@ def error_text(reply: Message) -> str:
         text = f"{raised['kind'].rpartition('.')[2]}: {'; '.join(lines)}"
     else:
         text = lines[-1] if lines else "the client gave no reason"
-    return f"is an error (code {reply.error.code}): {text[:LONGEST]}"
+    return f"is an error (code {reply.error.code}): {shorten(text)}"

@@ -13,12 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from udjfl.errors import ReportError
-from udjfl.flower.errors import error_text
+from udjfl.flower.errors import error_text, shorten
+from udjfl.flower.tensors import (
+    BUFFERS,
+    CHANGES,
+    DELTA,
+    EXTRA,
+    TensorLimit,
+    find_forbidden,
+    tensors_of,
+    to_arrays,
+)
 from udjfl.methods import Plan
 from udjfl.methods import method as build_method
 from udjfl.settings import TrainingSettings, validate_settings
@@ -34,8 +44,9 @@ NUMBERS = {
     "uncertainties": "uncertainty",
     "steps": "steps",
 }
-# Extras that are changes of models, and have the model's dtype.
-CHANGES = frozenset({"first_deltas", "personal_deltas"})
+# What a client reports anew in each round; the other numbers are known from its registration.
+EACH_ROUND = ("losses", "steps")
+LONGEST_ID = 200
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between looks for replies
 
 
@@ -100,26 +111,6 @@ def make_reply(
             "config": ConfigRecord({"client-id": client, **values}),
         }
     )
-
-
-def to_arrays(tensors: Mapping[str, Tensor | Array]) -> ArrayRecord:
-    """Pack tensors into a record; what is an array already is shared, not copied."""
-    return ArrayRecord({name: to_array(tensor) for name, tensor in tensors.items()})
-
-
-def to_array(tensor: Tensor | Array) -> Array:
-    """Serialise a tensor once, so that the messages to all clients can share it."""
-    if isinstance(tensor, Array):
-        return tensor
-    return Array(tensor.detach().cpu().contiguous().numpy())
-
-
-def tensors_of(content: RecordDict) -> dict[str, Tensor]:
-    """Return the tensors in a message."""
-    return {
-        name: torch.from_numpy(array.numpy())
-        for name, array in content.array_records["arrays"].items()
-    }
 
 
 def config_of(content: RecordDict) -> ConfigRecord:
@@ -189,24 +180,39 @@ class Reply:
     values: dict[str, Any]
 
     @staticmethod
-    def read(content: RecordDict, client: str, round: int | None, field: str = "reply") -> "Reply":
-        """Read the reply of the node that registered as this client, or raise `ReportError`."""
+    def read(
+        content: RecordDict,
+        client: str,
+        round: int | None,
+        field: str = "reply",
+        allowed: Mapping[str, TensorLimit] | None = None,
+    ) -> "Reply":
+        """Read the reply of the node that registered as this client, or raise `ReportError`.
+
+        `allowed` has the tensors that it may contain, by name; None: none.
+        """
         try:
             values = dict(config_of(content))
-            tensors = tensors_of(content)
+            forbidden = find_forbidden(content, allowed or {})
+            tensors = {} if forbidden else tensors_of(content)
             numbers = {
                 name: _number(value) for name, value in content.metric_records["metrics"].items()
             }
             if not isinstance(values["client-id"], str):
                 raise TypeError("its client-id is no text")
+            if len(values["client-id"]) > LONGEST_ID:
+                raise ValueError(f"its client-id has more than {LONGEST_ID} characters")
         except Exception as error:  # what others send can be broken in any way
             raise ReportError(
                 client,
                 field,
-                f"cannot be read ({type(error).__name__}: {error}); "
+                f"cannot be read ({type(error).__name__}: {shorten(str(error))}); "
                 "does the client run the same udjfl?",
                 round,
             ) from None
+        if forbidden is not None:
+            name = "deltas" if forbidden[0] == DELTA else forbidden[0].removeprefix(EXTRA)
+            raise ReportError(client, name, forbidden[1], round)
         return Reply(values["client-id"], tensors, numbers, values)
 
     def tensor(self, name: str, dtype: torch.dtype) -> Tensor | None:
@@ -222,15 +228,16 @@ class Reply:
         Extras are float64, but for steps of training, which have the model's dtype.
         """
         found = {
-            name: self.tensor(f"extra.{name}", dtype if name in CHANGES else torch.float64)
+            name: self.tensor(EXTRA + name, dtype if name in CHANGES else torch.float64)
             for name in extras
         }
+        reported = {name: NUMBERS[name] for name in EACH_ROUND}
         return ClientReply(
             self.id,
-            self.tensor("delta", dtype),
-            {**{k: self.numbers[v] for k, v in NUMBERS.items() if v in self.numbers}, **known},
+            self.tensor(DELTA, dtype),
+            {**known, **{k: self.numbers[v] for k, v in reported.items() if v in self.numbers}},
             {name: value for name, value in found.items() if value is not None},
-            self.tensor("buffers", torch.float64),
+            self.tensor(BUFFERS, torch.float64),
         )
 
 
@@ -241,12 +248,16 @@ def _number(value: Any) -> float:
 
 
 def read_message(
-    message: Message, client: str, field: str = "reply", round: int | None = None
+    message: Message,
+    client: str,
+    field: str = "reply",
+    round: int | None = None,
+    allowed: Mapping[str, TensorLimit] | None = None,
 ) -> Reply:
     """Read a client's reply; an error in its place is raised as a `ReportError` about `field`."""
     if message.has_error():
         raise ReportError(client, field, error_text(message), round)
-    return Reply.read(message.content, client, round, field)
+    return Reply.read(message.content, client, round, field, allowed)
 
 
 def send_and_receive(

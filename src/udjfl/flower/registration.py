@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import Message
@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 
 from udjfl._ids import id_sort_key
 from udjfl.errors import QuorumError, ReportError
+from udjfl.flower.client_info import ClientInfo
 from udjfl.flower.errors import absence_reason
 from udjfl.flower.messages import (
     INTRODUCE,
@@ -28,39 +29,15 @@ from udjfl.flower.messages import (
     send_and_receive,
     write_spec,
 )
+from udjfl.methods.reports import check_numbers
 from udjfl.training.state import RunSpec
-from udjfl.uncertainty import Uncertainty
+from udjfl.uncertainty import Uncertainty, largest_uncertainty
 
 logger = logging.getLogger("udjfl")
 
 POLL_INTERVAL = 0.5
 # An uncertainty measured again, perhaps on another machine, may differ in its last digits.
 TOLERANCE = 1e-6
-
-
-@dataclass(frozen=True)
-class ClientInfo:
-    """A client's introduction: everything that all clients have to agree on, and its size."""
-
-    client: str
-    input_shape: tuple[int, ...]
-    n_classes: int
-    has_groups: bool
-    model: str
-    size: float | None
-
-    @staticmethod
-    def of(reply: Reply) -> "ClientInfo":
-        """Read an introduction; raises KeyError, TypeError or ValueError if it is incomplete."""
-        values = reply.values
-        return ClientInfo(
-            reply.id,
-            tuple(int(size) for size in values["input-shape"]),
-            int(values["n-classes"]),
-            bool(values["has-groups"]),
-            str(values["model"]),
-            reply.numbers.get(NUMBERS["sizes"]),
-        )
 
 
 class ClientRegistry:
@@ -86,6 +63,9 @@ class ClientRegistry:
         self.expected: ClientInfo | None = None
         self.excluded: dict[str, str] = {}
         self.round = 1
+        # The client that each node has been, and the names that the operator gave to nodes.
+        self._client_of: dict[int, str] = {}
+        self._names: dict[int, str] = {}
         # Clients that reported their uncertainty since their node was bound.
         self._measured: set[str] = set()
 
@@ -126,7 +106,7 @@ class ClientRegistry:
 
     def register_new(self, measure: bool = True) -> None:
         """Register nodes that are new or back, and drop those that are gone."""
-        present = set(self.grid.get_node_ids())
+        present = self._find_nodes()
         for client, node in list(self.nodes.items()):
             if node not in present:
                 self.drop(client)
@@ -136,6 +116,14 @@ class ClientRegistry:
                 self._bind(node, read_message(message, f"node {node}", "introduction"))
         if measure:
             self.request_uncertainties()
+
+    def _find_nodes(self) -> set[int]:
+        """Return the nodes that are connected, and keep the names they are registered under."""
+        if not hasattr(self.grid, "get_nodes"):  # flwr before 1.40
+            return set(self.grid.get_node_ids())
+        nodes = list(self.grid.get_nodes())
+        self._names |= {node.node_id: node.name for node in nodes if node.name}
+        return {node.node_id for node in nodes}
 
     def request_uncertainties(self) -> None:
         """Ask clients for their uncertainty, once after each registration, if the run needs it."""
@@ -201,6 +189,9 @@ class ClientRegistry:
         except (KeyError, TypeError, ValueError) as error:
             problem = f"cannot be read ({error}); does it run the same udjfl?"
             raise ReportError(reply.id, "introduction", problem) from None
+        if info.size is not None:
+            check_numbers(info.client, {"sizes": info.size})
+        self._check_owner(node, info.client)
         if info.client in self.nodes and self._still_replies(info.client):
             other = self.nodes[info.client]
             problem = f"is that of node {other} as well; give every client its own id"
@@ -209,6 +200,23 @@ class ClientRegistry:
         self.infos.setdefault(info.client, info)
         self.drop(info.client)
         self.nodes[info.client] = node
+        self._client_of[node] = info.client
+
+    def _check_owner(self, node: int, client: str) -> None:
+        """Raise an error for a node that claims the id of another.
+
+        A name is bound to a node's key when that is registered (`flwr supernode register --name`).
+        """
+        before, name = self._client_of.get(node, client), self._names.get(node)
+        if before != client:
+            problem = f"was {before!r} and is now {client!r}; a client keeps its id"
+            raise ReportError(before, "id", problem)
+        if name is not None and name != client:
+            problem = f"is {client!r}, and its key is registered as {name!r}; use that as its id"
+            raise ReportError(name, "id", problem)
+        if name is None and client in self._names.values():
+            problem = f"is claimed by node {node}; another node's key is registered under that name"
+            raise ReportError(client, "id", problem)
 
     def _still_replies(self, client: str) -> bool:
         """Ask the node a client is bound to: a node that died can be listed for a while."""
@@ -224,39 +232,7 @@ class ClientRegistry:
             problem = f"is of no client of this run, which has {names}; start it without"
             raise ReportError(info.client, "id", problem)
         before, expected = self.infos.get(info.client, info), self.expected or info
-        # Each field as it is, as it has to be, and the problem if these differ.
-        fields = {
-            "sizes": (
-                info.size,
-                before.size,
-                f"was {before.size} and is now {info.size}; its data must not change during a run",
-            ),
-            "input_shape": (
-                info.input_shape,
-                expected.input_shape,
-                f"is {list(info.input_shape)}, elsewhere {list(expected.input_shape)}; bring "
-                "features to one shape",
-            ),
-            "n_classes": (
-                info.n_classes,
-                expected.n_classes,
-                f"is {info.n_classes}, elsewhere {expected.n_classes}; give the number of classes "
-                "in the whole federation",
-            ),
-            "sensitive attribute": (
-                info.has_groups,
-                expected.has_groups,
-                "has to be there for every client, or for none",
-            ),
-            "model": (
-                info.model,
-                expected.model,
-                "differs from the server's; give client_app and server_app the same model",
-            ),
-        }
-        for field, (value, required, problem) in fields.items():
-            if value != required:
-                raise ReportError(info.client, field, problem)
+        info.check_agreement(before, expected)
 
     def _keep_uncertainty(self, client: str, reply: Reply) -> None:
         """Store a client's uncertainty, or raise an error if it cannot be used."""
@@ -267,6 +243,8 @@ class ClientRegistry:
         if value is None:
             problem = "is missing; this run needs it of every client"
             raise ReportError(client, "uncertainties", problem)
+        epistemic = {k: v for k, v in reply.numbers.items() if k == "epistemic"}
+        self._check_possible(client, {"uncertainties": value, **epistemic})
         before = self.uncertainties.setdefault(client, value)
         if not np.isclose(value, before, rtol=TOLERANCE, atol=0, equal_nan=True):
             raise ReportError(
@@ -287,3 +265,16 @@ class ClientRegistry:
         if reply.numbers.get("unreliable"):
             self.unreliable.add(client)
         self._measured.add(client)
+
+    def _check_possible(self, client: str, values: Mapping[str, float]) -> None:
+        """Raise an error for an uncertainty that no data with so many classes have."""
+        n_classes = 0 if self.expected is None else self.expected.n_classes
+        largest = largest_uncertainty(self.spec.settings.uncertainty, n_classes)
+        for name, value in values.items():
+            if value > largest * (1 + TOLERANCE):
+                raise ReportError(
+                    client,
+                    name,
+                    f"is {value:.4g}; with {n_classes} classes it is at most {largest:.4g} "
+                    "(are its features scaled?)",
+                )

@@ -8,7 +8,7 @@ from flwr.app import Array, Message
 from torch import Tensor
 
 from udjfl.errors import ReportError
-from udjfl.flower.errors import absence_reason
+from udjfl.flower.errors import absence_reason, shorten
 from udjfl.flower.messages import (
     EVALUATE,
     PROBE,
@@ -21,15 +21,17 @@ from udjfl.flower.messages import (
     required_numbers,
     send_and_receive,
     shared_plan_tensors,
-    to_array,
     write_spec,
 )
 from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.server_evaluation import ServerEvaluation
-from udjfl.flower.service import read_fact, served_tensors
+from udjfl.flower.service import fact_limits, read_fact, served_tensors
+from udjfl.flower.tensors import TensorLimit, allowed_tensors, to_array
 from udjfl.methods import SERVER_SIDE
+from udjfl.methods.reports import EXTRAS
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.limits import Limits
 from udjfl.training.replies import stack_replies
 from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
@@ -85,10 +87,14 @@ class RemoteClients:
         """Let each connected client evaluate what it is served, on its own test part."""
         ids, round = self.run.ids, server.round
         replies, absent, errors = self._send(
-            EVALUATE, round, list(self.registry.nodes), *self._evaluation_tensors(server)
+            EVALUATE,
+            round,
+            list(self.registry.nodes),
+            *self._evaluation_tensors(server),
+            allowed=self._fact_limits(round),
         )
         facts = self._service_facts(replies, round, errors)
-        scores = self._scores(replies, round, errors)
+        scores = self._scores(replies, round, errors, server.vector.dtype)
         problems = {client: str(error) for client, error in errors.items()}
         reasons = dict.fromkeys(ids, NOT_CONNECTED) | absent | problems
         evaluated = [name for name in ids if name in scores]
@@ -103,13 +109,17 @@ class RemoteClients:
         return self._serve(server, evaluation, facts) if facts else evaluation
 
     def _scores(
-        self, replies: Sequence[Reply], round: int, errors: dict[str, ReportError]
+        self,
+        replies: Sequence[Reply],
+        round: int,
+        errors: dict[str, ReportError],
+        dtype: torch.dtype,
     ) -> dict[str, tuple[float, float]]:
         """Return losses and accuracies by client; unusable ones are added to the errors."""
         scores: dict[str, tuple[float, float]] = {}
         for reply in replies:
             try:
-                scores[reply.id] = _score(reply, round)
+                scores[reply.id] = _score(reply, round, dtype)
             except ReportError as error:
                 errors[reply.id] = error
         if errors and self.run.settings.on_bad_report == "fail":
@@ -124,7 +134,7 @@ class RemoteClients:
         Unusable ones are added to the errors.
         """
         service, facts = self.run.spec.service, {}
-        if service is None or round < self.run.settings.rounds:
+        if service is None or not self._fact_limits(round):
             return {}
         for reply in replies:
             try:
@@ -132,6 +142,13 @@ class RemoteClients:
             except ReportError as error:
                 errors[reply.id] = error
         return facts
+
+    def _fact_limits(self, round: int) -> dict[str, TensorLimit]:
+        """Return the tensors that clients report for the service: none before the last round."""
+        service = self.run.spec.service
+        if service is None or round < self.run.settings.rounds:
+            return {}
+        return fact_limits(service, self.run.federation.n_classes)
 
     def _serve(
         self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
@@ -144,7 +161,8 @@ class RemoteClients:
             return served_tensors(serving, self.run.ids[index], index)
 
         replies, _, errors = self._send(EVALUATE, server.round, serving.changed, buffers, own)
-        return evaluation.with_served(serving, self._scores(replies, server.round, errors))
+        scores = self._scores(replies, server.round, errors, server.vector.dtype)
+        return evaluation.with_served(serving, scores)
 
     def _evaluation_tensors(
         self, server: ServerState
@@ -177,8 +195,17 @@ class RemoteClients:
             own_model = {"model": model[rows[index]]} if model.ndim == 2 else {}
             return {**own_plan_tensors(plan, index), **own_model}
 
+        n_parameters = model.shape[-1] * len(request.models)
+        n_buffers = self.n_buffers if kind == TRAIN else None
+        sizes = {name: self._extra_size(name, n_parameters) for name in extras}
         replies, absent, errors = self._send(
-            kind, request.round, [ids[index] for index in rows], shared, own, plan_values(plan)
+            kind,
+            request.round,
+            [ids[index] for index in rows],
+            shared,
+            own,
+            plan_values(plan),
+            allowed_tensors(n_parameters, model.dtype, n_buffers, sizes),
         )
         return stack_replies(
             [
@@ -186,15 +213,20 @@ class RemoteClients:
                 for reply in replies
             ],
             round=request.round,
-            n_parameters=model.shape[-1] * len(request.models),
+            n_parameters=n_parameters,
             numbers=numbers,
             extras=extras,
-            n_buffers=self.n_buffers if kind == TRAIN else 0,
+            n_buffers=n_buffers or 0,
             has_update=kind == TRAIN,
-            max_update_norm=self.run.spec.max_update_norm,
+            limits=Limits.of(self.run, plan, model.dtype),
             absent=absent,
             errors=errors,
         )
+
+    def _extra_size(self, name: str, n_parameters: int) -> int:
+        """Return the most numbers that an extra of one client has."""
+        axes = EXTRAS.get(name, "").partition("]")[0]
+        return {"[N": 1, "[N, M": self.run.method.n_models}.get(axes, n_parameters)
 
     @property
     def _readings(self) -> dict[str, float]:
@@ -215,11 +247,12 @@ class RemoteClients:
         shared: Mapping[str, Tensor],
         own: Callable[[int], dict[str, Tensor]],
         values: Mapping[str, float | bool] | None = None,
+        allowed: Mapping[str, TensorLimit] | None = None,
     ) -> tuple[list[Reply], dict[str, str], dict[str, ReportError]]:
         """Send clients a message; return readable replies, reasons of absence, and errors.
 
         All get the tensors of `shared`, and each those that `own` returns for its index. Clients
-        without a reply are dropped from the registry.
+        without a reply are dropped from the registry. Replies may contain the tensors in `allowed`.
         """
         arrays: dict[str, Array] = {name: to_array(tensor) for name, tensor in shared.items()}
         nodes = {node: name for name, node in self.registry.nodes.items() if name in clients}
@@ -232,12 +265,15 @@ class RemoteClients:
             for node, client in nodes.items()
         }
         messages = send_and_receive(self.registry.grid, kind, contents, self.timeout)
-        return self._read(
-            [(nodes[node], message) for node, message in messages if node in nodes], clients, round
-        )
+        received = [(nodes[node], message) for node, message in messages if node in nodes]
+        return self._read(received, clients, round, allowed or {})
 
     def _read(
-        self, received: Sequence[tuple[str, Message]], clients: Sequence[str], round: int
+        self,
+        received: Sequence[tuple[str, Message]],
+        clients: Sequence[str],
+        round: int,
+        allowed: Mapping[str, TensorLimit],
     ) -> tuple[list[Reply], dict[str, str], dict[str, ReportError]]:
         absent = dict.fromkeys(clients, LATE)
         errors: dict[str, ReportError] = {}
@@ -249,7 +285,7 @@ class RemoteClients:
                 continue
             absent.pop(client, None)
             try:
-                replies.append(read_reply(message, client, round))
+                replies.append(read_reply(message, client, round, allowed))
             except ReportError as error:
                 errors[client] = error
         for client in absent:
@@ -257,23 +293,28 @@ class RemoteClients:
         return replies, absent, errors
 
 
-def read_reply(message: Message, client: str, round: int) -> Reply:
+def read_reply(
+    message: Message, client: str, round: int, allowed: Mapping[str, TensorLimit]
+) -> Reply:
     """Read a reply, and check that it is this client's and of this round."""
-    reply = read_message(message, client, round=round)
+    reply = read_message(message, client, round=round, allowed=allowed)
     if reply.id != client:
         problem = f"is {reply.id!r} in its reply, and was {client!r} before; a client keeps its id"
         raise ReportError(client, "id", problem, round)
     found = reply.values.get("round")
     if found != round:
-        problem = f"is {found!r} in its reply; the server is in round {round}"
+        problem = f"is {shorten(repr(found))} in its reply; the server is in round {round}"
         raise ReportError(client, "round", problem, round)
     return reply
 
 
-def _score(reply: Reply, round: int) -> tuple[float, float]:
+def _score(reply: Reply, round: int, dtype: torch.dtype) -> tuple[float, float]:
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
     if loss is None or accuracy is None or not 0 <= accuracy <= 1:
         raise ReportError(
             reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
         )
+    if torch.finfo(dtype).max < loss < math.inf:
+        problem = f"is {loss:.4g}; it may be at most {torch.finfo(dtype).max:.4g}"
+        raise ReportError(reply.id, "test loss", problem, round)
     return loss, accuracy

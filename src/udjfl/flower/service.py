@@ -12,6 +12,7 @@ from udjfl.data import Client
 from udjfl.engine import Engine
 from udjfl.errors import ReportError
 from udjfl.flower.messages import Reply
+from udjfl.flower.tensors import TensorLimit
 from udjfl.training.service import PriorService, Service, class_term, prior_offset
 from udjfl.training.serving import Serving
 
@@ -28,10 +29,18 @@ def make_fact(
     return {SCORE: engine.evaluate(model, buffers, engine.score_set([0]))[1]}
 
 
+def fact_limits(service: Service, n_classes: int) -> dict[str, TensorLimit]:
+    """Return the tensor that a client reports for the service, and what it may be."""
+    is_prior = isinstance(service, PriorService)
+    name, size = (CLASS_TERM, n_classes) if is_prior else (SCORE, 1)
+    return {name: TensorLimit(torch.float64, size)}
+
+
 def read_fact(service: Service, n_classes: int, reply: Reply, round: int) -> Tensor:
     """Return what a client reported for the service, or raise `ReportError`."""
     is_prior = isinstance(service, PriorService)
-    name, size = (CLASS_TERM, n_classes) if is_prior else (SCORE, 1)
+    ((name, limit),) = fact_limits(service, n_classes).items()
+    size = limit.numbers
     fact = reply.tensor(name, torch.float64)
     if fact is None or fact.shape != (size,):
         problem = f"must have {size} numbers; does the client run the same udjfl?"

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ServerData
-from udjfl.flower.strategy import MethodStrategy
+from udjfl.flower.strategy import MAX_UPDATE_RATIO, MethodStrategy
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice, check_model
@@ -55,6 +55,14 @@ class FlowerSettings(Settings):
     max_update_norm: Annotated[
         float, Field(ge=0, description="a longer update is unusable; 0: any finite one is used")
     ] = 0.0
+    max_update_ratio: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="an update longer than so many times the round's median is unusable, with "
+            "three clients or more; 0: no such limit",
+        ),
+    ] = MAX_UPDATE_RATIO
     reference: Annotated[
         str, Field(description="folder of a finished FedAvg run, for psi and budgets; empty: none")
     ] = ""
@@ -125,6 +133,7 @@ def make_strategy(
         report_uncertainties=s.report_uncertainties,
         model=None if config.get("model") else model,
         max_update_norm=s.max_update_norm or None,
+        max_update_ratio=s.max_update_ratio or None,
         reference=s.reference or None,
         record_scores=s.record_scores,
     )

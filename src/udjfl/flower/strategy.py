@@ -18,9 +18,10 @@ from flwr.serverapp.strategy import Strategy
 from udjfl._ids import sort_ids
 from udjfl.engine import one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
+from udjfl.flower.client_info import ClientInfo
 from udjfl.flower.data import ServerData
 from udjfl.flower.messages import model_signature
-from udjfl.flower.registration import ClientInfo, ClientRegistry
+from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.remote_clients import RemoteClients
 from udjfl.flower.server_evaluation import ServerEvaluation
 from udjfl.methods import SERVER_SIDE, Method
@@ -44,6 +45,8 @@ from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
 NAME = "flower"
+# Far more than honest clients need: up to 5.6 with few examples, or few classes, at some of them.
+MAX_UPDATE_RATIO = 100.0
 
 
 class MethodStrategy(Strategy):
@@ -64,6 +67,8 @@ class MethodStrategy(Strategy):
     model                    as in `udjfl.simulate`, the same as in the clients' app; None: the one
                              that the settings name
     max_update_norm          a longer update is unusable; None: any finite update is used
+    max_update_ratio         the same, as a multiple of the median length of the round's updates, if
+                             there are three or more
     record_scores            ask for scores even if the method does not need them, so that the run
                              can be the reference of a budget
     reference                the folder of a finished FedAvg run, with which the metrics include psi
@@ -92,6 +97,7 @@ class MethodStrategy(Strategy):
         max_update_norm: float | None = None,
         reference: str | os.PathLike[str] | None = None,
         record_scores: bool = False,
+        max_update_ratio: float | None = MAX_UPDATE_RATIO,
     ) -> None:
         quorum = count_selected(settings, clients) // 2 + 1 if quorum is None else quorum
         check_supported(method, settings, server_data, clients, quorum)
@@ -106,6 +112,7 @@ class MethodStrategy(Strategy):
             quorum,
             max_update_norm,
             record_scores,
+            max_update_ratio,
         )
         self.clients, self.timeout, self.wait_timeout = clients, timeout, wait_timeout
         self.out, self.resume, self.server_data = out, resume, server_data
@@ -239,6 +246,7 @@ class MethodStrategy(Strategy):
             flower={
                 "report_uncertainties": self.spec.report_uncertainties,
                 "max_update_norm": self.spec.max_update_norm,
+                "max_update_ratio": self.spec.max_update_ratio,
                 **({"record_scores": True} if self.spec.record_scores else {}),
             },
             reference=reference_scores(self.reference, self.run.ids),

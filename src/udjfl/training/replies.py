@@ -10,6 +10,7 @@ from udjfl.engine import LocalResult
 from udjfl.errors import ReportError
 from udjfl.methods.reports import EXTRAS, NOT_FINITE
 from udjfl.training.clients import Replies
+from udjfl.training.limits import Limits
 
 
 def training_columns(
@@ -57,15 +58,16 @@ def stack_replies(
     extras: Collection[str],
     n_buffers: int = 0,
     has_update: bool = True,
-    max_update_norm: float | None = None,
+    limits: Limits | None = None,
     absent: Mapping[str, str] | None = None,
     errors: Mapping[str, ReportError] | None = None,
 ) -> Replies:
     """Stack single replies into columns; a reply of the wrong shape becomes an error.
 
     `numbers` and `extras` name what every reply must have; anything else in it is ignored.
-    A reply to a probe has no update.
+    A reply to a probe has no update. What is beyond the limits becomes an error too.
     """
+    limits = limits or Limits()
     usable: list[ClientReply] = []
     rejected = dict(errors or {})
     shapes: dict[str, tuple[int, ...]] = {}
@@ -73,11 +75,21 @@ def stack_replies(
         problems = _find_problems(
             reply, n_parameters, n_buffers if has_update else None, numbers, extras, shapes
         )
-        problem = next(problems, None) or _find_long_update(reply, max_update_norm)
+        problem = next(problems, None) or limits.find_problem(
+            reply.id,
+            {name: reply.numbers[name] for name in numbers if name in reply.numbers},
+            {name: reply.extras[name] for name in extras if name in reply.extras},
+        )
         if problem is None:
             usable.append(reply)
         else:
             rejected.setdefault(reply.id, ReportError(reply.id, *problem, round))
+    if "losses" in numbers:
+        large = limits.find_large_losses([reply.numbers["losses"] for reply in usable])
+        usable = _reject(usable, "losses", large, round, rejected)
+    if has_update:
+        long = limits.find_long_updates([r.delta for r in usable if r.delta is not None])
+        usable = _reject(usable, "deltas", long, round, rejected)
     columns: dict[str, Tensor] = {}
     deltas = buffers = None
     if usable:
@@ -124,12 +136,18 @@ def _find_problems(
             yield name, f"has shape {list(shape)}, not {list(expected)}"
 
 
-def _find_long_update(reply: ClientReply, max_update_norm: float | None) -> tuple[str, str] | None:
-    if max_update_norm is None or reply.delta is None:
-        return None
-    norm = float(reply.delta.to(torch.float64).norm())
-    too_long = f"has length {norm:.4g}, above max_update_norm, {max_update_norm:g}"
-    return ("deltas", too_long) if max_update_norm < norm < float("inf") else None
+def _reject(
+    replies: Sequence[ClientReply],
+    field: str,
+    problems: Mapping[int, str],
+    round: int,
+    rejected: dict[str, ReportError],
+) -> list[ClientReply]:
+    """Return the replies without a problem; the others are added to the errors."""
+    for index, problem in problems.items():
+        client = replies[index].id
+        rejected.setdefault(client, ReportError(client, field, problem, round))
+    return [reply for index, reply in enumerate(replies) if index not in problems]
 
 
 def find_bad_buffers(replies: Replies, round: int) -> dict[int, ReportError]:

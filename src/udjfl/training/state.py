@@ -102,6 +102,7 @@ class RunSpec:
     report_uncertainties  whether clients report their uncertainty if the method does not need it
     quorum                fewest usable reports for a round to count
     max_update_norm       a longer update is unusable; None: any finite update is used
+    max_update_ratio      the same, as a multiple of the median length of the round's updates
     record_scores         whether clients' scores are recorded if the method does not need them,
                           so that the run can be the reference of a budget
     """
@@ -114,6 +115,7 @@ class RunSpec:
     quorum: int = 0
     max_update_norm: float | None = None
     record_scores: bool = False
+    max_update_ratio: float | None = None
 
     @property
     def needs_uncertainties(self) -> bool:

@@ -17,6 +17,7 @@ from udjfl.uncertainty.values import (
     SMALLEST,
     ClientEvidence,
     Uncertainty,
+    largest_uncertainty,
     without_nan,
 )
 
@@ -32,6 +33,7 @@ __all__ = [
     "decompose",
     "entropies",
     "entropy",
+    "largest_uncertainty",
     "measure",
     "measure_many",
     "train_alone",

@@ -39,6 +39,9 @@ REASONS = {
 
 SAID_SO = "the client itself says so"
 PUBLISHED = ("paper", "entropy")  # one measure under two names
+# Cross-fitting measures log losses: a model that has learned nothing from noisy labels, or from
+# features that were not scaled, does worse than a guess.
+WORSE_THAN_A_GUESS = 2.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,15 @@ class ClientEvidence:
                 "interval": None if interval is None else (interval[0], interval[1]),
             }
         )
+
+
+def largest_uncertainty(kind: str, n_classes: int) -> float:
+    """Return the largest value that a measure can have; infinite for a regression."""
+    if n_classes < 2:
+        return math.inf
+    if kind == "confidence":
+        return 1 - 1 / n_classes
+    return math.log(n_classes) * (WORSE_THAN_A_GUESS if kind == "crossfit" else 1.0)
 
 
 @dataclass(frozen=True)
