@@ -1,4 +1,4 @@
-"""What may leave a node, by the node's own configuration, whatever the server asks for.
+"""Restrictions on what leaves a node: the node's own configuration, whatever the server asks for.
 
     disclose="updates,losses"     the only things that are sent; without it, all that the method
                                   declares
