@@ -74,7 +74,8 @@ def test_every_key_has_a_default() -> None:
         on-bad-report uncertainty uncertainty-epochs uncertainty-lr uncertainty-optimiser
         service eval-every checkpoint-every hidden weight-norm model clients quorum round-timeout
         wait-timeout out resume report-uncertainties max-update-norm max-update-ratio reference
-        holdout record-scores"""
+        holdout record-scores task loss score optimiser lr-schedule nesterov weight-decay clip-norm
+        class-weights local-steps server-optimizer"""
     known = {name.replace("_", "-") for name in FlowerSettings.flat_fields()} - {
         "drop-out",
         "engine",

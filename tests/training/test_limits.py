@@ -45,6 +45,7 @@ def test_steps_are_known_where_sizes_are() -> None:
     assert count_steps(make_run((20, NAN)), Plan()) == {"client-1": 4}
     assert count_steps(make_run((NAN, NAN)), Plan()) == {}
     assert count_steps(make_run(), Plan(one_full_step=True)) == {"client-1": 1, "client-2": 1}
+    assert count_steps(make_run((NAN,), local_steps=7), Plan()) == {"client-1": 7}
     assert count_steps(make_run(local_steps=7), Plan()) == {"client-1": 7, "client-2": 7}
 
 

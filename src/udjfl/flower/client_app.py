@@ -14,6 +14,8 @@ of the sum that the mean class frequencies come from is sent after the last roun
 no more than the sum, but it can compute from the term how many examples of each class the client
 has. The client then moves the model to its own class frequencies itself.
 
+A node's `disclose` restricts all this further (`disclosure`).
+
 Never sent: the evidence for the uncertainty (accuracy alone, label entropy, flags). Remarks on it
 are logged here.
 """
@@ -31,6 +33,7 @@ from torch import Tensor
 from udjfl.engine import Demands, Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
+from udjfl.flower.disclosure import Disclosure, needed_disclosures
 from udjfl.flower.messages import (
     NUMBERS,
     config_of,
@@ -76,7 +79,8 @@ class MessageHandler:
         return make_engine(module, self.federation.clients, engine, workers=1, demands=demands)
 
     def introduce(self) -> RecordDict:
-        """Describe the client."""
+        """Describe the client, unless the run needs more than its node discloses."""
+        Disclosure.of(self.context.node_config).check(needed_disclosures(self.spec))
         module = self.spec.adapt_model(self.base_model)
         has_buffers = any(buffer.numel() for buffer in module.buffers())
         info = self.run.federation
@@ -200,7 +204,9 @@ def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> Cli
             with one_thread():
                 own = check_returned(data(context), ClientData, "client")
                 handler = MessageHandler(model, own, message.content, context)
-                return Message(reply(handler), reply_to=message)
+                disclosure = Disclosure.of(context.node_config)
+                kind = message.metadata.message_type
+                return Message(disclosure.release(kind, reply(handler)), reply_to=message)
 
         return handle
 

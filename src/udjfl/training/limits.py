@@ -117,13 +117,12 @@ def _find_above(values: Mapping[int, float], limit: float) -> list[int]:
 
 
 def count_steps(run: Run, plan: Plan) -> dict[str, int]:
-    """Return how many optimiser steps clients take under a plan, where their size is known."""
-    sizes = {
-        client: int(size)
+    """Return how many optimiser steps clients take under a plan, where that is known."""
+    if plan.one_full_step or run.settings.local_steps:
+        return dict.fromkeys(run.ids, 1 if plan.one_full_step else run.settings.local_steps)
+    training = run.local_training(Plan(), [])
+    return {
+        client: training.count_steps(int(size))
         for client, size in zip(run.ids, run.federation.sizes, strict=True)
         if not math.isnan(size)
     }
-    if not sizes:
-        return {}
-    training = run.local_training(Plan(one_full_step=plan.one_full_step), [])
-    return {client: training.count_steps(size) for client, size in sizes.items()}

@@ -1,0 +1,107 @@
+"""A node's own configuration says what may leave it, and what left is written down there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from flwr.app import RecordDict
+from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_strategy
+
+from udjfl.errors import ReportError, SettingsError
+from udjfl.flower.disclosure import Disclosure, needed_disclosures
+from udjfl.flower.messages import make_reply
+from udjfl.methods import method
+from udjfl.settings import TrainingSettings
+from udjfl.training.state import RunSpec
+
+BAD = FIRST_NODE + 1  # the node of client-2
+
+
+def make_grid(**node_config: Any) -> InProcessGrid:
+    """Make a grid whose second node has this configuration."""
+    grid = InProcessGrid(make_federation())
+    grid.contexts[BAD].node_config.update(node_config)
+    return grid
+
+
+def test_a_node_that_discloses_enough_takes_part_with_the_same_numbers() -> None:
+    federation = make_federation()
+    names = "updates, losses, steps, uncertainties, evaluations"
+    restricted = run_strategy(federation, "rawls", make_grid(disclose=names))
+    free = run_strategy(federation, "rawls")
+    assert torch.equal(restricted.log.server.vector, free.log.server.vector)
+    assert restricted.result.client_accuracy == free.result.client_accuracy
+
+
+def test_a_run_that_needs_more_is_refused_before_anything_is_sent() -> None:
+    federation = make_federation()
+    with pytest.raises(ReportError, match="disclose: this node does not send losses, steps"):
+        run_strategy(federation, "rawls", make_grid(disclose="updates,uncertainties,evaluations"))
+    grid = make_grid(disclose="updates")
+    with pytest.raises(ReportError, match="does not send sizes"):
+        run_strategy(federation, "fedavg", grid)
+    assert all(reply.has_error() for node, _, reply in grid.sent("query.introduce") if node == BAD)
+
+
+def test_a_client_that_discloses_no_evaluation_trains_and_is_not_evaluated() -> None:
+    grid = make_grid(disclose="updates,sizes")
+    result = run_strategy(make_federation(), "fedavg", grid, on_bad_report="exclude").result
+    assert set(result.client_accuracy) == {"client-1", "client-3"}
+    assert list(result.history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
+
+
+def test_a_reply_with_anything_else_in_it_is_not_sent(tmp_path: Path) -> None:
+    log = tmp_path / "sent.jsonl"
+    disclosure = Disclosure.of({"disclose": "updates", "disclose-log": str(log)})
+
+    def reply(tensors: dict[str, Any], numbers: dict[str, float]) -> RecordDict:
+        return make_reply("a", tensors, numbers, {"round": 1})
+
+    good = reply({"delta": torch.zeros(3)}, {})
+    assert disclosure.release("train", good) is good
+    for tensors, numbers in (
+        ({"extra.gradients": torch.zeros(3)}, {}),
+        ({"gift": torch.zeros(3)}, {}),
+        ({}, {"num-examples": 3.0}),
+        ({}, {"epistemic": 0.1}),
+        ({}, {"test-accuracy": 0.5}),
+    ):
+        with pytest.raises(SettingsError, match="this node does not send"):
+            disclosure.release("train", reply(tensors, numbers))
+    assert len(log.read_text().splitlines()) == 1  # what was not sent is not in it
+
+
+def test_what_left_is_written_down(tmp_path: Path) -> None:
+    log = tmp_path / "sent.jsonl"
+    grid = make_grid(**{"disclose-log": str(log)})
+    run_strategy(make_federation(), "rawls", grid, rounds=1)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    sent = [(kind, reply) for kind, node, _, reply in grid.log if node == BAD]
+    assert [line["message"] for line in lines] == [kind for kind, _ in sent]
+    for line, (_, reply) in zip(lines, sent, strict=True):
+        assert line["numbers"] == dict(reply.content["metrics"])
+        assert set(line["tensors"]) == set(reply.content["arrays"])
+    assert {"loss", "steps"} == set(lines[2]["numbers"])
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(SettingsError, match="disclose: unknown weights; known are updates"):
+        Disclosure.of({"disclose": "updates,weights"})
+    assert Disclosure.of({"disclose": ""}).allowed == frozenset()  # nothing at all
+    assert Disclosure.of({}).allowed is None
+
+
+def test_a_run_names_what_it_needs() -> None:
+    def needed(name: str, reports: bool = False) -> set[str]:
+        return needed_disclosures(RunSpec(method(name), TrainingSettings(), 0, None, reports))
+
+    assert needed("fedavg") == {"updates", "sizes"}
+    assert needed("fedavg", reports=True) == {"updates", "sizes", "uncertainties"}
+    assert needed("rawls") == {"updates", "losses", "steps", "uncertainties"}
