@@ -49,7 +49,7 @@ def sizes() -> Array:
     return np.array([len(arrays[1]) for arrays in clients().values()], dtype=float)
 
 
-def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
+def run(method: udjfl.Method, rounds: int, lr: float, loss_at: str = "auto") -> udjfl.Result:
     """Train with one full-batch step per client and round: updates are lr times exact gradients."""
     return udjfl.simulate(
         federation(),
@@ -61,6 +61,7 @@ def run(method: udjfl.Method, rounds: int, lr: float) -> udjfl.Result:
         batch_size=1000,
         local_epochs=1,
         eval_every=rounds,
+        loss_at=loss_at,
         uncertainty=UNCERTAINTIES,
     )
 
@@ -73,8 +74,8 @@ def coefficients(result: udjfl.Result) -> Array:
     return np.append(weight[1] - weight[0], bias[1] - bias[0])
 
 
-def last_model(method: udjfl.Method, rounds: int, lr: float) -> Array:
-    return coefficients(run(method, rounds, lr))
+def last_model(method: udjfl.Method, rounds: int, lr: float, loss_at: str = "auto") -> Array:
+    return coefficients(run(method, rounds, lr, loss_at))
 
 
 def losses_at(w: Array) -> tuple[Array, Array]:

@@ -127,11 +127,6 @@ OWN_OBJECTIVES: list[tuple[str, dict[str, Any], Objective]] = [
     ("term", {"t": 0.5}, tilted(SIZE, 0.5)),
     ("term", {"t": 5, "step": "official"}, tilted(SIZE, 5)),
     ("term", {"t": -2, "weights": "uniform"}, tilted(EQUAL, -2)),
-    (
-        "fedeba",
-        {"alpha": 0, "tau": 0.2, "prior": "size"},
-        tilted(SIZE, 5),  # TERM's, as its docstring says
-    ),
     ("corefed", {}, bargain(EQUAL, 3)),
     ("corefed", {"M": 1, "step": "paper", "weights": "size"}, bargain(SIZE, 1)),
     ("propfair", {}, bargain(SIZE, 3)),  # one batch: the logarithm is of the whole loss
@@ -150,6 +145,13 @@ def test_rests_at_the_minimum_of_its_objective(name, params, objective):
     """No client's curvature exceeds 0.54, doubled by the two outputs: lr = 1 is below 2 / 1.08."""
     found = last_model(method(name, **params), rounds=120, lr=1.0)
     np.testing.assert_allclose(found, minimiser(*objective), atol=1e-4)
+
+
+def test_fedeba_with_losses_of_the_received_model_rests_where_term_does():
+    """Its own losses are those after training, which belong to no objective of the server."""
+    rule = method("fedeba", alpha=0, tau=0.2, prior="size")
+    found = last_model(rule, rounds=120, lr=1.0, loss_at="received")
+    np.testing.assert_allclose(found, minimiser(*tilted(SIZE, 5)), atol=1e-4)
 
 
 def test_adafedadam_rests_at_the_minimum_of_its_powers():

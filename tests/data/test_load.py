@@ -151,7 +151,8 @@ def test_source_in_the_documentation_can_be_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
-    example = page.split("```python\n")[1].split("```")[0]
+    blocks = [part.split("```")[0] for part in page.split("```python\n")[1:]]
+    [example] = [block for block in blocks if "SOURCE = " in block]
     (tmp_path / "documented_data.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
     federation = load("documented_data:SOURCE")

@@ -89,7 +89,7 @@ def test_the_cap_by_hand() -> None:
         for name, value, u in (("a", 1.0, 8), ("b", 0.0, 1), ("c", 0.0, 1), ("d", 0.0, 2))
     ]
     everyone = Reports(
-        "abcd", [[1.0], [0], [0], [0]], [1.0] * 4, uncertainties=[8.0, 1, 1, 2], steps=[1] * 4
+        list("abcd"), [[1.0], [0], [0], [0]], [1.0] * 4, uncertainties=[8.0, 1, 1, 2], steps=[1] * 4
     )
     common = rule.additive.common(everyone)
     assert common["log_cap"] == pytest.approx(math.log(4))

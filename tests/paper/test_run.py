@@ -299,7 +299,7 @@ def test_a_stopped_solo_run_resumes(tmp_path, monkeypatch):
     )  # rounds are of other tables
     assert trained == [0, 1]
     assert (saved.read_bytes(), saved.stat().st_mtime_ns, saved.stat().st_ino) == before
-    assert messages == [
+    assert [message[:5] for message in messages] == [
         ("each client alone", 0, "resumed", 1, 1),
         ("each client alone", 1, "alone", 1, 1),
     ]
@@ -385,7 +385,7 @@ def test_clients_with_more_data_weigh_more(three):
 def test_progress_names_the_distribution(three):
     """The same method and seed run three times; a progress bar has to tell them apart."""
     finished = [
-        name for name, _, stage, done, total in three[3] if stage == "training" and done == total
+        name for name, _, stage, done, total, _ in three[3] if stage == "training" and done == total
     ]
     assert finished == ["even, FedAvg", "clean, FedAvg", "dirty, FedAvg"]
 

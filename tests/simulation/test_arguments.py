@@ -220,7 +220,7 @@ def test_uncertainties_can_be_given_or_named(call: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("function", [udjfl.simulate, udjfl.compare])
 def test_the_signature_lists_every_setting(function: Callable[..., Any]) -> None:
     parameters = inspect.signature(function).parameters
-    settings = {**DataSettings.model_fields, **TrainingSettings.model_fields}
+    settings = {**DataSettings.flat_fields(), **TrainingSettings.flat_fields()}
     assert set(settings) <= set(parameters)
     for name, field in settings.items():
         if name not in ("data", "model"):
@@ -303,7 +303,7 @@ def test_compare_takes_a_method_of_another_package(tmp_path: Path, command: Comm
     assert one != other
     for path in (tmp_path / "a").rglob("checkpoint.safetensors"):
         path.unlink()
-    again = command("resume --json", tmp_path / "a")
+    again = command("resume --trust-model --json", tmp_path / "a")
     assert (again.code, again.out) == (0, output.out)
     assert read_files(tmp_path / "a") == before
 
@@ -317,7 +317,7 @@ def test_a_run_of_a_method_of_another_package_resumes(tmp_path: Path, command: C
     before = read_files(tmp_path / "a")
     for name in ("checkpoint.safetensors", "model.safetensors", "result.json"):
         (tmp_path / "a" / name).unlink()
-    again = command("resume --json", tmp_path / "a")
+    again = command("resume --trust-model --json", tmp_path / "a")
     assert (again.code, again.out) == (0, output.out)
     assert read_files(tmp_path / "a") == before
 

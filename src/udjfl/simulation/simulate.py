@@ -148,14 +148,9 @@ def validate_keywords(
 def load_federation(data: DataChoice, settings: DataSettings, seed: int) -> Federation:
     """Return the federation of a seed."""
     if isinstance(data, str):
-        return load(
-            data,
-            settings.clients,
-            settings.partition,
-            seed,
-            settings.data_root,
-            options=settings.table.given,
-        )
+        chosen = (data, settings.clients, settings.partition, seed, settings.data_root)
+        columns = settings.table.given
+        return load(*chosen, options=columns) if columns else load(*chosen)
     federation = data if isinstance(data, Federation) or not callable(data) else data(seed)
     if not isinstance(federation, Federation):
         raise SettingsError(
