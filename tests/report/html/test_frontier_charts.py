@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
+from frontier_cases import make_frontier
 
-from udjfl.methods import UDJ, FedAvg, method
 from udjfl.report.html.figures import save_figures
 from udjfl.report.html.frontier_charts import frontier_figures
-from udjfl.search.frontier import Frontier, Kind, Point
-from udjfl.search.run_table import PointRun
-
-
-def make_frontier(n_points: int = 6) -> Frontier:
-    made: list[tuple[Any, Kind]] = [
-        (FedAvg(), "reference"),
-        (method("rawls"), "theory"),
-        (UDJ(beta=1.0, gamma=0.0), "grid"),
-        (UDJ(beta=2.0, gamma=-1.0), "grid"),
-        (method("desert", budget=2.0), "budget"),
-        (method("qffl"), "method"),
-    ]
-    points = tuple(Point.of(rule, kind) for rule, kind in made[:n_points])
-    runs = {
-        (point.name, seed): PointRun((90.0 - n, 70.0 + seed), (0.1, 0.3), 88.0 - n, (50, 50))
-        for n, point in enumerate(points)
-        for seed in (0, 1)
-    }
-    clients = ("client-1", "client-2")
-    return Frontier("digits", clients, (0, 1), {"rounds": 3}, points, runs, n_classes=10)
 
 
 def test_two_fronts_and_four_maps_with_the_numbers_behind_them() -> None:

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from frontier_cases import make_frontier
 from typer.testing import CliRunner
 
 from udjfl.cli.app import app
@@ -103,6 +104,24 @@ def test_an_unfinished_run_is_told(run_folder: Path) -> None:
     assert "No run here is finished yet." in page
     assert '<section id="rounds"' in page
     assert '<section id="clients"' not in page
+
+
+def test_a_frontier_has_a_page_of_its_own_and_beside_runs(run_folder: Path, tmp_path: Path) -> None:
+    make_frontier().save(tmp_path / "frontier")
+    alone = render_page(read_material([tmp_path / "frontier"]))
+    assert '<section id="frontier"' in alone
+    assert '<section id="clients"' not in alone
+    beside = render_page(read_material([run_folder, tmp_path / "frontier"]))
+    assert '<section id="frontier"' in beside
+    assert '<section id="clients"' in beside
+
+
+def test_a_damaged_frontier_is_listed(run_folder: Path, tmp_path: Path) -> None:
+    make_frontier().save(tmp_path / "frontier")
+    (tmp_path / "frontier" / "frontier.json").write_text("{")
+    page = render_page(read_material([run_folder, tmp_path / "frontier"]))
+    assert "Not in this report" in page
+    assert '<section id="frontier"' not in page
 
 
 def test_one_run_has_a_page(run_folder: Path) -> None:

@@ -15,6 +15,7 @@ from udjfl.report.html.client_charts import (
     score_figures,
 )
 from udjfl.report.html.figure import Figure
+from udjfl.report.html.frontier_charts import frontier_figures
 from udjfl.report.html.material import Material
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.round_charts import round_figures, weight_figures
@@ -66,6 +67,8 @@ def all_figures(material: Material, width: int) -> list[Figure]:
             figures.append(lorenz_figure(material, width))
         figures += desert_figures(material, width)
         figures += tradeoff_figures(material, width) if len(material.rows) > 1 else []
+    if material.frontier is not None:
+        figures += frontier_figures(material.frontier, width)
     sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
     for index, curves in enumerate(material.curves):
         figures += round_figures(curves, index, width)

@@ -18,6 +18,7 @@ from udjfl.report.html.commands import find_commands
 from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
+from udjfl.search.frontier import DESCRIPTION, Frontier
 from udjfl.simulation.comparison import Comparison, MethodSummary, summarise_method
 from udjfl.training.run_folder import RunFolder
 
@@ -57,6 +58,7 @@ class Material:
     fingerprints   of the data, by seed
     commands       that repeat the runs
     unchecked      the number of runs whose folder has no manifest
+    frontier       a grid of the family, if a folder of `udjfl frontier` was among the folders
     """
 
     data: str
@@ -72,6 +74,7 @@ class Material:
     fingerprints: Mapping[int, str] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
     unchecked: int = 0
+    frontier: Frontier | None = None
 
     @property
     def client_ids(self) -> list[str]:
@@ -93,14 +96,16 @@ class Material:
 
 
 def read_material(paths: Sequence[Path]) -> Material:
-    """Read every run in these folders and below them."""
-    folders = _find_folders(paths)
+    """Read every run in these folders and below them, and a frontier if one of them is that."""
+    frontier, others, unreadable = _read_frontier(paths)
+    folders = _find_folders(others)
     runs, problems = _read_runs(folders)
+    problems += unreadable
     comparison, reason = _compare(runs)
     rows = comparison.rows if comparison else _summarise(runs)
     described = _describe(folders)
     return Material(
-        data=runs[0].data if runs else str(described.get("name", "unknown data")),
+        data=runs[0].data if runs else str(described.get("name", _name_of(frontier))),
         seeds=tuple(sorted({run.seed for run in runs})),
         rows=rows,
         comparison=comparison,
@@ -113,7 +118,29 @@ def read_material(paths: Sequence[Path]) -> Material:
         fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
         commands=tuple(find_commands(folders)),
         unchecked=sum(not run.checked for run in runs),
+        frontier=frontier,
     )
+
+
+def _read_frontier(
+    paths: Sequence[Path],
+) -> tuple[Frontier | None, list[Path], list[Problem]]:
+    """Read the first frontier among these folders; return it, the other folders, and problems."""
+    is_frontier = [(path / DESCRIPTION).exists() for path in paths]
+    others = [path for path, is_one in zip(paths, is_frontier, strict=True) if not is_one]
+    found, problems = None, []
+    for path in (path for path in paths if path not in others):
+        try:
+            if found is not None:
+                raise StorageError("a second frontier; make a report of its own for it")
+            found = Frontier.load(path)
+        except UdjflError as error:
+            problems.append(Problem(path.name, str(error).replace(f"{path}/", "")))
+    return found, others, problems
+
+
+def _name_of(frontier: Frontier | None) -> str:
+    return "unknown data" if frontier is None else frontier.data
 
 
 def _in_order(curves: Sequence[Curves], rows: Sequence[MethodSummary]) -> tuple[Curves, ...]:

@@ -22,6 +22,7 @@ from udjfl.report.html.client_charts import (
 )
 from udjfl.report.html.curves import Curves
 from udjfl.report.html.figure import Figure, method_name, without_checks
+from udjfl.report.html.frontier_charts import frontier_figures
 from udjfl.report.html.material import Material, read_material
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.provenance import Provenance, describe_provenance
@@ -59,6 +60,7 @@ class Content:
     desert: list[Figure]
     measures: Table | None
     tradeoffs: list[Figure]
+    frontier: list[Figure]
     rounds: list[Rounds]
     weights: list[Figure]
     weights_remark: str
@@ -106,6 +108,7 @@ def make_content(material: Material) -> Content:
         desert=desert_figures(material),
         measures=measure_table(material) if rows else None,
         tradeoffs=tradeoff_figures(material) if len(rows) > 1 else [],
+        frontier=frontier_figures(material.frontier) if material.frontier else [],
         rounds=[_make_rounds(curves, index, few) for index, curves in enumerate(material.curves)],
         weights=weight_figures(material.curves, sizes),
         weights_remark=remark_on_weights(material),

@@ -168,6 +168,14 @@ def introduce(material: Material) -> str:
     """Say in a sentence or two what the report is about."""
     n_clients = len(material.client_ids)
     clients = "1 client" if n_clients == 1 else f"{n_clients} clients"
+    if not material.rows and material.frontier is not None:
+        points = len(material.frontier.points)
+        n_seeds = len(material.frontier.seeds)
+        return (
+            f"{points} points of the family of rules and other methods on "
+            f"{printable(material.data)}, {n_seeds} seeds: what each gives to some clients and "
+            "takes from others."
+        )
     if not material.rows:
         return f"{printable(material.data)}, {clients}. {material.no_comparison}"
     n = len(material.seeds)
