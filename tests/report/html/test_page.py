@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from frontier_cases import make_frontier
 from typer.testing import CliRunner
 
 from udjfl.cli.app import app
+from udjfl.errors import SettingsError
 from udjfl.report.html.material import Material, read_material
 from udjfl.report.html.page import render_page, write_report
+from udjfl.tasks.scores import ACCURACY
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m[red]\u202e\"'&{{ 7 * 7 }}"
 
@@ -124,6 +128,22 @@ def test_a_damaged_frontier_is_listed(run_folder: Path, tmp_path: Path) -> None:
     assert '<section id="frontier"' not in page
 
 
+def test_the_score_that_is_judged_is_named(material: Material) -> None:
+    score = replace(ACCURACY, name="auroc", title="AUROC", is_share=False)
+    rows = tuple(replace(row, score=score) for row in material.rows)
+    assert "AUROC on its own test data, %" in render_page(replace(material, rows=rows))
+
+
+@pytest.mark.parametrize("change", [{"better": -1}, {"percent": False}])
+def test_scores_that_figures_would_turn_around_are_refused(
+    material: Material, change: dict[str, Any]
+) -> None:
+    score = replace(ACCURACY, title="log loss", **change)
+    rows = tuple(replace(row, score=score) for row in material.rows)
+    with pytest.raises(SettingsError, match="these runs judge log loss"):
+        render_page(replace(material, rows=rows))
+
+
 def test_one_run_has_a_page(run_folder: Path) -> None:
     page = render_page(read_material([run_folder]))
     assert '<section id="clients"' in page
@@ -156,8 +176,6 @@ def test_a_page_that_cannot_be_written_is_an_error(run_folder: Path, tmp_path: P
 def test_without_its_packages_the_report_says_how_to_install_them(
     run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from udjfl.errors import SettingsError
-
     monkeypatch.setitem(__import__("sys").modules, "altair", None)
     with pytest.raises(SettingsError, match=r"pip install 'udjfl\[report\]'"):
         write_report([run_folder], tmp_path / "page.html")

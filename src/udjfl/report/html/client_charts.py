@@ -26,7 +26,6 @@ from udjfl.simulation.comparison import MethodSummary
 
 MOST_METHODS = 10  # more share a figure
 ROW = 17  # pixels of one method or client in a figure
-ACCURACY = "Accuracy on its own test data, %"
 LORENZ_POINTS = 50
 
 
@@ -39,6 +38,10 @@ def score_figures(material: Material, width: int = WIDTH) -> list[Figure]:
         _client_scores(material, client, index, domain, width)
         for index, client in enumerate(material.client_ids)
     ]
+
+
+def _axis(material: Material) -> str:
+    return f"{material.score_title} on its own test data, %"
 
 
 def _score_domain(rows: Sequence[MethodSummary]) -> list[float]:
@@ -77,12 +80,16 @@ def _client_scores(
                 "tip": tip.strip(),
             }
         )
-    x = alt.X("score:Q", title=ACCURACY, scale=alt.Scale(domain=domain, nice=False, clamp=True))
+    x = alt.X(
+        "score:Q", title=_axis(material), scale=alt.Scale(domain=domain, nice=False, clamp=True)
+    )
     y = alt.Y("method:N", title=None, sort=None)
     colour = alt.Color("colour:N", scale=None)
     base = make_chart(values).encode(y=y, color=colour, description="tip:N")
     chart = base.mark_rule(strokeWidth=2, opacity=0.55).encode(
-        x=alt.X("low:Q", title=ACCURACY, scale=alt.Scale(domain=domain, nice=False, clamp=True)),
+        x=alt.X(
+            "low:Q", title=_axis(material), scale=alt.Scale(domain=domain, nice=False, clamp=True)
+        ),
         x2="high:Q",
     ) + base.mark_point(filled=True, size=60, opacity=1).encode(
         x=x, shape=alt.Shape("shape:N", scale=None)
@@ -106,7 +113,7 @@ def _client_scores(
         if _many(material)
         else "One seed: there is no interval.",
         finish(chart, width, ROW * max(1, len(values))),
-        ["Method", "Accuracy, %", "95% interval"],
+        ["Method", f"{material.score_title}, %", "95% interval"],
         table,
     )
 
@@ -151,7 +158,7 @@ def _score_distribution(material: Material, width: int) -> Figure:
         color=alt.Color("colour:N", scale=None),
         description="tip:N",
     )
-    x = alt.X("worst:Q", title=ACCURACY, scale=alt.Scale(zero=False))
+    x = alt.X("worst:Q", title=_axis(material), scale=alt.Scale(zero=False))
     chart = (
         base.mark_rule(opacity=0.4).encode(x=x, x2="best:Q")
         + base.mark_bar(size=4, opacity=0.5).encode(x="tenth:Q", x2="ninety:Q")
@@ -344,7 +351,7 @@ def _desert_lines(
         return None
     base = make_chart(values).encode(
         x=alt.X("u:Q", title="Uncertainty, nats", scale=alt.Scale(zero=False)),
-        y=alt.Y("score:Q", title="Accuracy, %", scale=alt.Scale(zero=False)),
+        y=alt.Y("score:Q", title=f"{material.score_title}, %", scale=alt.Scale(zero=False)),
         color=alt.Color("colour:N", scale=None),
         description="tip:N",
     )
@@ -371,6 +378,7 @@ def _desert_figure(
 ) -> Figure:
     """Draw score over uncertainty with the fitted line."""
     alt = import_altair()
+    title = row.score.title[:1].upper() + row.score.title[1:]
     values = [
         {
             "u": one.uncertainty,
@@ -384,7 +392,7 @@ def _desert_figure(
         x=alt.X("u:Q", title="Uncertainty, nats", scale=alt.Scale(zero=False)),
         y=alt.Y(
             "score:Q",
-            title="Accuracy, %",
+            title=f"{title}, %",
             scale=alt.Scale(domain=[min(scores) - 2, max(scores) + 2]),
         ),
     )
@@ -398,6 +406,6 @@ def _desert_figure(
         f"Slope {number(slope)} points per unit of uncertainty, r = {number(r, 2)} "
         "(means over seeds). The steeper the line falls, the more good data is rewarded.",
         finish(line + points.encode(description="tip:N"), width, 170),
-        ["Client", "Uncertainty", "Accuracy, %"],
+        ["Client", "Uncertainty", f"{title}, %"],
         [[one.label, number(one.uncertainty, 3), number(one.score)] for one in bins],
     )

@@ -20,6 +20,7 @@ from udjfl.report.html.figure import method_name
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
 from udjfl.search.frontier import DESCRIPTION, Frontier
 from udjfl.simulation.comparison import Comparison, MethodSummary, summarise_method
+from udjfl.tasks.scores import ACCURACY
 from udjfl.training.run_folder import RunFolder
 
 NO_FINISHED_RUN = "No run here is finished yet."
@@ -80,6 +81,12 @@ class Material:
     def client_ids(self) -> list[str]:
         """The clients, in their order."""
         return list(self.rows[0].client_accuracy) if self.rows else list(self.clients)
+
+    @property
+    def score_title(self) -> str:
+        """What is judged, at the beginning of a sentence: "Accuracy" unless it was chosen."""
+        title = self.rows[0].score.title if self.rows else ACCURACY.title
+        return title[:1].upper() + title[1:]
 
     @property
     def reference(self) -> MethodSummary | None:

@@ -31,6 +31,7 @@ from udjfl.report.html.svg import MISSING, render_svg
 from udjfl.report.html.tables import Table, client_table, measure_table
 from udjfl.report.html.weights import remark_on_weights, weight_table
 from udjfl.report.html.words import TERMS, Account, introduce, write_accounts
+from udjfl.tasks.scores import ACCURACY
 
 MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
@@ -76,6 +77,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 def render_page(material: Material) -> str:
     """Return the report as HTML."""
     environment = make_environment()
+    check_score(material)
     with without_checks():
         content = make_content(material)
     script, style = (read_template(name) for name in ("page.js", "page.css"))
@@ -89,6 +91,16 @@ def render_page(material: Material) -> str:
         style_hash=hash_source(style),
     )
     return page
+
+
+def check_score(material: Material) -> None:
+    """Refuse scores whose gains and losses the figures would show the wrong way round."""
+    score = material.rows[0].score if material.rows else ACCURACY
+    if score.better < 0 or not score.percent:
+        raise SettingsError(
+            f"score: pages and figures are made for scores in percent of which more is better; "
+            f"these runs judge {score.title}. `udjfl report` without --html shows them as tables"
+        )
 
 
 def make_content(material: Material) -> Content:

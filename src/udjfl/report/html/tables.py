@@ -87,7 +87,8 @@ def _score(row: MethodSummary, reference: MethodSummary | None, client: str) -> 
 
 
 def _client_remarks(material: Material) -> list[str]:
-    remarks = ["Accuracies in percent on each client's own test data, means over seeds."]
+    title = material.score_title
+    remarks = [f"{title} in percent on each client's own test data, means over seeds."]
     if material.reference is not None:
         remarks.append("Small numbers: change from FedAvg, in points.")
     if material.rows and material.rows[0].accuracy_alone is not None:
@@ -104,7 +105,8 @@ def _flags(material: Material) -> dict[str, list[str]]:
     for client, found in flags.items():
         size = _test_size(material, client)
         mean = material.rows[0].client_accuracy[client].mean
-        if size and mean is not None and _half_width(mean, size) > HALF_WIDTH:
+        is_share = material.rows[0].score.is_share
+        if size and is_share and mean is not None and _half_width(mean, size) > HALF_WIDTH:
             found.append(f"test part too small to tell (±{_half_width(mean, size):.0f} points)")
         found += material.clients.get(client, ClientFacts()).flags
         found += _better_alone(material, client)
