@@ -84,7 +84,7 @@ class Material:
 
     @property
     def score_title(self) -> str:
-        """What is judged, at the beginning of a sentence: "Accuracy" unless it was chosen."""
+        """The name of the score that is judged, for the beginning of a sentence."""
         title = self.rows[0].score.title if self.rows else ACCURACY.title
         return title[:1].upper() + title[1:]
 
