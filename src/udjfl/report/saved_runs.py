@@ -120,6 +120,12 @@ def _build_method(settings: Mapping[str, Any], result: Mapping[str, Any]) -> Met
     return method
 
 
+def read_method(folder: RunFolder, settings: Mapping[str, Any]) -> Method:
+    """Return the method of a run, finished or not, without importing code that its folder names."""
+    unfinished = {"method": "unknown", "label": settings["method"], "theory": [], "grade": ""}
+    return _build_method(settings, folder.read_json("result.json") or unfinished)
+
+
 class _RecordedMethod(Method):
     """A method of another package as a run's result describes it: it can be shown, not run."""
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udjfl.report.html.curves import MOST_POINTS, _choose_rounds, _round_of, make_curves
+from udjfl.report.html.curves import (
+    MOST_POINTS,
+    _choose_rounds,
+    _round_of,
+    make_curves,
+    read_curves,
+)
 from udjfl.report.html.material import Material
 from udjfl.training.records import Record
 
@@ -51,3 +61,16 @@ def test_a_comparison_has_curves_of_every_method(material: Material) -> None:
     for curves in material.curves:
         assert curves.reached == curves.rounds == 8
         assert set(curves.of_clients["test_accuracy"]) == set(material.client_ids)
+
+
+def test_code_that_a_folder_names_is_not_imported(run_folder: Path) -> None:
+    settings = json.loads((run_folder / "settings.json").read_text())
+    settings |= {"method": "antigravity:Method", "params": {}}
+    (run_folder / "settings.json").write_text(json.dumps(settings))
+    before = set(sys.modules)
+    [curves] = read_curves([run_folder])
+    assert curves.label == "FedAvg"
+    (run_folder / "result.json").unlink()
+    [unfinished] = read_curves([run_folder])
+    assert unfinished.label == "antigravity:Method"
+    assert "antigravity" not in set(sys.modules) - before

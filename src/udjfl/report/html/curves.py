@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from udjfl.errors import UdjflError
-from udjfl.methods import method as build_method
 from udjfl.report.html.figure import name_method
+from udjfl.report.saved_runs import read_method
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
 
@@ -79,8 +79,7 @@ def _open_run(path: Path) -> _Run | None:
         folder = RunFolder.open(path)
         settings = folder.read_settings("training", "method", "params", "seed")
         training = settings["training"]
-        method = build_method(settings["method"], **settings["params"])
-        label = name_method(method, training.get("service", "none"))
+        label = name_method(read_method(folder, settings), training.get("service", "none"))
         numbers = int(training["rounds"]), int(training.get("eval_every", 1))
         return _Run(label, int(settings["seed"]), *numbers, folder.records.path)
     except (UdjflError, KeyError, TypeError, ValueError):

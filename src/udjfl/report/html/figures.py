@@ -16,7 +16,7 @@ from udjfl.report.html.client_charts import (
 )
 from udjfl.report.html.figure import Figure
 from udjfl.report.html.frontier_charts import frontier_figures
-from udjfl.report.html.material import Material
+from udjfl.report.html.material import Material, check_score
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.round_charts import round_figures, weight_figures
 from udjfl.report.html.svg import chart_spec, import_converter
@@ -31,6 +31,7 @@ def write_figures(
     material: Material, folder: Path, formats: Sequence[str], columns: int = 1
 ) -> list[Path]:
     """Write every figure in every format, and a list of their captions; return the files."""
+    check_score(material)
     chosen = [name.strip().lower() for name in formats if name.strip()]
     wrong = [name for name in chosen if name not in FORMATS]
     if wrong or not chosen:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from udjfl.errors import StorageError, UdjflError
+from udjfl.errors import SettingsError, StorageError, UdjflError
 from udjfl.report.html.commands import find_commands
 from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
@@ -127,6 +127,16 @@ def read_material(paths: Sequence[Path]) -> Material:
         unchecked=sum(not run.checked for run in runs),
         frontier=frontier,
     )
+
+
+def check_score(material: Material) -> None:
+    """Refuse scores whose gains and losses the figures would show the wrong way round."""
+    score = material.rows[0].score if material.rows else ACCURACY
+    if score.better < 0 or not score.percent:
+        raise SettingsError(
+            f"score: pages and figures are made for scores in percent of which more is better; "
+            f"these runs judge {score.title}. `udjfl report` without --html shows them as tables"
+        )
 
 
 def _read_frontier(

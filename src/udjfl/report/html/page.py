@@ -23,7 +23,7 @@ from udjfl.report.html.client_charts import (
 from udjfl.report.html.curves import Curves
 from udjfl.report.html.figure import Figure, method_name, without_checks
 from udjfl.report.html.frontier_charts import frontier_figures
-from udjfl.report.html.material import Material, read_material
+from udjfl.report.html.material import Material, check_score, read_material
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.provenance import Provenance, describe_provenance
 from udjfl.report.html.round_charts import round_figures, weight_figures
@@ -31,7 +31,6 @@ from udjfl.report.html.svg import MISSING, render_svg
 from udjfl.report.html.tables import Table, client_table, measure_table
 from udjfl.report.html.weights import remark_on_weights, weight_table
 from udjfl.report.html.words import TERMS, Account, introduce, write_accounts
-from udjfl.tasks.scores import ACCURACY
 
 MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
@@ -91,16 +90,6 @@ def render_page(material: Material) -> str:
         style_hash=hash_source(style),
     )
     return page
-
-
-def check_score(material: Material) -> None:
-    """Refuse scores whose gains and losses the figures would show the wrong way round."""
-    score = material.rows[0].score if material.rows else ACCURACY
-    if score.better < 0 or not score.percent:
-        raise SettingsError(
-            f"score: pages and figures are made for scores in percent of which more is better; "
-            f"these runs judge {score.title}. `udjfl report` without --html shows them as tables"
-        )
 
 
 def make_content(material: Material) -> Content:

@@ -8,7 +8,7 @@ from typing import Any
 from udjfl.report.html.client_charts import change_figures, score_figures
 from udjfl.report.html.curves import make_curves
 from udjfl.report.html.figure import Figure, import_altair, name_method
-from udjfl.report.html.material import Material
+from udjfl.report.html.material import Material, check_score
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.round_charts import round_figures
 from udjfl.report.html.theme import chart_config
@@ -45,7 +45,9 @@ def plot_frontier(comparison: Comparison) -> Any:
 
 
 def _material_of(comparison: Comparison) -> Material:
-    return Material(comparison.data, comparison.seeds, comparison.rows, comparison, "")
+    material = Material(comparison.data, comparison.seeds, comparison.rows, comparison, "")
+    check_score(material)
+    return material
 
 
 def _arrange(figures: Sequence[Figure]) -> Any:
