@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from udjfl.data.tables.columns import Column, Schema, Values
+from udjfl.data.tables.columns import UNKNOWN, Column, Schema, Values
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
 Scaling = Literal["own", "shared", "none"]
-UNKNOWN = -1.0  # no category has this code
 # What fills and scales a column for one client; None: the client has no value.
 Numbers = Mapping[str, float] | None
 
