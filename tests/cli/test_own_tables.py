@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -175,3 +176,40 @@ def test_lists_of_files_in_settings() -> None:
     assert DataSettings(data=["a.csv", "b.csv"]).data == "a.csv,b.csv"
     with pytest.raises(ValueError, match="has a comma in its name"):
         DataSettings(data=["a,b.csv", "c.csv"])
+
+
+def test_a_number_is_predicted_from_csv_files(
+    udjfl_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frames = {name: frame.drop(columns="ill") for name, frame in make_hospitals().items()}
+    for frame in frames.values():
+        known = frame["age"].fillna(55.0)
+        frame["cost"] = 5000 + 100 * known + 900.0 * (frame["smoker"] == "yes")
+    for name, frame in frames.items():
+        frame.to_csv(f"{name}.csv", index=False)
+    described = udjfl_command(
+        "data", "describe", "*.csv", "--target", "cost", "--task", "regression"
+    )
+    assert "none: numbers" in described.out
+    arguments = ("--target", "cost", "--task", "regression", "--rounds", "30", "--lr", "0.05")
+    run = udjfl_command(
+        *("run", "--data", "*.csv", *arguments, "--method", "fedavg", "--score", "rmse"),
+        *("--json", "--out", "kept"),
+    )
+    assert run.code == 0
+    document = json.loads(run.out)
+    assert document["score"]["name"] == "rmse"
+    for name, frame in frames.items():
+        output = udjfl_command("predict", "kept", f"{name}.csv", "--client", name)
+        rows = list(csv.DictReader(io.StringIO(output.out)))
+        predicted = np.array([float(row["prediction"]) for row in rows])
+        assert udjfl.open("kept").predict(frame, name) == pytest.approx(predicted.tolist())
+        error = np.sqrt(np.mean((predicted - frame["cost"]) ** 2))
+        assert error < 0.5 * frame["cost"].std()
+        # In the units of the table, on the test part of the same rows.
+        assert 0.3 * error < document["client_accuracy"][name] < 3 * error
+    again = udjfl_command("resume", "kept", "--json")
+    assert json.loads(again.out)["client_accuracy"] == document["client_accuracy"]
+    with pytest.raises(udjfl.SettingsError, match="a regression has no classes"):
+        udjfl.open("kept").predict_proba(frames["west"], "west")

@@ -186,10 +186,14 @@ class Result(FinishedRun):
     def predict(self, x: Any, client: str | None = None) -> list[Any]:
         """Return the most probable class of each example, by name where the names are known.
 
-        In a regression the predicted numbers. For `x` and `client` see `predict_proba`.
+        In a regression the predicted numbers, in the units of the table. For `x` and `client` see
+        `predict_proba`.
         """
         if self.n_classes == 0:
-            return list(prediction(self._outputs(x, client)).tolist())
+            values = prediction(self._outputs(x, client))
+            done = None if self.inputs is None else self.inputs.preprocessing
+            in_units = values if done is None or done.labels is None else done.labels.undo(values)
+            return list(in_units.tolist())
         best = self.predict_proba(x, client).argmax(dim=1).tolist()
         return [str(i) if self.inputs is None else self.inputs.label(i) for i in best]
 
