@@ -320,11 +320,8 @@ def _open_folder(
         "name": federation.name,
         "fingerprint": federation.fingerprint,
         "clients": federation.describe(),
-        "input_shape": list(federation.test.x.shape[1:]),
-        "class_names": list(federation.class_names),
+        **FederationInfo.of(federation).inputs.describe(),
     }
-    if federation.preprocessing is not None:
-        data["preprocessing"] = federation.preprocessing.as_dict()
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:
         origin = None

@@ -49,7 +49,7 @@ def choosing_markdown() -> str:
         "# Choosing a theory and a budget",
         "<!-- Made by `make docs` from src/udjfl/report/choosing; change it there. -->",
         _fill(INTRODUCTION),
-        "```bash\nudjfl choose\n```",
+        "<!-- not run: asks questions in a terminal -->\n```bash\nudjfl choose\n```",
         _fill(FLAGS),
         "## The questions",
         *(part for question in QUESTIONS for part in _question_parts(question)),
