@@ -10,7 +10,8 @@ from paired_runs import FEDAVG, LEVELS, UNCERTAINTIES, WIGGLES
 from udjfl.methods import FedAvg, Method
 from udjfl.metrics import compute_metrics
 from udjfl.settings import CompareSettings
-from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import summarise_method
 from udjfl.training.result import FinishedRun, outcome_of
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from udjfl.metrics import METRICS, Metric
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary
 from udjfl.tasks import ACCURACY, ScoreKind
 

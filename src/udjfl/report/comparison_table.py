@@ -26,7 +26,8 @@ from udjfl.report.joining import ALONE, alone_cells, joining_lines, joining_of_r
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
 from udjfl.training.result import FEWEST_TESTS, FinishedRun
 

@@ -7,7 +7,8 @@ import math
 from rich.text import Text
 
 from udjfl.report.cells import digits_of
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
 from udjfl.training.result import FinishedRun
 

@@ -16,7 +16,8 @@ from udjfl.report.cells import (
     with_arrow,
 )
 from udjfl.report.output import pack_columns, stack, text_width
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import THEORY_METRIC, RankedMethod, metric_of, rank_methods
 
 RANKS = (

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from udjfl.report.cells import doubt, footer, heading
 from udjfl.report.output import NARROW
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
 from udjfl.verdicts import Verdict
 

@@ -10,7 +10,8 @@ from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import doubt, format_number, interval_text, with_arrow
 from udjfl.report.html.figure import method_name, number
 from udjfl.report.html.material import ClientFacts, Material
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import THEORY_METRIC, correct_tests
 from udjfl.verdicts.evidence import compare_clients
 
