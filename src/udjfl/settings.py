@@ -84,7 +84,8 @@ class Settings(BaseModel):
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
-        nested, used = dict(values), set()
+        used: set[str] = set()
+        nested = dict(values)
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue

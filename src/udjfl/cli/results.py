@@ -54,7 +54,8 @@ def predict_command(
         x = result.inputs.read_csv(data, split_names(leave_out or ""), client)
         predictions = result.predict(x, client)
         if result.n_classes == 0:
-            names, probabilities = [], [[]] * len(predictions)
+            names: list[str] = []
+            probabilities: list[list[float]] = [[]] * len(predictions)
         else:
             probabilities = result.predict_proba(x, client).tolist()
             names = [result.inputs.label(index) for index in range(len(probabilities[0]))]

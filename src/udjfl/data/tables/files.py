@@ -50,7 +50,7 @@ def find_files(files: Files) -> list[Path]:
         else:
             anchor = Path(path.anchor)
             pattern = str(path.relative_to(anchor) if path.is_absolute() else path)
-            matches = [own for own in (anchor or Path()).glob(pattern) if own.is_file()]
+            matches = [own for own in anchor.glob(pattern) if own.is_file()]
         if not matches:
             raise DataError(f"no file is called {piece}, and none matches it as a pattern")
         found += matches
