@@ -84,8 +84,8 @@ class Settings(BaseModel):
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
-        used: set[str] = set()
         nested = dict(values)
+        used: set[str] = set()
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue
