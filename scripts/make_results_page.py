@@ -21,7 +21,15 @@ from typing import Any
 
 from udjfl.paper.claims import judge_table
 from udjfl.paper.render import csv_rows, seed_rows, table_markdown
-from udjfl.paper.tables import DistributionsTable, ResultsTable, Row, SoloTable, Table
+from udjfl.paper.search_table import search_markdown
+from udjfl.paper.tables import (
+    DistributionsTable,
+    ResultsTable,
+    Row,
+    SearchTable,
+    SoloTable,
+    Table,
+)
 from udjfl.paper.verdicts import Verdict
 from udjfl.report.plain_tables import to_csv
 from udjfl.statistics import summarise
@@ -29,7 +37,7 @@ from udjfl.statistics import summarise
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 RESULTS = EXPERIMENTS / "results"
 KINDS: dict[str, type[Table]] = {
-    cls.kind: cls for cls in (ResultsTable, SoloTable, DistributionsTable)
+    cls.kind: cls for cls in (ResultsTable, SoloTable, DistributionsTable, SearchTable)
 }
 SUBTITLES = {"results": "{method}", "solo": "{clean_shards} clean, {ambiguous_shards} ambiguous"}
 OF_TABLE = ("table", "data", "profile", "seeds", "published_for", "same_data", "setting")
@@ -43,8 +51,10 @@ ORDER = (
     "results-heart",
     "solo",
     "solo-authors",
+    "solo-dirty-digits",
     "distributions",
     "distributions-authors",
+    "search-dirty-digits",
 )
 SHORT = {"not decidable at this number of seeds": "undecided"}
 INTRODUCTION = """# Results
@@ -168,10 +178,7 @@ def make_page(tables: Mapping[str, Table]) -> str:
     summary = [
         (table.data, verdicts[name]) for name, table in tables.items() if table.profile == "paper"
     ]
-    sections = [
-        _section(name, table.kind, table_markdown(table, verdicts[name]))
-        for name, table in tables.items()
-    ]
+    sections = [_section(name, table, verdicts[name]) for name, table in tables.items()]
     return "\n".join([introduction(data), _summary(summary), *sections])
 
 
@@ -197,8 +204,12 @@ def _summary(judged: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str, kind: str, text: str) -> str:
-    command = f"udjfl reproduce {kind} --config experiments/{name}.toml --out runs/{name}"
+def _section(name: str, table: Table, verdicts: Sequence[Verdict]) -> str:
+    command = f"udjfl reproduce {table.kind} --config experiments/{name}.toml --out runs/{name}"
+    if isinstance(table, SearchTable):
+        text = search_markdown(table, verdicts)
+    else:
+        text = table_markdown(table, verdicts)
     return f"---\n\n```\n{command}\n```\n\n{text}"
 
 

@@ -145,7 +145,8 @@ def test_the_table_of_clients_alone_has_the_numbers_of_the_files() -> None:
     for column, name in ((1, "solo"), (2, "solo-authors")):
         with (EXPERIMENTS / "results" / f"{name}.csv").open(encoding="utf-8") as file:
             means = {
-                (line["row"], line["metric"]): float(line["mean"]) for line in csv.DictReader(file)
+                (line["row"], line["metric"]): float(line["mean"] or "nan")
+                for line in csv.DictReader(file)
             }
         for row in rows:
             assert abs(float(row[column]) - means[f"client {row[0][0]}", "uncertainty"]) <= 0.0005
