@@ -177,6 +177,18 @@ def count_least_advantaged(n_clients: int) -> int:
     return n_clients // 10 if n_clients > MOST_CLIENTS_FOR_ONE else 1
 
 
+def gains_by_client(accuracies: Numbers, reference_accuracies: Numbers) -> list[float]:
+    """Return the gain over the reference of each client, in percentage points.
+
+    >>> gains_by_client([93.0, 91.0], [95.0, 90.0])
+    [-2.0, 1.0]
+    """
+    accuracies, reference_accuracies = _aligned(
+        accuracies=accuracies, reference_accuracies=reference_accuracies
+    )
+    return [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
+
+
 def gains_of(
     members: Sequence[int], accuracies: Numbers, reference_accuracies: Numbers
 ) -> tuple[float, float | None]:
@@ -187,11 +199,9 @@ def gains_of(
     >>> gains_of([2], [93.0, 91.0, 90.0], [95.0, 90.0, 86.0])  # 4, and (-2 + 1) / 2
     (4.0, -0.5)
     """
-    accuracies, reference_accuracies = _aligned(
-        accuracies=accuracies, reference_accuracies=reference_accuracies
-    )
-    gains = [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
-    others = [gain for index, gain in enumerate(gains) if index not in members]
+    gains = gains_by_client(accuracies, reference_accuracies)
+    chosen = set(members)
+    others = [gain for index, gain in enumerate(gains) if index not in chosen]
     own = statistics.mean(gains[index] for index in members)
     return own, statistics.mean(others) if others else None
 

@@ -39,9 +39,16 @@ def name_files(text: str) -> bool:
 
 
 def find_files(files: Files) -> list[Path]:
-    """Return the files that patterns, folders and paths name, sorted; an error if there is none."""
-    given = [files] if isinstance(files, str | os.PathLike) else list(files)
-    pieces = [piece.strip() for text in given for piece in os.fspath(text).split(",")]
+    """Return the files that patterns, folders and paths name, sorted; an error if there is none.
+
+    A text may name several, separated by commas; paths and the items of a list may have commas.
+    """
+    if isinstance(files, str):
+        pieces = [piece.strip() for piece in files.split(",")]
+    else:
+        pieces = [
+            os.fspath(path) for path in ([files] if isinstance(files, os.PathLike) else files)
+        ]
     found: list[Path] = []
     for piece in pieces:
         path = Path(piece).expanduser()

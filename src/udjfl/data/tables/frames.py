@@ -14,7 +14,7 @@ from udjfl.data.partition import MIN_EXAMPLES, IndexArray
 from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
-from udjfl.data.tables.columns import Schema, find_header_problems, infer_schema
+from udjfl.data.tables.columns import Schema, as_texts, find_header_problems, infer_schema
 from udjfl.data.tables.labels import (
     Labels,
     Target,
@@ -135,10 +135,9 @@ def _split_by_client(
     if nameless:
         problems.append(f"column {column!r}: {nameless} rows name no client and are left out")
     table = table[table[column].notna()]
-    names = table[column].map(lambda name: f"{name:g}" if isinstance(name, float) else str(name))
     return {
-        str(name).strip(): rows.drop(columns=column).reset_index(drop=True)
-        for name, rows in table.groupby(names.str.strip(), sort=True)
+        str(name): rows.drop(columns=column).reset_index(drop=True)
+        for name, rows in table.groupby(as_texts(table[column]), sort=True)
     }
 
 

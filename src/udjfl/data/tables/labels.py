@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from udjfl.data.tables.columns import as_numbers
+from udjfl.data.tables.columns import as_numbers, as_text
 from udjfl.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
-        only = f"only {_format(values[0])!r}" if values else "no labels"
+        only = f"only {as_text(values[0])!r}" if values else "no labels"
         raise DataError(
             f"target {str(target)!r}: there is {only} in the whole federation: a model needs at "
             "least two classes"
@@ -132,7 +132,7 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
             client: column.map(position).fillna(-1).to_numpy().astype(np.int64)
             for client, column in columns.items()
         },
-        tuple(map(_format, values)),
+        tuple(map(as_text, values)),
     )
 
 
@@ -158,7 +158,7 @@ def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         raise DataError("\n".join(mistakes))
     known = np.concatenate([own[np.isfinite(own)] for own in numbers.values()])
     if len(np.unique(known)) < 2:
-        only = f"only {known[0]:g}" if len(known) else "no label"
+        only = f"only {as_text(float(known[0]))}" if len(known) else "no label"
         raise DataError(f"target {str(target)!r}: there is {only} in the whole federation")
     return Labels(numbers, ())
 
@@ -197,7 +197,7 @@ def _check_types(columns: Mapping[str, pd.Series], target: Target) -> None:
         return
     usual = Counter(kinds.values()).most_common(1)[0][0]
     shown = {
-        client: ", ".join(repr(_format(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
+        client: ", ".join(repr(as_text(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
         for client, column in columns.items()
     }
     model = next(client for client, kind in kinds.items() if kind == usual)
@@ -223,11 +223,7 @@ def _check_class_numbers(values: Sequence[float], target: Target) -> None:
         return
     middle = values[len(values) // 2]
     raise DataError(
-        f"target {str(target)!r}: has {len(values)} different numbers, from {_format(values[0])} "
-        f"to {_format(values[-1])}: to predict the number choose task=regression (--task "
-        f"regression); for two classes compare, as in '{target.column}>{_format(middle)}'"
+        f"target {str(target)!r}: has {len(values)} different numbers, from {as_text(values[0])} "
+        f"to {as_text(values[-1])}: to predict the number choose task=regression (--task "
+        f"regression); for two classes compare, as in '{target.column}>{as_text(middle)}'"
     )
-
-
-def _format(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
