@@ -80,19 +80,19 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, values: Any) -> Any:
-        """Sort flat names into the groups they belong to."""
+        """Sort flat names into the groups they belong to; a name of several goes to each."""
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
-        nested = dict(values)
+        nested, used = dict(values), set()
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue
-            fields = group.flat_fields()
             given = nested.pop(name, {})
-            flat = {key: nested.pop(key) for key in list(nested) if key in fields}
+            flat = {key: values[key] for key in group.flat_fields() if key in values}
+            used |= flat.keys()
             nested[name] = {**given, **flat} if isinstance(given, dict) else given
-        return nested
+        return {key: value for key, value in nested.items() if key not in used - groups.keys()}
 
 
 # Settings that several commands have.
@@ -122,6 +122,15 @@ Workers = Annotated[
         ge=0,
         le=MOST,
         description="cores for each process (0: an equal share); results do not depend on it",
+    ),
+]
+
+
+TaskChoice = Annotated[
+    Literal["auto", "classification", "binary", "regression"],
+    Field(
+        description="what is predicted: classes; binary, two classes by a model that may have "
+        "one logit; regression, numbers; auto: numbers if the labels are, and of tables classes"
     ),
 ]
 
@@ -161,6 +170,7 @@ class TableSettings(Settings):
         float | None,
         Field(gt=0, lt=1, description="share of a client's rows in its test part; default: 0.2"),
     ] = None
+    task: TaskChoice = "auto"  # also of the training: one setting for both
 
     @field_validator("drop", "categories", mode="before")
     @classmethod
@@ -169,8 +179,11 @@ class TableSettings(Settings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that are not their defaults."""
-        return self.model_dump(include=set(TableSettings.model_fields), exclude_defaults=True)
+        """The settings that are not their defaults; of tasks only one that labels depend on."""
+        values = self.model_dump(include=set(TableSettings.model_fields), exclude_defaults=True)
+        if self.task != "regression":
+            values.pop("task", None)
+        return values
 
 
 class DataSettings(Settings):
@@ -222,13 +235,7 @@ class TrainingSettings(Settings):
     weight_norm: Annotated[
         bool, Field(description="normalise the weights of the mlp's output layer")
     ] = True
-    task: Annotated[
-        Literal["auto", "classification", "binary", "regression"],
-        Field(
-            description="what is predicted: classes; binary, two classes by a model that may have "
-            "one logit; regression, numbers; auto: numbers if the labels are, else classes"
-        ),
-    ] = "auto"
+    task: TaskChoice = "auto"
     loss: Annotated[
         FunctionOrName,
         Field(

@@ -32,7 +32,8 @@ from udjfl.paper.search import (
 from udjfl.paper.search_table import search_markdown, search_view
 from udjfl.settings import CompareSettings, ReproduceSettings
 from udjfl.simulation.compare import run_comparison
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary, summarise
 
 TWO = (

@@ -37,7 +37,7 @@ class Front(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             with show_status("starting", quiet=ctx.resilient_parsing):  # quiet in completion
-                from udjfl.cli.run import app as commands
+                from udjfl.cli.commands import app as commands
             command = get_group(commands).commands[name]
         return name, command, rest
 

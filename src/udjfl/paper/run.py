@@ -36,7 +36,8 @@ from udjfl.paper.tables import (
 )
 from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings, TrainingSettings
 from udjfl.simulation.compare import run_comparison, with_reference
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.simulation.process_pool import run_in_processes
 from udjfl.statistics import Summary, summarise
 from udjfl.training.lifecycle import versions

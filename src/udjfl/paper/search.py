@@ -17,7 +17,8 @@ from udjfl.methods import UDJ, Method, method
 from udjfl.paper.profiles import PROFILES, Profile, profile_data
 from udjfl.paper.run import compare_methods, find_row, paper_partition, prefix_progress
 from udjfl.settings import ReproduceSettings
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary, metric_of
 from udjfl.training.records import OnProgress
 

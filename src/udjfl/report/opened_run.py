@@ -6,7 +6,6 @@ import os
 from dataclasses import fields
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from udjfl.errors import SettingsError, StorageError
@@ -66,7 +65,11 @@ def _build_network(
             "its model cannot be built; `udjfl report` still shows its numbers"
         )
     info = FederationInfo(
-        tuple(saved.uncertainty), (), torch.zeros(2, *inputs.shape), saved.n_classes
+        tuple(saved.uncertainty),
+        (),
+        inputs.sample(),
+        saved.n_classes,
+        labels_are_numbers=saved.n_classes == 0,
     )
     spec = RunSpec(saved.method, training, saved.seed, model)
     try:

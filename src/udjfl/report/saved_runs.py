@@ -20,7 +20,8 @@ from udjfl.methods import METHODS, THEORIES, Diagnostics, Method, Reports, State
 from udjfl.methods import method as build_method
 from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
-from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import summarise_method
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
 from udjfl.training.result import FinishedRun, outcome_of
@@ -88,7 +89,7 @@ def read_run(path: Path) -> SavedRun:
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
             warning=result.get("warning"),
-            score=ScoreKind(**result["score"]) if "score" in result else ACCURACY,
+            score=ScoreKind.from_dict(result["score"]) if "score" in result else ACCURACY,
             client_interval=_intervals(result.get("client_interval")),
             group_accuracy=GroupAccuracy.from_dict(result["group_accuracy"])
             if "group_accuracy" in result

@@ -179,7 +179,8 @@ class LocalClients:
         """Return labels and predictions, as a score takes them."""
         outputs = self.engine.mix_predictions(models, shares, server.buffers, test, offset)
         predicted = as_predictions(outputs, self.engine.criterion.is_regression)
-        return test.y.cpu().numpy(), predicted
+        restore = self.federation.restore_labels
+        return restore(test.y.cpu().numpy()), restore(predicted)
 
     def _count_groups(
         self, server: ServerState, served: ServedModels, index: int

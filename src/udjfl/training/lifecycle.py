@@ -23,7 +23,6 @@ from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.tasks import ACCURACY, ScoreKind, wilson_interval
 from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.folder_check import refuse_damage
-from udjfl.training.inputs import Inputs
 from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
@@ -369,7 +368,7 @@ def finish_run(
         n_classes=run.federation.n_classes,
         service=run.settings.service,
         common_accuracy=common,
-        inputs=Inputs(run.federation.input_shape, run.federation.class_names),
+        inputs=run.federation.inputs,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)

@@ -15,7 +15,13 @@ from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
 from udjfl.data.tables.columns import Schema, find_header_problems, infer_schema
-from udjfl.data.tables.labels import Labels, Target, find_similar_classes, read_labels
+from udjfl.data.tables.labels import (
+    Labels,
+    Target,
+    find_similar_classes,
+    read_labels,
+    read_numbers,
+)
 from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError, did_you_mean
 from udjfl.settings import TableSettings
@@ -53,7 +59,8 @@ def make_pools(
         tables[TEST] = _as_frame(TEST, test)
     target = _find_target(tables, settings.target)
     _check_columns(tables, settings, target)
-    labels = read_labels(tables, target)
+    is_regression = settings.task == "regression"
+    labels = read_numbers(tables, target) if is_regression else read_labels(tables, target)
     problems += find_similar_classes(labels.class_names)
     unlabelled: list[str] = []
     labelled = {
@@ -83,7 +90,7 @@ def make_pools(
         ),
         title=title,
         tabular=True,
-        stratify=True,
+        stratify=not is_regression,
         test_share=settings.test_share or TEST_SHARE,
     )
 
@@ -176,7 +183,7 @@ def _require(name: str, setting: str, column: str, table: pd.DataFrame) -> None:
 def _leave_out_unlabelled(
     name: str, table: pd.DataFrame, labels: Labels, target: Target, problems: list[str]
 ) -> pd.DataFrame:
-    missing = labels.numbers[name] < 0
+    missing = ~labels.is_known(name)
     if missing.any():
         problems.append(
             f"{_where(name)}, column {target.column!r}: {int(missing.sum())} of {len(table)} rows "
@@ -233,8 +240,7 @@ def _encode(
     sensitive: str | None = None,
 ) -> Examples:
     x = np.concatenate([schema.encode(table) for table in tables.values()])
-    numbers = [labels.numbers[name] for name in tables]
-    y = np.concatenate([own[own >= 0] for own in numbers])
+    y = np.concatenate([labels.numbers[name][labels.is_known(name)] for name in tables])
     group = None
     if sensitive is not None:
         values = _join(table[sensitive] for table in tables.values())
