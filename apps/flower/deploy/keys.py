@@ -15,6 +15,7 @@ import argparse
 import datetime
 import ipaddress
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS, SERVER_DAYS = 3650, 397
+SECRET_BYTES = 32
 
 
 def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
@@ -85,6 +87,12 @@ def make_node_key(folder: Path, name: str) -> Path:
     path = write_private(folder / name, private)
     write_public(folder / f"{name}.pub", public + f" {name}\n".encode())
     return path
+
+
+def make_secret(folder: Path, name: str) -> Path:
+    """Make what a SuperNode and its executor share, `name.secret`, unless it exists already."""
+    path = folder / f"{name}.secret"
+    return path if path.exists() else write_private(path, secrets.token_bytes(SECRET_BYTES))
 
 
 def write_private(path: Path, content: bytes) -> Path:
