@@ -98,8 +98,13 @@ class Labels:
     class_names: tuple[str, ...]
 
 
-def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
-    """Number the classes over all clients, sorted; labels of different types are an error."""
+def read_labels(
+    frames: Mapping[str, pd.DataFrame], target: Target, class_names: Sequence[str] = ()
+) -> Labels:
+    """Number the classes over all clients, sorted; labels of different types are an error.
+
+    With `class_names`, classes are numbered by these, and other labels are an error.
+    """
     if target.class_names is not None:
         numbers = {
             client: target.compare(frame[target.column]).fillna(-1).to_numpy().astype(np.int64)
@@ -107,6 +112,8 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         }
         return Labels(numbers, target.class_names)
     columns = {client: _clean_labels(frame[target.column]) for client, frame in frames.items()}
+    if class_names:
+        return _number_by(columns, target, tuple(class_names))
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
@@ -125,6 +132,24 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         },
         tuple(map(_format, values)),
     )
+
+
+def _number_by(
+    columns: Mapping[str, pd.Series], target: Target, class_names: tuple[str, ...]
+) -> Labels:
+    position = {name: number for number, name in enumerate(class_names)}
+    numbers = {}
+    for client, column in columns.items():
+        names = column.map(_format, na_action="ignore")
+        unknown = sorted(set(names.dropna()) - set(class_names))
+        if unknown:
+            raise DataError(
+                f"client {client!r}, column {target.column!r}: label "
+                f"{', '.join(map(repr, unknown[:MAX_SHOWN]))} is no class of this federation; "
+                f"its classes are {', '.join(map(repr, class_names))}"
+            )
+        numbers[client] = names.map(position).fillna(-1).to_numpy().astype(np.int64)
+    return Labels(numbers, class_names)
 
 
 def find_similar_classes(names: Sequence[str]) -> list[str]:
