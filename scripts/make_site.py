@@ -32,7 +32,8 @@ PICTURE = re.compile(
     r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
     r'<img src="(?P<light>[^"]+)" alt="(?P<words>[^"]*)">\s*</picture>'
 )
-WITH_INHERITED = {"CompareSettings", "Federation"}  # classes whose bases are not in the reference
+# Members of base classes that are not in the reference themselves.
+INHERITED_MEMBERS = {"CompareSettings": "[jobs, seeds]", "Federation": "true"}
 IMAGE_FILE = re.compile(r'<img\b[^>]* src="(?!data:)([^"#]+)')
 FETCHED = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)="(https?:)?//[^"]*"')
 
@@ -127,7 +128,8 @@ def expand_api(text: str) -> str:
         return "\n\n".join(f"::: udjfl.{name.strip()}" + options(name.strip()) for name in names)
 
     def options(name: str) -> str:
-        return "\n    options:\n      inherited_members: true" if name in WITH_INHERITED else ""
+        members = INHERITED_MEMBERS.get(name)
+        return f"\n    options:\n      inherited_members: {members}" if members else ""
 
     return API.sub(expand, text)
 
