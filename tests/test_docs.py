@@ -203,7 +203,7 @@ def test_each_block_can_be_checked(block: docs_pages.Block) -> None:
 
 def check_options(command: str) -> None:
     """Parse a command of udjfl without running it."""
-    from udjfl.cli.run import app
+    from udjfl.cli.commands import app
 
     program, *words = re.sub(r"\s*[>|].*", "", command).replace("$s", "none").split()
     if program != "udjfl" or not words:

@@ -73,7 +73,7 @@ def test_unknown_name() -> None:
     ("module", "unwanted"),
     [
         ("udjfl", {"torch", "sklearn", "scipy", "pydantic", "rich", "typing", "pathlib"}),
-        ("udjfl.cli.run", {"torch", "sklearn", "scipy"}),
+        ("udjfl.cli.commands", {"torch", "sklearn", "scipy"}),
     ],
 )
 def test_imports_are_quick(module: str, unwanted: set[str]) -> None:

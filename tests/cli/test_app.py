@@ -13,7 +13,7 @@ from command import Command
 from typer.main import get_group
 
 from udjfl.cli import app as front
-from udjfl.cli import run as commands
+from udjfl.cli import commands
 from udjfl.cli.options import DATA_NAMES
 from udjfl.data import SOURCES
 

@@ -13,7 +13,7 @@ LINUX = pytest.mark.skipif(
 )
 PRELUDE = """
 import ctypes, os, sys
-import udjfl, udjfl.engine, udjfl.cli.run
+import udjfl, udjfl.engine, udjfl.cli.commands
 
 class Library:
     def __init__(self, name):

@@ -242,7 +242,7 @@ START_TOGETHER = """
 import sys, time
 from pathlib import Path
 from udjfl.cli.main import main
-import udjfl.cli.run, udjfl.engine, udjfl.report.comparison_table, udjfl.simulation.compare
+import udjfl.cli.commands, udjfl.engine, udjfl.report.comparison_table, udjfl.simulation.compare
 
 folder = Path(sys.argv.pop(1))
 (folder / f"ready-{sys.argv.pop(1)}").touch()

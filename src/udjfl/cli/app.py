@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "Write the model of a finished run as ONNX or TorchScript.",
     "methods": "List the methods, or describe one.",
     "data": "List and describe data sources, prepare their files.",
+    "flower": "Deploy a federation on real machines with Flower: a coordinator and nodes.",
     "reproduce": "Compute the paper's tables beside its own numbers.",
 }
 
@@ -37,7 +38,7 @@ class Front(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is not None:
             with show_status("starting", quiet=ctx.resilient_parsing):  # quiet in completion
-                from udjfl.cli.run import app as commands
+                from udjfl.cli.commands import app as commands
             command = get_group(commands).commands[name]
         return name, command, rest
 

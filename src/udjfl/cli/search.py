@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from udjfl.cli.command import CommandGroup
-from udjfl.cli.options import AsJson, settings_command
+from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_progress
 from udjfl.errors import SettingsError
 from udjfl.report.output import show, to_json
@@ -127,9 +126,3 @@ def resume_search(stored: Mapping[str, Any], folder: Path, json: bool) -> bool:
     else:
         tune(validate_settings(TuneSettings, chosen), folder, json)
     return True
-
-
-def add_commands(app: CommandGroup) -> None:
-    """Add the commands of this file."""
-    settings_command(app, "frontier", FrontierSettings)(trace_frontier)
-    settings_command(app, "tune", TuneSettings)(tune)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from udjfl.cli import run as commands
+from udjfl.cli import commands
 from udjfl.cli.app import app
 from udjfl.report.html.commands import find_commands, write_command
 from udjfl.settings import CompareSettings, RunSettings, validate_settings

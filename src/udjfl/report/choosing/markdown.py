@@ -91,18 +91,9 @@ def _question_parts(question: Question) -> list[str]:
 
 
 def _theory_parts(theory: Theory) -> list[str]:
-    facts = {
-        "Aim": theory.aim,
-        "Gains": theory.gains,
-        "Pays": theory.pays,
-        "For it": theory.argument,
-        "Against it": theory.objection,
-        "Measured by": theory.measure,
-        "Use of uncertainties": theory.uses_uncertainty,
-    }
     items = [
         textwrap.fill(f"- **{name}:** {text}", 100, subsequent_indent="  ")
-        for name, text in facts.items()
+        for name, text in theory.facts.items()
     ]
     measured = [m for m in read_measurements() if m.theory == theory.name]
     titles = ["data", "budget", "verdict", "mean", "within 2"]

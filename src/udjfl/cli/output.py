@@ -1,0 +1,41 @@
+"""Output that several commands share: tables, the page, the line that names the folder."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from udjfl.cli.progress import show_status
+from udjfl.report.output import show
+
+if TYPE_CHECKING:
+    from udjfl.simulation.comparison import Comparison
+
+
+def show_comparison(comparison: "Comparison", format: str | None) -> None:
+    """Print a comparison as tables, or in one of the formats for other programs."""
+    from udjfl.report.comparison_table import comparison_view
+    from udjfl.report.plain_results import format_comparison
+
+    if format in (None, "json"):
+        show(comparison_view(comparison), comparison.as_dict(), format == "json")
+    else:
+        print(format_comparison(comparison, format), end="")
+
+
+def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
+    """Write a report with figures; say where, and open it if asked to."""
+    from udjfl.report.html.page import write_report
+
+    with show_status("drawing the report"):
+        write_report(folders, path)
+    print(f"report written to {path}", file=sys.stderr)
+    if open_it:
+        typer.launch(path.resolve().as_uri())
+
+
+def print_folder(out: Path | None) -> None:
+    """Say where a command has kept its runs."""
+    if out:
+        print(f"kept in {out}", file=sys.stderr)
