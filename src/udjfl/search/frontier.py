@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from udjfl._files import explain_os_errors, write_atomic
+from udjfl._spec import names_code
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
+from udjfl.methods.recorded import record_method
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder
@@ -266,6 +268,11 @@ def _interval(summary: Summary) -> dict[str, Any]:
 
 
 def _read_point(entry: Mapping[str, Any]) -> Point:
+    """Read a point; code that the file names is not imported to show it."""
+    if names_code(entry["method"]):
+        label, theory = str(entry["label"]), entry["theory"]
+        recorded = record_method(str(entry["method"]), label, theory or [], "", entry["params"])
+        return Point(str(entry["name"]), label, entry["kind"], recorded)
     try:
         method = build_method(entry["method"], **entry["params"])
     except SettingsError as error:

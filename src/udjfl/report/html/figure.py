@@ -24,6 +24,7 @@ from udjfl.simulation.method_summary import MethodSummary
 if TYPE_CHECKING:
     import altair
 
+ROW = 17  # pixels of one method or client in a figure
 WIDTH = 300  # pixels of the plot itself: legible on a phone, and enlarged where there is room
 
 
