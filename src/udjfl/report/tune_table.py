@@ -71,7 +71,10 @@ def remark_on_choice(choice: Choice) -> list[str]:
 
 def list_points(choice: Choice) -> list[tuple[str, Score]]:
     """Return the chosen point, the defaults and the neighbours, each with its role."""
-    points = [("chosen", choice.chosen), *(("default", each) for each in _defaults(choice))]
+    chosen, defaults = choice.chosen, _defaults(choice)
+    others = [each for each in defaults if each.candidate.name != chosen.candidate.name]
+    role = "chosen" if len(others) == len(defaults) else "chosen, a default"
+    points = [(role, chosen), *(("default", each) for each in others)]
     return [*points, *(("neighbour", each) for each in choice.neighbours)]
 
 

@@ -225,7 +225,8 @@ def _choose(
     first = held_out(settings.seeds[0])
     _check_floors(settings.floor, first.ids)
     flat = {**settings.to_flat(), "searched": rule.label}
-    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
+    own = data != settings.federation.data or model is not None
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
     try:
         search = Halving(settings, plan, held_out, first, model, folder, on_progress)
         choice = _play(search, rule, strict)

@@ -10,7 +10,7 @@ from udjfl.report.html.figure import (
     ROW,
     WIDTH,
     Figure,
-    finish,
+    finish_rows,
     import_altair,
     interval,
     make_chart,
@@ -67,7 +67,7 @@ def _change_figure(
         f"changes-{index + 1}",
         style_of(row).name,
         f"{label}. Bars: mean gain over seeds, or loss below 0; lines: 95% intervals.{lower}",
-        finish(chart + zero, width, ROW * max(1, len(values))),
+        finish_rows(chart + zero, width, len(values)),
         ["Client", "Uncertainty", f"Gain, {kind.gain_basis}", "95% interval"],
         [
             [

@@ -10,6 +10,7 @@ from typing import Any
 from udjfl.metrics import METRICS
 from udjfl.report.html.bins import Bin, split_by_uncertainty
 from udjfl.report.html.figure import (
+    TICKS,
     WIDTH,
     Figure,
     finish,
@@ -25,6 +26,7 @@ from udjfl.simulation.method_summary import MethodSummary
 
 MOST_METHODS = 10  # more share a figure
 LORENZ_POINTS = 50
+AXIS = "Uncertainty, nats"
 
 
 def lorenz_figures(material: Material, width: int = WIDTH) -> list[Figure]:
@@ -109,6 +111,7 @@ def desert_figures(material: Material, width: int = WIDTH) -> list[Figure]:
         for row in material.rows
     ]
     scores = [b.score for bins in of_rows for b in bins if b.score is not None]
+    scores += [end for bins in of_rows for _, end in _fit_line(bins)]
     if len(material.rows) > MOST_METHODS:
         figure = _desert_lines(material, of_rows, width)
         return [figure] if figure is not None else []
@@ -117,6 +120,15 @@ def desert_figures(material: Material, width: int = WIDTH) -> list[Figure]:
         for index, (row, bins) in enumerate(zip(material.rows, of_rows, strict=True))
         if len({b.uncertainty for b in bins}) > 1
     ]
+
+
+def _fit_line(bins: Sequence[Bin]) -> list[tuple[float, float]]:
+    """Return the ends of the line of score over uncertainty; empty if uncertainty is the same."""
+    us = [b.uncertainty for b in bins if b.uncertainty is not None]
+    if len(set(us)) < 2:
+        return []
+    fit = statistics.linear_regression(us, [b.score or 0.0 for b in bins])
+    return [(u, fit.intercept + fit.slope * u) for u in (min(us), max(us))]
 
 
 def _say_fit(row: MethodSummary, text: ScoreText) -> tuple[str, str, str]:
@@ -136,15 +148,13 @@ def _desert_lines(
     values: list[dict[str, Any]] = []
     table = []
     for row, bins in zip(material.rows, of_rows, strict=True):
-        us = [b.uncertainty for b in bins if b.uncertainty is not None]
-        if len(set(us)) < 2:
+        ends = _fit_line(bins)
+        if not ends:
             continue
-        fit = statistics.linear_regression(us, [b.score or 0.0 for b in bins])
         style = style_of(row, row is material.reference)
         slope, unit, r = _say_fit(row, text)
         table.append([style.name, slope, r])
         tip = f"{style.name}: slope {slope}, r = {r}"
-        ends = [(u, fit.intercept + fit.slope * u) for u in (min(us), max(us))]
         values += [
             {"u": u, "score": y, "method": style.name, "colour": style.colour, "tip": tip}
             for u, y in ends
@@ -153,7 +163,7 @@ def _desert_lines(
         return None
     scale = text.scale(value["score"] for value in values)
     base = make_chart(values).encode(
-        x=alt.X("u:Q", title="Uncertainty, nats", scale=alt.Scale(zero=False)),
+        x=alt.X("u:Q", title=AXIS, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=TICKS)),
         y=alt.Y("score:Q", title=text.axis, scale=scale),
         color=alt.Color("colour:N", scale=None),
         description="tip:N",
@@ -192,14 +202,17 @@ def _desert_figure(
         for one in bins
     ]
     slope, unit, r = _say_fit(row, text)
-    base = make_chart(values).encode(
-        x=alt.X("u:Q", title="Uncertainty, nats", scale=alt.Scale(zero=False)),
-        y=alt.Y("score:Q", title=text.axis, scale=text.scale(scores)),
-    )
-    line = base.transform_regression("u", "score").mark_line(
+    x = alt.X("u:Q", title=AXIS, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=TICKS))
+    y = alt.Y("score:Q", title=text.axis, scale=text.scale(scores))
+    ends = [{"u": u, "score": value} for u, value in _fit_line(bins)]
+    line = make_chart(ends).mark_line(
         color=style.colour, strokeWidth=1.6, strokeDash=[5, 3], aria=False, clip=True
     )
-    points = base.mark_point(filled=True, size=55, color=style.colour, shape=style.shape, opacity=1)
+    line = line.encode(x=x, y=y)
+    points = make_chart(values).encode(x=x, y=y)
+    points = points.mark_point(
+        filled=True, size=55, color=style.colour, shape=style.shape, opacity=1
+    )
     return Figure(
         f"desert-{index + 1}",
         style.name,

@@ -44,7 +44,7 @@ def glance_table(material: Material) -> Table | None:
         "Blue: gains, orange: losses, the darker the larger; grey: may be chance.",
         "From the clients with the most certain data, left, to those with the most uncertain.",
     ]
-    return Table(["Method", "Its theory", *labels, "Mean"], lines, remarks)
+    return Table(["Method", *labels, "Mean"], lines, remarks)
 
 
 def _line(
@@ -61,10 +61,7 @@ def _line(
     mean = compare_metric("mean_accuracy", row.runs)
     is_sure = mean.test.is_significant()
     return [
-        Cell(method_name(row)),
-        Cell(
-            "; ".join(_say(verdict, len(verdicts)) for verdict in verdicts) or "–", style="verdicts"
-        ),
+        Cell(method_name(row), tuple(_say(verdict, len(verdicts)) for verdict in verdicts)),
         *gains,
         _gain_cell(mean.difference, is_sure, largest),
     ]

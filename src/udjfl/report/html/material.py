@@ -78,7 +78,10 @@ class Material:
     @property
     def client_ids(self) -> list[str]:
         """The clients, in their order."""
-        return list(self.rows[0].client_accuracy) if self.rows else list(self.clients)
+        if self.rows:
+            return list(self.rows[0].client_accuracy)
+        known = self.clients or (self.frontier.clients if self.frontier else ())
+        return list(known)
 
     @functools.cached_property
     def score(self) -> ScoreText:
@@ -117,7 +120,7 @@ def read_material(paths: Sequence[Path]) -> Material:
     described = _describe(folders)
     return Material(
         data=runs[0].data if runs else str(described.get("name", _name_of(searches.frontier))),
-        seeds=tuple(sorted({run.seed for run in runs})),
+        seeds=_seeds_of(runs, searches.frontier),
         rows=rows,
         comparison=comparison,
         no_comparison=reason,
@@ -125,13 +128,28 @@ def read_material(paths: Sequence[Path]) -> Material:
         clients=described.get("clients", {}),
         curves=_in_order(read_curves(folders), rows),
         settings=described.get("settings", {}),
-        versions=described.get("versions", {}),
+        versions=described.get("versions", {}) or _read_versions(searches.folders),
         fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
-        commands=tuple(find_commands(folders)),
+        commands=tuple(find_commands([*searches.folders, *folders])),
         unchecked=sum(not run.checked for run in runs),
         frontier=searches.frontier,
         tuning=searches.tuning,
     )
+
+
+def _seeds_of(runs: Sequence[SavedRun], frontier: Frontier | None) -> tuple[int, ...]:
+    if not runs and frontier is not None:
+        return frontier.seeds
+    return tuple(sorted({run.seed for run in runs}))
+
+
+def _read_versions(folders: Sequence[Path]) -> dict[str, str]:
+    for folder in folders:
+        try:
+            return dict(RunFolder.open(folder).read_json("versions.json") or {})
+        except (StorageError, TypeError, ValueError):
+            continue
+    return {}
 
 
 def _name_of(frontier: Frontier | None) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from udjfl.metrics import METRICS, Metric
 from udjfl.report.html.figure import (
+    TICKS,
     WIDTH,
     Figure,
     finish,
@@ -15,9 +16,9 @@ from udjfl.report.html.figure import (
     number,
     style_of,
 )
+from udjfl.report.html.labels import Axis, label_layers
 from udjfl.report.html.material import Material
-from udjfl.report.html.score_text import ScoreText, axis_title, metric_scale
-from udjfl.report.html.theme import INK
+from udjfl.report.html.score_text import ScoreText, axis_title
 from udjfl.report.judged_metrics import for_score
 from udjfl.statistics import Summary
 
@@ -62,9 +63,11 @@ def _tradeoff(
     values = _points(material, x, y)
     if not values:
         return None
+    across = Axis.of_metric(x, [v[key] for v in values for key in ("x_low", "x_high")], width)
+    up = Axis.of_metric(y, [v[key] for v in values for key in ("y_low", "y_high")], HEIGHT)
     base = make_chart(values).encode(
-        x=alt.X("x:Q", title=axis_title(x), scale=metric_scale(x)),
-        y=alt.Y("y:Q", title=axis_title(y), scale=metric_scale(y)),
+        x=alt.X("x:Q", title=axis_title(x), scale=across.scale, axis=alt.Axis(tickCount=TICKS)),
+        y=alt.Y("y:Q", title=axis_title(y), scale=up.scale, axis=alt.Axis(tickCount=TICKS)),
         color=alt.Color("colour:N", scale=None),
         description="tip:N",
     )
@@ -77,8 +80,7 @@ def _tradeoff(
         + errors.encode(y="y_low:Q", y2="y_high:Q")
         + points
     )
-    labels = base.mark_text(align="left", dx=7, dy=-5, fontSize=9, aria=False, color=INK)
-    chart += labels.encode(text="name:N", color=alt.value(INK))
+    chart += label_layers([(v["x"], v["y"], v["name"]) for v in values], across, up)
     return Figure(
         f"tradeoff-{y_key}-{x_key}".replace("_", "-"),
         title,

@@ -8,10 +8,9 @@ from typing import Any
 from udjfl._ids import printable
 from udjfl.report.html.bins import MOST_CLIENTS, quantiles
 from udjfl.report.html.figure import (
-    ROW,
     WIDTH,
     Figure,
-    finish,
+    finish_rows,
     import_altair,
     make_chart,
     style_of,
@@ -78,7 +77,7 @@ def _client_scores(material: Material, client: str, index: int, scale: Any, widt
         "Mean over seeds and its 95% interval. Dashed: FedAvg."
         if many
         else "One seed: there is no interval.",
-        finish(chart, width, ROW * max(1, len(values))),
+        finish_rows(chart, width, len(values)),
         ["Method", text.kind.with_unit, "95% interval"],
         [
             [
@@ -136,7 +135,7 @@ def _score_distribution(material: Material, width: int) -> Figure:
         f"{text.kind.heading} of {len(material.client_ids)} clients",
         "Line: from the worst to the best client; thin bar: the middle 80% of the clients; thick "
         "bar: the middle half; tick: the median.",
-        finish(chart, width, ROW * max(1, len(values))),
+        finish_rows(chart, width, len(values)),
         ["Method", "Worst", "10%", "25%", "Median", "75%", "90%", "Best"],
         [[v["method"], *(text.number(v[key]) for key in QUANTILES)] for v in values],
     )

@@ -82,9 +82,3 @@ def axis_title(metric: Metric) -> str:
 def is_reversed(metric: Metric) -> bool:
     """Tell if an axis runs from high to low: scores are drawn so that up and right are better."""
     return metric.is_level and metric.better < 0
-
-
-def metric_scale(metric: Metric, padding: int = 12) -> Any:
-    """Return the scale of an axis of a metric."""
-    alt = import_altair()
-    return alt.Scale(zero=False, padding=padding, reverse=is_reversed(metric))

@@ -25,10 +25,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class Searches:
-    """The frontier and the tuning among some folders; the folders with runs; and problems."""
+    """The frontier and the tuning among some folders.
+
+    folders   of searches
+    others    folders with runs
+    """
 
     frontier: Frontier | None
     tuning: Choice | None
+    folders: list[Path]
     others: list[Path]
     problems: list[Problem]
 
@@ -43,7 +48,7 @@ def read_searches(paths: Sequence[Path]) -> Searches:
     # What a tuning chose was tested; those runs are in a folder of their own below it.
     others = [p for p in paths if p not in frontiers and p not in tunings]
     tested = [path / TEST for path in tunings if (path / TEST).exists()]
-    return Searches(frontier, tuning, [*others, *tested], problems)
+    return Searches(frontier, tuning, [*frontiers, *tunings], [*others, *tested], problems)
 
 
 def is_tuning(path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from udjfl._ids import printable
@@ -177,14 +178,30 @@ def measure_table(material: Material, on_request: bool = False) -> Table:
         and (material.reference or not metric.needs_reference)
         and any(row.metrics[metric.key].n or metric.key in row.undefined for row in material.rows)
     ]
-    headings = ["Method", *(with_arrow(metric).replace("\n", " ") for metric in metrics)]
+    shown = [m for m in metrics if any(row.metrics[m.key].n for row in material.rows)]
+    headings = ["Method", *(with_arrow(metric).replace("\n", " ") for metric in shown)]
     lines = [
-        [_method_cell(row), *(_measure_cell(material, index, metric) for metric in metrics)]
+        [_method_cell(row), *(_measure_cell(material, index, metric) for metric in shown)]
         for index, row in enumerate(material.rows)
     ]
-    remarks = [f"{metric.title}: {metric.description}" for metric in metrics]
+    remarks = [f"{metric.title}: {metric.description}" for metric in shown]
     direction = remark_on_direction(kind)
-    return Table(headings, lines, [*remarks, *([direction] if direction else [])])
+    remarks += [direction] if direction else []
+    return Table(headings, lines, [*remarks, *_list_undefined(material, metrics, shown)])
+
+
+def _list_undefined(
+    material: Material, metrics: Sequence[Metric], shown: Sequence[Metric]
+) -> list[str]:
+    """Say why measures have no value under any method; a column of dashes would say no more."""
+    return [
+        f"{metric.title}: no value. {reason}"
+        for metric in metrics
+        if metric not in shown
+        for reason in dict.fromkeys(
+            why for row in material.rows for why in row.undefined.get(metric.key, [])
+        )
+    ]
 
 
 def _method_cell(row: MethodSummary) -> Cell:
@@ -197,6 +214,8 @@ def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
     summary = row.metrics[metric.key]
     if summary.mean is None:
         return Cell("–", tuple(row.undefined.get(metric.key, [])))
+    if row is material.reference and metric.needs_reference:
+        return Cell("0", (), 0.0)  # by definition
     own = any(THEORY_METRIC[theory] == metric.key for theory in row.theories)
     styles = ["own"] if own else []
     ends = interval_text(metric, summary)

@@ -10,11 +10,13 @@ from udjfl.report.html.figure import (
     WIDTH,
     Figure,
     finish,
+    finish_rows,
     import_altair,
     make_chart,
     name_method,
     number,
 )
+from udjfl.report.html.labels import Axis, label_layers
 from udjfl.report.html.theme import GAIN, INK, MUTED, NEUTRAL, THEORY_COLOURS
 from udjfl.report.tune_table import MEASURES, list_points, list_rungs
 from udjfl.search.scoring import Score
@@ -23,6 +25,8 @@ from udjfl.search.tune import Choice
 HEIGHT = 240
 OPACITY = (0.3, 0.55, 1.0)  # of the rungs: the more rounds, the surer
 SHAPES = {"chosen": "diamond", "default": "square", "neighbour": "circle"}
+ROOM = 0.75  # of the width, beside the long names of points
+MOST_CLIENTS = 24
 MEAN_AXIS = "Mean of the clients against FedAvg, points"
 HELD_OUT = "On held-out data, against FedAvg, mean over seeds."
 
@@ -51,17 +55,20 @@ def _search_figure(choice: Choice, width: int) -> Figure:
         for each in rung.scores
         if not each.failed
     ]
-    scale = alt.Scale(zero=False, padding=12)
-    x = alt.X("mean:Q", title=MEAN_AXIS, scale=scale)
-    y = alt.Y("value:Q", title=_measure_axis(choice), scale=scale)
+    means = [-choice.limits.budget, 0.0, *(r["mean"] for r in records)]
+    across = Axis.around(means, width)
+    up = Axis.around([0.0, *(r["value"] for r in records)], HEIGHT)
+    x = alt.X("mean:Q", title=MEAN_AXIS, scale=across.scale)
+    y = alt.Y("value:Q", title=_measure_axis(choice), scale=up.scale)
     points = make_chart(records).mark_point(filled=True, size=28, color=NEUTRAL)
     chart = points.encode(
         x=x, y=y, opacity=alt.Opacity("opacity:Q", scale=None), description="tip:N"
     )
-    limit = make_chart([{"mean": -choice.limits.budget, "text": "budget"}])
+    limit = make_chart([{"mean": -choice.limits.budget}])
     chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x="mean:Q")
     marked = [
-        _search_record(each, choice.rungs[-1].rounds, 1.0) | {"role": role, "shape": SHAPES[role]}
+        _search_record(each, choice.rungs[-1].rounds, 1.0)
+        | {"role": role, "shape": SHAPES[role.partition(",")[0]]}
         for role, each in list_points(choice)
         if role != "neighbour" and not each.failed
     ]
@@ -70,14 +77,13 @@ def _search_figure(choice: Choice, width: int) -> Figure:
         shape=alt.Shape("shape:N", scale=None), description="tip:N"
     )
     keys = ("value", "mean")
-    labels = base.mark_text(align="left", dx=9, dy=-4, fontSize=9, color=INK, aria=False)
-    chart += labels.encode(text="role:N")
+    labels = label_layers([(r["mean"], r["value"], r["role"]) for r in marked], across, up)
+    chart = chart if labels is None else chart + labels
     return Figure(
         "tuning-search",
         "Every point of the search",
         f"{HELD_OUT} Up: more of what the theory wants; right: a better mean. Left of the dashed "
-        "line is beyond the budget. Faint points were trained for fewer rounds. Diamond: chosen; "
-        "squares: the defaults.",
+        "line is beyond the budget. Faint points were trained for fewer rounds.",
         finish(chart, width, HEIGHT),
         ["Point", "Rounds", MEASURES[choice.theory], "Mean, points", "Limits"],
         [
@@ -118,7 +124,7 @@ def _points_figure(choice: Choice, width: int) -> Figure:
                 "low": each.value - error,
                 "high": each.value + error,
                 "colour": NEUTRAL if each.broken else colour,
-                "shape": SHAPES[role],
+                "shape": SHAPES[role.partition(",")[0]],
                 "error": each.error,
                 "limits": "broken" if each.broken else "kept",
                 "tip": f"{label}: {number(each.value, 2, '+')} ± {number(each.error, 2)}",
@@ -141,7 +147,7 @@ def _points_figure(choice: Choice, width: int) -> Figure:
         "The chosen point, the defaults and the neighbours",
         "Lines: one standard error over seeds. Where neighbours lie close to the chosen point, "
         "little depends on its exact numbers. Grey: breaks a limit.",
-        finish(chart, width, ROW * max(1, len(records))),
+        finish_rows(chart, round(ROOM * width), len(records)),
         ["Point", MEASURES[choice.theory], "Standard error", "Limits"],
         [
             [r["label"], number(r["value"], 2, "+"), number(r["error"], 2), r["limits"]]
@@ -155,7 +161,7 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
     alt = import_altair()
     chosen, default = choice.chosen.clients or {}, choice.default.clients or {}
     floors = choice.limits.floors
-    if not chosen or len(chosen) > 3 * len(SHAPES) * len(SHAPES):
+    if not chosen or len(chosen) > MOST_CLIENTS:
         return []
     clients = sort_ids(chosen)
     records = [
@@ -192,7 +198,7 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
             "tuning-clients",
             "Each client at the chosen point and by default",
             "Mean over seeds." + (" Ticks: the floors that were asked for." if floors else ""),
-            finish(chart, width, ROW * len(clients)),
+            finish_rows(chart, width, len(clients)),
             ["Client", "Chosen, %", "Default, %", "Floor, %"],
             [
                 [printable(c), number(chosen[c]), number(default.get(c)), number(floors.get(c))]
@@ -221,7 +227,7 @@ def _cost_figure(choice: Choice, width: int) -> Figure:
         "What the search cost",
         "A plain grid trains as many points for all rounds; the search trained most of them for "
         f"fewer. Points and rounds of the rungs: {rungs}.",
-        finish(chart, width, ROW * len(records)),
+        finish_rows(chart, width, len(records)),
         ["What", "Trainings for each seed"],
         [[what, number(cost)] for what, cost in costs.items()],
     )

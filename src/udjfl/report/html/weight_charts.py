@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from udjfl._ids import printable, sort_ids
 from udjfl.report.html.bins import MOST_CLIENTS
 from udjfl.report.html.curves import Curves
-from udjfl.report.html.figure import ROW, WIDTH, Figure, finish, import_altair, make_chart, number
+from udjfl.report.html.figure import WIDTH, Figure, finish_rows, import_altair, make_chart, number
 from udjfl.report.html.theme import INK, SERIES
 
 MOST_METHODS = 10  # the weights of more are one map
@@ -37,8 +37,16 @@ def weight_figures(
         return []
     if len(all_curves) > MOST_METHODS:
         return [_weight_map(all_curves, shares, clients, width)]
-    figures = [_weight_figure(curves, sizes, i, width) for i, curves in enumerate(all_curves)]
+    largest = max(share for of_method in (*shares, _by_size(sizes)) for share in of_method.values())
+    figures = [
+        _weight_figure(curves, sizes, i, largest, width) for i, curves in enumerate(all_curves)
+    ]
     return [figure for figure in figures if figure is not None]
+
+
+def _by_size(sizes: Mapping[str, int]) -> dict[str, float]:
+    total = sum(sizes.values())
+    return {client: size / total for client, size in sizes.items()} if total else {}
 
 
 def _weight_map(
@@ -76,22 +84,22 @@ def _weight_map(
         "Share of the step by method and client",
         f"The darker, the larger the share, mean over rounds; equal shares are "
         f"{number(1 / len(clients), 3)}.",
-        finish(chart, width, ROW * len(table)),
+        finish_rows(chart, width, len(table)),
         ["Method", *names],
         table,
     )
 
 
 def _weight_figure(
-    curves: Curves, sizes: Mapping[str, int], index: int, width: int
+    curves: Curves, sizes: Mapping[str, int], index: int, largest: float, width: int
 ) -> Figure | None:
     """Draw the shares that a method gave its clients beside equal shares and shares by size."""
     alt = import_altair()
     shares = mean_shares(curves)
     if not shares:
         return None
-    clients, total = sort_ids(shares), sum(sizes.values())
-    by_size = {c: sizes[c] / total for c in clients if c in sizes} if total else {}
+    clients, of_sizes = sort_ids(shares), _by_size(sizes)
+    by_size = {c: of_sizes[c] for c in clients if c in of_sizes}
     equal = 1 / len(shares)
     values, table = [], []
     for client in clients:
@@ -101,7 +109,8 @@ def _weight_figure(
         values.append({"client": name, "share": shares[client], "size": size, "tip": tip})
         table.append([name, number(shares[client], 3), number(equal, 3), number(size, 3)])
     y = alt.Y("client:N", title=None, sort=None)
-    x = alt.X("share:Q", title="Share of the step, mean over rounds")
+    scale = alt.Scale(domain=[0, largest])
+    x = alt.X("share:Q", title="Share of the step, mean over rounds", scale=scale)
     bars = make_chart(values).mark_bar(color=SERIES[0], opacity=0.85)
     chart = bars.encode(x=x, y=y, description="tip:N")
     rule = make_chart([{"equal": equal}]).mark_rule(color=INK, strokeDash=[3, 3])
@@ -113,7 +122,7 @@ def _weight_figure(
         f"weights-{index + 1}",
         curves.label,
         "Bars: the share that the method gave; dashed line: equal shares; ticks: by examples.",
-        finish(chart, width, ROW * len(values)),
+        finish_rows(chart, width, len(values)),
         ["Client", "Chosen", "Equal", "By examples"],
         table,
     )
