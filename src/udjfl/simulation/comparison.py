@@ -76,7 +76,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         metrics = self.shown_metrics
         rows = [
-            [row.label, *(_cell(row.metrics[metric.key]) for metric in metrics)]
+            [row.label, *(_cell(row.metrics[metric.key], self.score) for metric in metrics)]
             for row in self.rows
         ]
         caption = f"{self.data}: mean over {len(self.seeds)} seeds, with 95% interval"
@@ -168,6 +168,7 @@ class Comparison:
                 points(reference),
                 self.budget_of(row),
                 row.n_classes if score.is_share else None,
+                score,
             )
             for index, row in enumerate(self.rows)
             if key in row.metrics
@@ -257,11 +258,12 @@ def _record(
     return {**dict.fromkeys(RECORD_COLUMNS), **dict(zip(RECORD_COLUMNS, values, strict=False))}
 
 
-def _cell(summary: Summary) -> str:
+def _cell(summary: Summary, score: ScoreKind) -> str:
     if summary.mean is None:
         return "–"
-    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}"
-    return f"{summary.mean:.2f}{half}"
+    n = score.digits
+    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.{n}f}"
+    return f"{summary.mean:.{n}f}{half}"
 
 
 def _plots() -> Any:

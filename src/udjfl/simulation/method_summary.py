@@ -199,7 +199,7 @@ def _pair(
         tuple(outcome.as_benefits(factor) for outcome in outcomes),
         tuple(outcome.as_benefits(factor) for outcome in before),
         tuple(None if own is None else [scale * value for value in own] for own in alone),
-        score.title,
+        score,
     )
 
 

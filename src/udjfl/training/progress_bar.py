@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import importlib
 import sys
 import time
 from collections.abc import Iterator
@@ -106,16 +107,15 @@ def _show_on_terminal(counter: RoundCounter, unit: str, console: Console) -> Ite
 @contextlib.contextmanager
 def _show_in_notebook(counter: RoundCounter, unit: str) -> Iterator[OnProgress]:
     """Show a bar in the output of a cell; it needs no widgets, and stays in a saved notebook."""
-    from IPython.display import HTML, display
-
+    ipython: Any = importlib.import_module("IPython.display")  # there is one in every notebook
     began = time.monotonic()
     shown = began
 
     def draw(text: str) -> Any:
         seconds = time.monotonic() - began
-        return HTML(notebook_bar(text, counter.done, counter.total, unit, seconds))
+        return ipython.HTML(notebook_bar(text, counter.done, counter.total, unit, seconds))
 
-    handle = display(draw(counter.text), display_id=True)
+    handle = ipython.display(draw(counter.text), display_id=True)
 
     def on_progress(event: Progress) -> None:
         nonlocal shown

@@ -122,11 +122,11 @@ class Result(FinishedRun):
 
     def _repr_html_(self) -> str:
         rows = [
-            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.2f}"]
+            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.{self.score.digits}f}"]
             for client, accuracy in self.client_accuracy.items()
         ]
         caption = f"{self.method.label}, seed {self.seed}"
-        return html_table(caption, ["Client", "Uncertainty", "Accuracy"], rows)
+        return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
 
     def history_frame(self) -> Any:
         """Return every record of every round as a `pandas.DataFrame`.

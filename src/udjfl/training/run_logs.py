@@ -52,7 +52,7 @@ class TensorBoardWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         path = options.folder / run.replace(os.sep, "_")
-        self.writer: Any = SummaryWriter(path)  # type: ignore[no-untyped-call]
+        self.writer: Any = SummaryWriter(path)
         rows = "\n".join(f"| {key} | {value} |" for key, value in parameters.items())
         self.writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}", 0)
 

@@ -186,7 +186,7 @@ def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
         if differs:
             styles.append("gain" if test.difference * metric.better > 0 else "loss")
         below.append(f"{number(test.difference, 2, '+')}{'*' if differs else ''}")
-    shown = format_number(summary.mean, metric.key)
+    shown = format_number(summary.mean, metric)
     return Cell(shown, tuple(below), summary.mean, " ".join(styles))
 
 
