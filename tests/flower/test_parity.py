@@ -25,7 +25,7 @@ from in_process_grid import (
 from torch import nn
 
 import udjfl
-from udjfl.flower import remote_clients
+from udjfl.flower import exchange
 from udjfl.flower.messages import send_and_receive
 from udjfl.methods import ALIASES, METHODS, Method, Plan, Reports, method
 from udjfl.methods.base import EXTRAS
@@ -210,17 +210,18 @@ def test_the_same_replies_give_the_methods_step_bit_for_bit(
     opened: list[Any] = []
     close_round = rounds.close_round
 
-    def watch_replies(grid: Any, kind: str, contents: Any, timeout: float) -> Any:
-        pairs = send_and_receive(grid, kind, contents, timeout)
-        if kind == "train":
-            replies[:] = [message for _, message in pairs]
+    def watch_replies(grid: Any, messages: Any, timeout: float) -> Any:
+        pairs = send_and_receive(grid, messages, timeout)
+        trained = [node for node, m in messages.items() if m.metadata.message_type == "train"]
+        if trained:
+            replies[:] = [message for node, message in pairs if node in trained]
         return list(reversed(pairs))  # the order must not matter
 
     def watch_round(run: Any, server: Any, clients: Any, half: Any, columns: Any) -> Any:
         opened[:] = [half]
         return close_round(run, server, clients, half, columns)
 
-    monkeypatch.setattr(remote_clients, "send_and_receive", watch_replies)
+    monkeypatch.setattr(exchange, "send_and_receive", watch_replies)
     monkeypatch.setattr(rounds, "close_round", watch_round)
     for t in (1, 2):
         before = strategy.log.server

@@ -408,8 +408,8 @@ def test_too_few_reports_stop_the_run_and_lose_nothing(federation: Any, tmp_path
 
 def test_a_node_that_signed_off_counts_as_missing_for_the_quorum(federation: Any) -> None:
     def sign_off(message: Message, reply: Message) -> Message:
-        """Remove the node after its evaluation of round 1."""
-        if message.metadata.message_type == "evaluate" and message.metadata.dst_node_id == BAD:
+        """Remove the node after its training in round 1."""
+        if message.metadata.message_type == "train" and message.metadata.dst_node_id == BAD:
             grid.remove(BAD)
         return reply
 
@@ -428,14 +428,16 @@ def test_a_killed_server_resumes_to_the_same_bytes(
     class KilledError(BaseException):
         """Not handled anywhere, like a killed process."""
 
-    def kill(_: Message) -> None:
-        raise KilledError
+    def kill(message: Message, reply: Message) -> Message:
+        """End the server while it waits for round 4, and for the evaluation of round 3."""
+        is_training = message.metadata.message_type == "train"
+        if is_training and message.content["config"]["round"] == 4:
+            raise KilledError
+        return reply
 
     changes = {"rounds": 5, "checkpoint_every": 2, "participation": 0.7, "quorum": 1}
     run_strategy(federation, name, out=tmp_path / "whole", **changes)
-    grid = InProcessGrid(
-        federation, tamper=in_training(kill, rounds=(4,), node=FIRST_NODE, kind="evaluate")
-    )
+    grid = InProcessGrid(federation, tamper=kill)
     strategy = make_strategy(federation, name, out=tmp_path / "run", **changes)
     strategy.prepare(grid)
     for _ in range(3):

@@ -22,7 +22,7 @@ are logged here.
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -33,8 +33,11 @@ from torch import Tensor
 from udjfl.engine import Demands, Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
-from udjfl.flower.disclosure import Disclosure, needed_disclosures
+from udjfl.flower.disclosure import EVALUATIONS, Disclosure, needed_disclosures
 from udjfl.flower.messages import (
+    EVALUATE_ROUND,
+    EVALUATED,
+    EVALUATION_ERROR,
     NUMBERS,
     config_of,
     make_reply,
@@ -141,25 +144,51 @@ class MessageHandler:
         sent = {"delta": join_deltas(results[: len(models)])[0]}
         if results[0].buffers.numel():
             sent["buffers"] = results[0].buffers[0]
-        return self._reply(sent, columns, self.spec.method.needs | extras)
+        scores, problem = self._evaluate_on_the_way()
+        return self._reply(sent, columns, self.spec.method.needs | extras, scores, problem)
 
     def evaluate(self) -> RecordDict:
         """Evaluate one model, or a mixture of several, on the client's test part."""
-        test, model = self.federation.clients[0].test, self.tensors["model"]
-        service, n_classes = self.spec.service, self.federation.n_classes
-        facts: dict[str, Tensor] = {}
-        if "shares" in self.tensors:
-            offset = own_offset(self.tensors, self.federation.clients[0], n_classes)
-            scores = self.engine.evaluate_mixture(
-                model, self.tensors["shares"], self.buffers, test, offset
+        service, facts = self.spec.service, dict[str, Tensor]()
+        numbers = self._evaluate(self.tensors)
+        is_last = self._round == self.spec.settings.rounds
+        if service is not None and is_last and "shares" not in self.tensors:
+            n_classes, model = self.federation.n_classes, self.tensors["model"]
+            facts = make_fact(service, self.engine, n_classes, model, self.buffers)
+        return make_reply(self.id, facts, numbers, {"round": self._round})
+
+    def _evaluate(self, tensors: Mapping[str, Tensor]) -> dict[str, float]:
+        """Return loss and accuracy, on the client's test part, of the model in these tensors."""
+        test, model = self.federation.clients[0].test, tensors["model"]
+        buffers = tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
+        if "shares" in tensors:
+            client, n_classes = self.federation.clients[0], self.federation.n_classes
+            offset = own_offset(tensors, client, n_classes)
+            loss, accuracy = self.engine.evaluate_mixture(
+                model, tensors["shares"], buffers, test, offset
             )
         else:
-            losses, accuracies = self.engine.evaluate(model, self.buffers, EvaluationSet([test]))
-            scores = float(losses[0]), float(accuracies[0])
-            if service is not None and self._round == self.spec.settings.rounds:
-                facts = make_fact(service, self.engine, n_classes, model, self.buffers)
-        numbers = dict(zip(("test-loss", "test-accuracy"), scores, strict=True))
-        return make_reply(self.id, facts, numbers, {"round": self._round})
+            losses, accuracies = self.engine.evaluate(model, buffers, EvaluationSet([test]))
+            loss, accuracy = float(losses[0]), float(accuracies[0])
+        return {"test-loss": loss, "test-accuracy": accuracy}
+
+    def _evaluate_on_the_way(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Evaluate an earlier round's model, if asked to; return numbers, or the reason for none.
+
+        What prevents it does not prevent training.
+        """
+        if EVALUATE_ROUND not in self.config:
+            return {}, {}
+        given = {
+            name.removeprefix(EVALUATED): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(EVALUATED)
+        }
+        try:
+            Disclosure.of(self.context.node_config).check({EVALUATIONS})
+            return self._evaluate(given or self.tensors), {}
+        except Exception as error:  # the server decides what follows from it
+            return {}, {EVALUATION_ERROR: f"{type(error).__name__}: {error}"}
 
     @property
     def _models(self) -> list[Tensor]:
@@ -173,7 +202,12 @@ class MessageHandler:
         return probe(self.engine, self._models[0], self.buffers, [0], names)
 
     def _reply(
-        self, sent: dict[str, Tensor], columns: dict[str, Tensor], declared: frozenset[str]
+        self,
+        sent: Mapping[str, Tensor],
+        columns: Mapping[str, Tensor],
+        declared: frozenset[str],
+        scores: Mapping[str, float] | None = None,
+        problem: Mapping[str, str] | None = None,
     ) -> RecordDict:
         """Make a reply with those of the columns that are declared, and no others."""
         numbers = {
@@ -185,7 +219,8 @@ class MessageHandler:
             for name, column in columns.items()
             if name in declared and name not in ("losses", "steps")
         }
-        return make_reply(self.id, {**sent, **extras}, numbers, {"round": self._round})
+        values = {"round": self._round, **(problem or {})}
+        return make_reply(self.id, {**sent, **extras}, {**numbers, **(scores or {})}, values)
 
 
 def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> ClientApp:

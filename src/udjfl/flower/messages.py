@@ -37,6 +37,9 @@ from udjfl.training.state import RunSpec
 
 INTRODUCE, UNCERTAINTY, PROBE = "query.introduce", "query.uncertainty", "query.probe"
 TRAIN, EVALUATE = "train", "evaluate"
+# A request to train may ask for an evaluation too: of the model after an earlier round, which is
+# the one to train, or has this before the names of its tensors. What went wrong with it is a text.
+EVALUATE_ROUND, EVALUATED, EVALUATION_ERROR = "evaluate-round", "evaluate.", "evaluation-error"
 # Names of single numbers in a reply, by those of the columns of `Reports`.
 NUMBERS = {
     "losses": "loss",
@@ -260,20 +263,22 @@ def read_message(
     return Reply.read(message.content, client, round, field, allowed)
 
 
+def address_message(content: RecordDict, node: int, kind: str, timeout: float) -> Message:
+    """Make a message that is never delivered if it is not fetched within the timeout."""
+    return Message(content, node, kind, ttl=max(timeout, 1.0))
+
+
 def send_and_receive(
-    grid: Grid, kind: str, contents: Mapping[int, RecordDict], timeout: float
+    grid: Grid, messages: Mapping[int, Message], timeout: float
 ) -> list[tuple[int, Message]]:
     """Send a message to each node; return the replies that came in time, with their nodes.
 
-    A message that is not fetched within the timeout is never delivered. Flower's own
-    `send_and_receive` looks for replies every three seconds, which is longer than most rounds.
-    Replies that Flower makes itself, for a node that is gone, name the message but no node.
+    Flower's own `send_and_receive` looks for replies every three seconds, which is longer than
+    most rounds. Replies that Flower makes itself, for a node that is gone, name the message but no
+    node.
     """
-    messages = [
-        Message(content, node, kind, ttl=max(timeout, 1.0)) for node, content in contents.items()
-    ]
-    names = grid.push_messages(messages) if messages else ()
-    nodes = {name: node for name, node in zip(names, contents, strict=False) if name}
+    names = grid.push_messages(list(messages.values())) if messages else ()
+    nodes = {name: node for name, node in zip(names, messages, strict=False) if name}
     waiting = set(nodes)
     replies: list[Message] = []
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
