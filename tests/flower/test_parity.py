@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 pytest.importorskip("flwr")
@@ -165,9 +166,7 @@ def read_reports(
     rows = []
     for reply in replies:
         content = reply.content
-        arrays = {
-            name: torch.from_numpy(array.numpy()) for name, array in content["arrays"].items()
-        }
+        arrays = safetensors.torch.load(content["config"].get("tensors"))
         name = content["config"]["client-id"]
         position = strategy.run.ids.index(name)
         rows.append((name, arrays, dict(content["metrics"]), position))

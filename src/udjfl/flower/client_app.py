@@ -39,7 +39,6 @@ from udjfl.flower.messages import (
     EVALUATED,
     EVALUATION_ERROR,
     NUMBERS,
-    config_of,
     make_reply,
     model_signature,
     read_plan,
@@ -47,7 +46,7 @@ from udjfl.flower.messages import (
     required_numbers,
 )
 from udjfl.flower.service import make_fact, own_offset
-from udjfl.flower.tensors import tensors_of
+from udjfl.flower.tensors import tensors_of, values_of
 from udjfl.models import ModelChoice
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run
@@ -64,7 +63,7 @@ class MessageHandler:
         self, model: ModelChoice, data: ClientData, content: RecordDict, context: Context
     ) -> None:
         self.id, self.context = data.id, context
-        self.config, self.tensors = config_of(content), tensors_of(content)
+        self.config, self.tensors = values_of(content), tensors_of(content)
         self.buffers = self.tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
         spec = read_spec(content)
         self.federation = data.federation.hold_out(spec.settings.holdout, spec.seed)
@@ -196,7 +195,7 @@ class MessageHandler:
 
     @property
     def _round(self) -> int:
-        return int(self.config["round"])  # type: ignore[arg-type]
+        return int(self.config["round"])
 
     def _measure_at_model(self, names: frozenset[str]) -> dict[str, Tensor]:
         return probe(self.engine, self._models[0], self.buffers, [0], names)

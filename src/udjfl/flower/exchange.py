@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flwr.app import Array, Message, RecordDict
+from flwr.app import Message, RecordDict
 from torch import Tensor
 
 from udjfl.errors import ReportError
@@ -18,7 +18,7 @@ from udjfl.flower.messages import (
     write_spec,
 )
 from udjfl.flower.registration import ClientRegistry
-from udjfl.flower.tensors import TensorLimit, to_array
+from udjfl.flower.tensors import TensorLimit, pack
 from udjfl.training.state import Run
 
 LATE = "did not reply in time"
@@ -92,13 +92,13 @@ class Exchange:
 
     def _write(self, request: Request) -> dict[int, RecordDict]:
         """Return the content of the message to each node of a request."""
-        arrays: dict[str, Array] = {name: to_array(value) for name, value in request.shared.items()}
-        nodes = self.registry.nodes
+        packed, nodes = pack(request.shared), self.registry.nodes
         return {
             nodes[client]: make_request(
                 self._spec_text,
-                {**arrays, **request.own(self.run.ids.index(client))},
+                packed,
                 {"round": request.round, **request.values},
+                request.own(self.run.ids.index(client)),
             )
             for client in nodes
             if client in request.clients

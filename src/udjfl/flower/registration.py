@@ -162,7 +162,7 @@ class ClientRegistry:
     def _ask(self, kind: str, nodes: Sequence[int]) -> dict[int, Message]:
         """Send a query to nodes; those that are away are left out of the replies."""
         text = write_spec(self.spec)
-        content, timeout = make_request(text, {}, {"round": self.round}), self.timeouts[kind]
+        content, timeout = make_request(text, b"", {"round": self.round}), self.timeouts[kind]
         messages = {node: address_message(content, node, kind, timeout) for node in nodes}
         replies = dict(send_and_receive(self.grid, messages, timeout))
         return {
