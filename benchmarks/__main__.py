@@ -14,6 +14,7 @@ from benchmarks import (
     aggregation,
     comparison,
     flower_overhead,
+    flower_rounds,
     machine,
     profile,
     suites,
@@ -34,6 +35,10 @@ def main() -> None:
     repetitions: int | None = arguments.repetitions
     if arguments.command == "render":
         write_readme(read_results())
+    elif arguments.command == "flower" and arguments.against is not None:
+        turns = repetitions or flower_rounds.REPETITIONS
+        results = flower_rounds.measure(arguments.against, turns)
+        finish(results, flower_rounds.report(results), arguments.out)
     elif arguments.command == "flower":
         results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, flower_overhead.report(results), arguments.out)
@@ -54,7 +59,8 @@ def parse_arguments() -> argparse.Namespace:
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="quick: compare with the udjfl of another checkout, in turns, 9 repetitions",
+        help="quick, flower: compare with the udjfl of another checkout, in turns, 9 (flower: 2) "
+        "repetitions",
     )
     parser.add_argument(
         "--only",
@@ -68,8 +74,8 @@ def parse_arguments() -> argparse.Namespace:
         "others: none)",
     )
     arguments = parser.parse_args()
-    if arguments.against is not None and arguments.command != "quick":
-        parser.error("--against: only `quick` compares two checkouts")
+    if arguments.against is not None and arguments.command not in ("quick", "flower"):
+        parser.error("--against: only `quick` and `flower` compare two checkouts")
     return arguments
 
 
