@@ -14,7 +14,7 @@ from typing import Any
 
 from udjfl.errors import DeploymentError
 
-NEEDS_FLOWER = "a deployment needs Flower: pip install 'udjfl[flower]'"
+OTHER_FLOWER = "this version of Flower is not known; install flwr 1.41"
 ONLINE = "online"
 
 
@@ -125,7 +125,7 @@ def connect(address: str, ca: Path) -> Iterator[Control]:
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     except ImportError as error:
-        raise DeploymentError(f"{NEEDS_FLOWER} ({error})") from None
+        raise DeploymentError(f"{OTHER_FLOWER} ({error})") from None
     client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=False,
@@ -156,12 +156,10 @@ def _explain_failures() -> Iterator[None]:
 
 def read_public_key(path: Path) -> bytes:
     """Return the public key in a file (OpenSSH format), as the SuperLink knows it."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
-    except ImportError as error:
-        raise DeploymentError(f"{NEEDS_FLOWER} ({error})") from None
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
+
     content = path.read_bytes()
     if b"PRIVATE KEY" in content:
         raise DeploymentError(

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -111,7 +110,7 @@ class Coordinator:
         """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
         self._check_files()
         port, home = free_port(), self.state / "superlink"
-        address, secret = f"{HOST}:{port}", self._make_secret()
+        address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
         proxy = [sys.executable, "-m", "udjfl.deployment.proxy", "--listen", listen]
         proxy += ["--superlink", address, "--ca", str(self.ca)]
         proxy += ["--certificate", str(self.keys / "server.crt")]
@@ -200,11 +199,6 @@ class Coordinator:
                     f"{self.keys / name} is missing; make it with `udjfl flower keys {folder} "
                     "--host NAME`, the name by which nodes reach this machine"
                 )
-
-    def _make_secret(self) -> Path:
-        path = self.state / "secret"
-        path.unlink(missing_ok=True)
-        return keys.write_private(path, secrets.token_hex(32).encode())
 
     def _command(self) -> FlwrCommand:
         return FlwrCommand(self.state / "operator", {})

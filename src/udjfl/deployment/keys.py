@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import secrets
 from pathlib import Path
 
 from cryptography import x509
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS, SERVER_DAYS = 3650, 397
+SECRET_BYTES = 32
 
 
 def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
@@ -85,6 +87,12 @@ def fingerprint(path: Path) -> str:
     """Return the SHA-256 fingerprint of a certificate, as openssl prints it."""
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
+def make_secret(folder: Path, name: str) -> Path:
+    """Make what a SuperNode and its executor share, `name.secret`, unless it exists already."""
+    path = folder / f"{name}.secret"
+    return path if path.exists() else write_private(path, secrets.token_bytes(SECRET_BYTES))
 
 
 def write_private(path: Path, content: bytes) -> Path:
