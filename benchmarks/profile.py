@@ -108,7 +108,7 @@ def _profile_operations(contender: Any) -> dict[str, float]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    from udjfl.engine import EvaluationSet, LocalTraining, StackedEngine, one_thread
+    from udjfl.engine import EvaluationSet, LocalTraining, StackedEngine, TrainJob, one_thread
     from udjfl.models import to_vector
 
     module, work = MODELS["mlp"](), contender.work
@@ -119,7 +119,7 @@ def _profile_operations(contender: Any) -> dict[str, float]:
 
     def train(round: int) -> float:
         begin = time.perf_counter()
-        engine.train(to_vector(module), no_buffers, indices, local, (0, "profile", round))
+        engine.train(TrainJob(to_vector(module), no_buffers, indices, local, (0, "profile", round)))
         return 1000 * (time.perf_counter() - begin)
 
     with one_thread():

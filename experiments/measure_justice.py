@@ -21,7 +21,8 @@ from justice_page import BUDGET, RESULTS, make_page, read
 import udjfl
 from udjfl.methods import THEORIES
 from udjfl.metrics import Outcome
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.training.records import Progress
 from udjfl.verdicts import PairedRuns, collect_evidence, judge
 

@@ -36,7 +36,8 @@ from udjfl.methods import (
     parameters,
     weighted_sum,
 )
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.verdicts import collect_evidence
 
 CONFIDENCE = 0.95

@@ -8,14 +8,17 @@ Each page runs in a process and an empty folder of its own, its blocks in their 
                     targets only `make --dry-run` is called
     toml            parsed
     a named file    written; commands that follow can use it
+    output          compared with what the commands above it print; these run in full length
 
+On every page but the tour, which writes them, the folder has the tour's CSV files, `hospitals/`.
 A block that cannot run here says so in a comment before it (`docs_pages`); these are counted and
-listed at the end. Blocks of language text are output and formulas, not code.
+listed at the end. Other blocks of language text are formulas and pictures, not code.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import doctest
 import json
 import os
@@ -27,10 +30,12 @@ import sys
 import tempfile
 import time
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from docs_pages import CHECKED_PATTERNS, ROOT, Block, find_blocks, find_pages, read_page
+from docs_samples import find_stale_part
 
 # What is added to a command to make it quick; the last of two equal options counts.
 SHORTER = {
@@ -38,8 +43,10 @@ SHORTER = {
     "demo": "--rounds 2 --seeds 2",
     "frontier": "--rounds 2 --seeds 2 --exponents 1 --gammas 1 --budgets 2 --methods qffl",
     "run": "--rounds 2",
+    "tune": "--rounds 9 --seeds 2 --cost 12 --budget 50 --floor client-1=1",
     "reproduce": "--quick --rounds 2 --epochs 1 --data dirty-digits",
 }
+TOUR = "docs/tour.md"
 FOLDERS = ("apps", "benchmarks", "examples", "experiments")  # commands name files in them
 
 
@@ -47,9 +54,13 @@ class BlockError(Exception):
     """A code block failed."""
 
 
+def without_comment(command: str) -> str:
+    return re.sub(r"\s+#\s.*$", "", command)
+
+
 def shorten_command(command: str) -> str:
     """Return a command that does the same in little time."""
-    command = re.sub(r"\s+#\s.*$", "", command)
+    command = without_comment(command)
     words = command.split()
     if words[0] == "make":
         return (
@@ -82,10 +93,15 @@ def run_session(block: Block, namespace: dict[str, Any]) -> None:
         raise BlockError("".join(report))
 
 
-def run_commands(block: Block) -> list[str]:
-    """Run the commands of a block in one shell; return why some were left out."""
+def run_commands(block: Block, in_full: bool) -> tuple[str | None, list[str]]:
+    """Run the commands of a block in one shell; return what they print, and why some were left out.
+
+    What is printed is None unless all commands ran in full.
+    """
     commands = [(command, missing_data(command)) for command in block.commands]
-    script = "\n".join(shorten_command(command) for command, reason in commands if not reason)
+    reasons = [f"{block.place}: {reason}: {command}" for command, reason in commands if reason]
+    change = without_comment if in_full else shorten_command
+    script = "\n".join(change(command) for command, reason in commands if not reason)
     for folder in re.findall(r"--out[ =](\S+)", script):  # written by an earlier block of the page
         shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(
@@ -97,7 +113,7 @@ def run_commands(block: Block) -> list[str]:
     )
     if done.returncode:
         raise BlockError(f"{script}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
-    return [f"{block.place}: {reason}: {command}" for command, reason in commands if reason]
+    return (done.stdout if in_full and not reasons else None), reasons
 
 
 def missing_data(command: str) -> str | None:
@@ -109,43 +125,83 @@ def missing_data(command: str) -> str | None:
     return "its data are not on this machine" if named & absent else None
 
 
-def run_block(block: Block, namespace: dict[str, Any]) -> list[str]:
-    """Run one block in the way of its language; return why parts of it were left out."""
-    if block.file:
-        Path(block.file).parent.mkdir(parents=True, exist_ok=True)
-        Path(block.file).write_text(shorten_python(block.code), encoding="utf-8")
-        return []
-    if block.language == "bash":
-        return run_commands(block)
-    if block.language == "python":
-        run_python(block, namespace)
-    elif block.language == "pycon":
-        run_session(block, namespace)
-    elif block.language == "toml":
-        tomllib.loads(block.code)
-    else:
-        raise BlockError(f"a block of {block.language!r} needs a reason: <!-- not run: ... -->")
-    return []
+@dataclass
+class PageCheck:
+    """The blocks of one page, run one after the other in the current folder.
 
+    printed   what the last commands printed, None if they were cut short
+    """
 
-def check_page(page: str) -> dict[str, Any]:
-    """Run the blocks of one page in the current folder; return counts, reasons and failures."""
-    namespace: dict[str, Any] = {"__name__": "__docs__"}
-    ran, skipped, failures = 0, [], []
-    for block in find_blocks(page, read_page(page)):
-        if block.language == "text":
-            continue
-        if block.not_run:
-            skipped.append(f"{block.place}: {block.not_run}")
-            continue
+    page: str
+    namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__docs__"})
+    printed: str | None = None
+    ran: int = 0
+    skipped: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        """Run all blocks; return counts, reasons and failures."""
+        blocks = list(find_blocks(self.page, read_page(self.page)))
+        for number, block in enumerate(blocks):
+            if block.not_run:
+                self.skipped.append(f"{block.place}: {block.not_run}")
+            elif block.language != "text" or block.is_output:
+                self.run_timed(block, in_full=has_output(blocks[number + 1 :]))
+        counts = {"page": self.page, "ran": self.ran}
+        return {**counts, "skipped": self.skipped, "failures": self.failures}
+
+    def run_timed(self, block: Block, in_full: bool) -> None:
+        """Run one block, and note a failure."""
         began = time.monotonic()
         try:
-            skipped += run_block(block, namespace)
-            ran += 1
+            self.run_block(block, in_full)
+            self.ran += 1
         except BaseException as error:
-            failures.append(f"{block.place}: {type(error).__name__}: {error}")
+            self.failures.append(f"{block.place}: {type(error).__name__}: {error}")
         print(f"  {block.place} {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-    return {"page": page, "ran": ran, "skipped": skipped, "failures": failures}
+
+    def run_block(self, block: Block, in_full: bool) -> None:
+        """Run one block in the way of its language."""
+        if block.file:
+            Path(block.file).parent.mkdir(parents=True, exist_ok=True)
+            Path(block.file).write_text(shorten_python(block.code), encoding="utf-8")
+        elif block.is_output:
+            self.compare_output(block)
+        elif block.language == "bash":
+            self.printed = None
+            self.printed, reasons = run_commands(block, in_full)
+            self.skipped += reasons
+        elif block.language == "python":
+            run_python(block, self.namespace)
+        elif block.language == "pycon":
+            run_session(block, self.namespace)
+        elif block.language == "toml":
+            tomllib.loads(block.code)
+        else:
+            raise BlockError(f"a block of {block.language!r} needs a reason: <!-- not run: ... -->")
+
+    def compare_output(self, block: Block) -> None:
+        """Compare a sample with what the commands above it printed."""
+        if self.printed is None:
+            raise BlockError("the commands above this output failed, or did not run in full")
+        stale = find_stale_part(block.code, self.printed)
+        if stale is not None:
+            raise BlockError(f"not printed:\n{stale}\nwhat is printed:\n{self.printed}")
+
+
+def has_output(blocks: list[Block]) -> bool:
+    """Tell whether an output comes before the next commands."""
+    for block in blocks:
+        if block.is_output or block.language == "bash":
+            return block.is_output
+    return False
+
+
+def write_hospitals(folder: Path) -> None:
+    """Write the CSV files of the tour, by the tour's own program."""
+    blocks = find_blocks(TOUR, read_page(TOUR))
+    (program,) = [block.code for block in blocks if block.file == "make_hospitals.py"]
+    subprocess.run([sys.executable, "-c", program], cwd=folder, check=True)
 
 
 def make_environment(folder: Path) -> dict[str, str]:
@@ -160,6 +216,7 @@ def make_environment(folder: Path) -> dict[str, str]:
     environment["PATH"] = f"{programs}{os.pathsep}{environment['PATH']}"
     environment["HOME"] = str(folder)
     environment["COLUMNS"] = "120"
+    environment["OMP_NUM_THREADS"] = "1"  # a page for each core
     environment["BROWSER"] = "true"  # for `--open`: a program that does nothing
     data = ROOT.parent / "shared" / "data"
     if data.is_dir():
@@ -176,6 +233,8 @@ def check_in_process(page: str) -> dict[str, Any]:
         work.mkdir()
         for path in FOLDERS:
             (work / path).symlink_to(ROOT / path)
+        if page != TOUR:
+            write_hospitals(work)
         done = subprocess.run(
             [sys.executable, __file__, "--here", page],
             cwd=work,
@@ -198,12 +257,14 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.here:
-        print(json.dumps(check_page(arguments.pages[0])))
+        print(json.dumps(PageCheck(arguments.pages[0]).run()))
         return
     outcomes = []
-    for page in arguments.pages or find_pages(CHECKED_PATTERNS):
-        outcomes.append(check_in_process(page))
-        print(f"{page}: {outcomes[-1]['ran']} blocks run", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        pages = arguments.pages or find_pages(CHECKED_PATTERNS)
+        for outcome in pool.map(check_in_process, pages):
+            outcomes.append(outcome)
+            print(f"{outcome['page']}: {outcome['ran']} blocks run", flush=True)
     skipped = [line for outcome in outcomes for line in outcome["skipped"]]
     failures = [line for outcome in outcomes for line in outcome["failures"]]
     ran = sum(outcome["ran"] for outcome in outcomes)

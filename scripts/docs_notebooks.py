@@ -16,12 +16,16 @@ import jupytext
 from nbclient import NotebookClient
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+SVG = "image/svg+xml"
+# Altair's charts become pictures of the page, without a script that is fetched to draw them.
+DRAW_CHARTS = 'import altair\n\naltair.renderers.enable("svg")'
 SECONDS = 300  # a cell that takes longer is an error
 
 
 def render_notebook(path: Path) -> str:
     """Run a notebook in an empty folder, and return it as Markdown with its outputs."""
     notebook = jupytext.read(path)
+    notebook.cells[:0] = jupytext.reads(DRAW_CHARTS, "py:percent").cells
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(
             notebook,
@@ -31,6 +35,7 @@ def render_notebook(path: Path) -> str:
             resources={"metadata": {"path": folder}},
         )
         client.execute()
+    del notebook.cells[0]
     return to_markdown(notebook, path.name)
 
 
@@ -54,8 +59,8 @@ def show_outputs(outputs: Sequence[Any]) -> list[str]:
     for output in outputs:
         if output.output_type == "stream":
             texts[output.name] += output.text
-        elif "image/svg+xml" in output.data:
-            pictures.append(str(output.data["image/svg+xml"]))
+        elif SVG in output.data:
+            pictures.append(f'<figure class="chart">{output.data[SVG]}</figure>')
         else:
             texts["stdout"] += f"{ANSI.sub('', output.data['text/plain'])}\n"
     warnings = dict.fromkeys(texts["stderr"].splitlines())  # the same for every seed

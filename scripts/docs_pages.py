@@ -7,6 +7,9 @@ a block says what cannot be seen from the block:
     <!-- before:                             Python that runs before the block, unseen by readers
     x = [1, 2]
     -->
+    <!-- output -->                          the block is what the commands above it print, or parts
+                                             of that; "..." at the end of a line stands for the
+                                             rest
 
 A block that follows a line such as "`my_method.py`:" is the content of that file.
 """
@@ -29,6 +32,7 @@ PLACEHOLDER = re.compile(r"[=(]\s*\.\.\.\s*[,)]")
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<language>[\w+-]*)[^\n`]*$")
 COMMENT = re.compile(r"<!-- (?P<key>not run|before):\s(?P<text>(?:(?!-->).)*)-->\s*\Z", re.S)
+OUTPUT = re.compile(r"<!-- output -->\s*\Z")
 FILE = re.compile(r"^`(?P<name>[\w./-]+)`:\s*\Z", re.M)
 LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)\)")
 IMAGE = re.compile(r"!\[[^\]]*\]\((?P<target>[^)\s]+)\)")
@@ -46,6 +50,7 @@ class Block:
     not_run   why it is not run, None if it is
     before    Python to run before it
     file      the file that it is the content of
+    is_output whether it shows what the commands above it print
     """
 
     page: str
@@ -55,6 +60,7 @@ class Block:
     not_run: str | None = None
     before: str = ""
     file: str | None = None
+    is_output: bool = False
 
     @property
     def place(self) -> str:
@@ -99,7 +105,8 @@ def find_blocks(page: str, text: str) -> Iterator[Block]:
         if not_run is None and language == "python" and PLACEHOLDER.search(code):
             not_run = "has ... in place of the reader's own values"
         before, name = words.get("before", ""), file["name"] if file else None
-        yield Block(page, number + 2, language, code, not_run, before, name)
+        is_output = OUTPUT.search(above) is not None
+        yield Block(page, number + 2, language, code, not_run, before, name, is_output)
         number = end + 1
 
 

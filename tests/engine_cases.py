@@ -18,6 +18,7 @@ from udjfl.engine import (
     MappedEngine,
     SerialEngine,
     StackedEngine,
+    TrainJob,
     one_thread,
 )
 from udjfl.models import buffers_to_vector, to_vector
@@ -85,7 +86,7 @@ def train(
     vector = to_vector(module) if vector is None else vector
     indices = list(range(len(clients))) if client_indices is None else list(client_indices)
     with one_thread():
-        result = engine.train(vector, buffers_to_vector(module), indices, work, address)
+        result = engine.train(TrainJob(vector, buffers_to_vector(module), indices, work, address))
     engine.close()
     return result
 

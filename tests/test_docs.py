@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import doctest
 import re
 import tomllib
 from pathlib import Path
@@ -185,30 +184,6 @@ def test_what_each_theory_does_now_is_the_measurement(method: str, metric: str) 
     assert f"| {difference:+.2f} | {p} | {lost:+.2f} |" in section
 
 
-def test_broken_links_are_found() -> None:
-    text = "# A `b` c\n[x](docs/no.md) [y](#a-b-c) [z](#d) [w](https://x.org)\n```\n[v](no)\n```\n"
-    assert docs_pages.find_anchors(text) == {"a-b-c"}
-    assert docs_pages.broken_links("CHANGELOG.md", text)[0] == "docs/no.md"
-    assert docs_pages.broken_links("CHANGELOG.md", "[a](docs/data.md#heart)") == []
-    assert docs_pages.broken_links("docs/faq.md", "[a](data.md#hart)") == ["data.md#hart"]
-
-
-def test_blocks_are_found_with_their_comments() -> None:
-    text = (
-        "<!-- not run: a\nb -->\n```bash\nudjfl x \\\n  y  # z\n# only a comment\n```\n"
-        "- item\n\n    ```\n    make a\n    ```\n<!-- before:\nx = 1\n-->\n```python\nx\n```\n"
-        "`a.py`:\n\n```python\ny(...)\n```\n```\na picture\n```\n"
-    )
-    blocks = list(docs_pages.find_blocks("page.md", text))
-    assert [block.language for block in blocks] == ["bash", "bash", "python", "python", "text"]
-    assert [block.not_run is None for block in blocks] == [False, True, True, False, True]
-    assert blocks[0].not_run == "a\nb"
-    assert blocks[0].commands == ["udjfl x    y  # z"]
-    assert blocks[1].code == "make a\n"
-    assert (blocks[2].before, blocks[2].place) == ("x = 1", "page.md:17")
-    assert (blocks[2].file, blocks[3].file) == (None, "a.py")
-
-
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.place)
 def test_each_block_can_be_checked(block: docs_pages.Block) -> None:
     """`make docs-check` runs them; what can be told without running is told here."""
@@ -222,6 +197,7 @@ def test_each_block_can_be_checked(block: docs_pages.Block) -> None:
             check_options(check_docs.shorten_command(command))
     else:
         assert block.language in ("text", "pycon") or block.not_run, block.language
+    assert not block.is_output or block.language == "text"
 
 
 def check_options(command: str) -> None:
@@ -253,29 +229,19 @@ def test_sessions_print_what_the_page_says(page: str) -> None:
             check_docs.run_session(block, namespace)
 
 
-def test_a_session_that_prints_something_else_fails() -> None:
-    block = docs_pages.Block("page.md", 3, "pycon", ">>> 1 + 1\n3\n")
-    with pytest.raises(check_docs.BlockError, match=r"Expected:\s+3\s+Got:\s+2"):
-        check_docs.run_session(block, {})
-    assert doctest.ELLIPSIS  # `...` stands for anything; none of the pages is only that
+def test_sessions_do_not_leave_everything_out() -> None:
+    """In a session `...` stands for anything that is printed."""
     assert not any(re.search(r"^\.\.\.$", b.code, re.M) for b in BLOCKS if b.language == "pycon")
 
 
-def test_checks_cut_training_short() -> None:
-    assert check_docs.shorten_command("udjfl compare --seeds 30  # slow") == (
-        "udjfl compare --seeds 30 --rounds 2 --seeds 2"
-    )
-    assert check_docs.shorten_command("python x.py") == "python x.py"
-    assert "--dry-run" in check_docs.shorten_command("make demo")
-    assert check_docs.shorten_python("f(seeds=10, rounds=x)") == "f(seeds=2, rounds=x)"
-
-
-def test_a_page_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "```python\nx = 1\n```\n```python\nx / 0\n```\n<!-- not run: why -->\n```c\n```\n"
-    monkeypatch.setattr(check_docs, "read_page", lambda page: text)
-    outcome = check_docs.check_page("page.md")
-    assert (outcome["ran"], outcome["skipped"]) == (1, ["page.md:9: why"])
-    assert outcome["failures"] == ["page.md:5: ZeroDivisionError: division by zero"]
+def test_the_front_pages_show_the_same_output() -> None:
+    """`make docs-check` compares that of docs/index.md with what `udjfl demo` prints."""
+    samples = {
+        page: [block.code for block in BLOCKS if block.page == page and "Rawls: " in block.code]
+        for page in ("README.md", "docs/index.md")
+    }
+    assert len(samples["README.md"]) == 1
+    assert samples["README.md"] == samples["docs/index.md"]
 
 
 def table_after(page: str, mark: str) -> list[list[str]]:

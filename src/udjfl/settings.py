@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -80,19 +81,20 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _nest(cls, values: Any) -> Any:
-        """Sort flat names into the groups they belong to."""
+        """Sort flat names into the groups they belong to; a name of several goes to each."""
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
         nested = dict(values)
+        used: set[str] = set()
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue
-            fields = group.flat_fields()
             given = nested.pop(name, {})
-            flat = {key: nested.pop(key) for key in list(nested) if key in fields}
+            flat = {key: values[key] for key in group.flat_fields() if key in values}
+            used |= flat.keys()
             nested[name] = {**given, **flat} if isinstance(given, dict) else given
-        return nested
+        return {key: value for key, value in nested.items() if key not in used - groups.keys()}
 
 
 # Settings that several commands have.
@@ -122,6 +124,15 @@ Workers = Annotated[
         ge=0,
         le=MOST,
         description="cores for each process (0: an equal share); results do not depend on it",
+    ),
+]
+
+
+TaskChoice = Annotated[
+    Literal["auto", "classification", "binary", "regression"],
+    Field(
+        description="what is predicted: classes; binary, two classes by a model that may have "
+        "one logit; regression, numbers; auto: numbers if the labels are, and of tables classes"
     ),
 ]
 
@@ -161,6 +172,7 @@ class TableSettings(Settings):
         float | None,
         Field(gt=0, lt=1, description="share of a client's rows in its test part; default: 0.2"),
     ] = None
+    task: TaskChoice = "auto"  # also of the training: one setting for both
 
     @field_validator("drop", "categories", mode="before")
     @classmethod
@@ -169,8 +181,11 @@ class TableSettings(Settings):
 
     @property
     def given(self) -> dict[str, Any]:
-        """The settings that are not their defaults."""
-        return self.model_dump(include=set(TableSettings.model_fields), exclude_defaults=True)
+        """The settings that are not their defaults; of tasks only one that labels depend on."""
+        values = self.model_dump(include=set(TableSettings.model_fields), exclude_defaults=True)
+        if self.task != "regression":
+            values.pop("task", None)
+        return values
 
 
 class DataSettings(Settings):
@@ -222,13 +237,7 @@ class TrainingSettings(Settings):
     weight_norm: Annotated[
         bool, Field(description="normalise the weights of the mlp's output layer")
     ] = True
-    task: Annotated[
-        Literal["auto", "classification", "binary", "regression"],
-        Field(
-            description="what is predicted: classes; binary, two classes by a model that may have "
-            "one logit; regression, numbers; auto: numbers if the labels are, else classes"
-        ),
-    ] = "auto"
+    task: TaskChoice = "auto"
     loss: Annotated[
         FunctionOrName,
         Field(
@@ -387,7 +396,7 @@ class TrainingSettings(Settings):
         if value in ("none", "balanced"):
             return value
         try:
-            is_positive = min(float(part) for part in value.split(",")) > 0
+            is_positive = all(0 < float(part) < math.inf for part in value.split(","))
         except ValueError:
             is_positive = False
         if not is_positive:
@@ -516,8 +525,9 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
     known, groups = cls.flat_fields(), cls.group_names()
-    values = {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
-    mistakes = [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
+    mistakes = find_double_spellings(values)
+    values = unify_spelling(values)
+    mistakes += [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
     try:
         settings = cls(**{key: value for key, value in values.items() if key in known})
     except ValidationError as error:
@@ -527,16 +537,34 @@ def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnyS
     return settings
 
 
+def find_double_spellings(values: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each setting that is given in both of its spellings."""
+    return [
+        f"{ours}: is given twice, as {ours} and as {other}; leave one out"
+        for other, ours in OTHER_SPELLINGS.items()
+        if ours in values and other in values
+    ]
+
+
+def unify_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names that settings have here."""
+    return {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the values of a TOML file."""
+    """Read the values of a TOML file, by the names that settings have here."""
     try:
-        return tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
+        values = tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
     except RecursionError:
         raise SettingsError(f"config: {path} is nested too deeply") from None
     except ValueError as error:  # of the syntax, the encoding, or a number with too many digits
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
+    mistakes = find_double_spellings(values)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return unify_spelling(values)
 
 
 def describe_mistakes(

@@ -28,8 +28,7 @@ def test_a_frontier_is_resumed_by_its_folder(udjfl_command: Command, tmp_path: P
     udjfl_command(f"frontier {QUICK} --out {tmp_path}")
     before = (tmp_path / "frontier.json").read_bytes()
     (tmp_path / "frontier.json").unlink()
-    lines = (tmp_path / "runs.csv").read_text(encoding="utf-8").splitlines(keepends=True)
-    (tmp_path / "runs.csv").write_text("".join(lines[:4]), encoding="utf-8")
+    (tmp_path / "runs.csv").unlink()
     result = udjfl_command(f"resume {tmp_path}")
     assert "The grid" in result.out
     assert (tmp_path / "frontier.json").read_bytes() == before

@@ -255,7 +255,7 @@ def test_engines_agree_on_all_other_options(kind: type[Engine], option: str) -> 
         start = torch.stack([start * (1 + 0.1 * i) for i in range(5)])
     ours, theirs = (
         engine(copy.deepcopy(module), clients()).train(
-            start, buffers_to_vector(module), range(5), work, ADDRESS
+            TrainJob(start, buffers_to_vector(module), range(5), work, ADDRESS)
         )
         for engine in (kind, SerialEngine)
     )

@@ -13,7 +13,7 @@ from engine_cases import ADDRESS, CLOSE, NO_BUFFERS, make_clients, make_work, se
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Demands, LocalTraining, MappedEngine, SerialEngine, make_engine
+from udjfl.engine import Demands, LocalTraining, MappedEngine, SerialEngine, TrainJob, make_engine
 from udjfl.engine.batches import batch_order
 from udjfl.engine.serial import example_weights
 from udjfl.models import mlp, to_vector, trainable
@@ -130,7 +130,7 @@ def test_a_callable_cross_entropy_is_the_built_in_one(kind: Any) -> None:
     own = Criterion("own", my_cross_entropy)
     engine = kind(fresh(), clients, criterion=own)
     start, indices = to_vector(fresh()), [0, 1]
-    theirs = engine.train(start, NO_BUFFERS, indices, make_work(), ADDRESS)
+    theirs = engine.train(TrainJob(start, NO_BUFFERS, indices, make_work(), ADDRESS))
     ours = train(kind, fresh(), make_work(), clients)
     torch.testing.assert_close(theirs.deltas, ours.deltas, **CLOSE)
     torch.testing.assert_close(theirs.losses, ours.losses, **CLOSE)

@@ -30,6 +30,7 @@ from udjfl.engine import (
     LocalTraining,
     SerialEngine,
     StackedEngine,
+    TrainJob,
     make_engine,
     one_thread,
 )
@@ -378,7 +379,7 @@ def test_frozen_parameters_stay_and_are_not_sent() -> None:
     frozen = module[1].weight.clone()
     engine = make_engine(module, clients())
     result = engine.train(
-        to_vector(module), buffers_to_vector(module), [0, 1, 2], make_work(), ADDRESS
+        TrainJob(to_vector(module), buffers_to_vector(module), [0, 1, 2], make_work(), ADDRESS)
     )
     assert result.deltas.shape == (3, 5 * 3 + 3)  # the output layer alone
     assert (result.deltas != 0).any(dim=1).all()
@@ -415,7 +416,9 @@ def test_batch_norm_starts_every_client_from_the_received_buffers() -> None:
     module = seeded(lambda: nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 2)))
     buffers = torch.tensor([10.0, 1.0, 3.0], dtype=torch.float64)  # mean, variance, batches seen
     engine = make_engine(module, federation.clients)
-    result = engine.train(to_vector(module), buffers, [0, 1], make_work(epochs=1), ADDRESS)
+    result = engine.train(
+        TrainJob(to_vector(module), buffers, [0, 1], make_work(epochs=1), ADDRESS)
+    )
     # Variances with n - 1: 2 for both; 0.9 * 1 + 0.1 * 2 = 1.1.
     assert result.buffers[0].tolist() == pytest.approx([9.1, 1.1, 4.0])
     assert result.buffers[1].tolist() == pytest.approx([9.5, 1.1, 4.0])

@@ -115,7 +115,7 @@ def test_few_clients_leave_a_core_idle_and_many_do_not(monkeypatch: pytest.Monke
         engine = StackedEngine(module, make_clients([2] * n_clients, (784,)), workers=2)
         engine.sizes = [size] * n_clients
         work = make_work(loss_at="running", batch_size=128)
-        engine.train(to_vector(module), NO_BUFFERS, range(n_clients), work, ADDRESS)
+        engine.train(TrainJob(to_vector(module), NO_BUFFERS, range(n_clients), work, ADDRESS))
     assert decisions == [True, False]
 
 

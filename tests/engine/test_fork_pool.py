@@ -169,7 +169,9 @@ def always_shared(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_end_with_their_engine() -> None:
     module = mlp((3,), 3, hidden=4)
     engine = StackedEngine(module, make_clients([9, 9]), workers=2)
-    engine.train(to_vector(module), buffers_to_vector(module), [0, 1], make_work(), ADDRESS)
+    engine.train(
+        TrainJob(to_vector(module), buffers_to_vector(module), [0, 1], make_work(), ADDRESS)
+    )
     pids = [worker.process.pid for worker in engine.pool.processes]
     assert len(pids) == 1
     del engine

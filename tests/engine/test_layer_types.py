@@ -13,7 +13,7 @@ from engine_cases import ADDRESS, CLOSE, make_work, seeded
 from torch import Tensor, nn
 
 import udjfl
-from udjfl.engine import Engine, MappedEngine, SerialEngine, make_engine, one_thread
+from udjfl.engine import Engine, MappedEngine, SerialEngine, TrainJob, make_engine, one_thread
 from udjfl.engine import mapped as mapped_engine
 from udjfl.engine.batches import batch_order
 from udjfl.models import buffers_to_vector, to_inputs, to_vector
@@ -101,7 +101,7 @@ def check(engine: Engine, module: nn.Module, clients: tuple[udjfl.Client, ...]) 
     work = make_work(batch_size=4)
     with one_thread():
         start, buffers = to_vector(module), buffers_to_vector(module)
-        result = engine.train(start, buffers, [0, 1], work, ADDRESS)
+        result = engine.train(TrainJob(start, buffers, [0, 1], work, ADDRESS))
     for row, client in enumerate(clients):
         network = train_plainly(module, client)
         torch.testing.assert_close(start - result.deltas[row], to_vector(network), **CLOSE)

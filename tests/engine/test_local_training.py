@@ -19,6 +19,7 @@ from udjfl.engine import (
     LocalTraining,
     SerialEngine,
     StackedEngine,
+    TrainJob,
     unsupported_reason,
 )
 from udjfl.engine.batches import batch_order
@@ -40,7 +41,7 @@ def engine_of(kind: type[Engine], module: nn.Module, clients: Any = None) -> Eng
 def train(
     engine: Engine, vector: Tensor, work: LocalTraining, client_indices: tuple[int, ...] = (0, 1)
 ) -> LocalResult:
-    return engine.train(vector, NO_BUFFERS, list(client_indices), work, ADDRESS)
+    return engine.train(TrainJob(vector, NO_BUFFERS, list(client_indices), work, ADDRESS))
 
 
 def doubled(

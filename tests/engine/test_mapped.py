@@ -24,6 +24,7 @@ from udjfl.engine import (
     MappedEngine,
     SerialEngine,
     StackedEngine,
+    TrainJob,
     make_engine,
     mapped,
 )
@@ -228,7 +229,9 @@ def test_arguments_and_generators_are_left_alone() -> None:
     engine = MappedEngine(module, data)
     vector, buffers = to_vector(module), buffers_to_vector(module)
     before = vector.clone(), buffers.clone(), torch.get_rng_state()
-    engine.train(vector, buffers, [0], make_work(batch_size=4, loss_at="running"), (7, "b", 3))
+    engine.train(
+        TrainJob(vector, buffers, [0], make_work(batch_size=4, loss_at="running"), (7, "b", 3))
+    )
     now = vector, buffers, torch.get_rng_state()
     assert all(torch.equal(one, other) for one, other in zip(before, now, strict=True))
     assert torch.equal(to_vector(engine.module), vector)

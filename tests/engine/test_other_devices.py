@@ -162,7 +162,13 @@ def test_training_is_all_on_the_device(
     assert all(data.x.is_meta and data.y.is_meta for data in engine.train_data)
     with CountReads():
         result = engine.train(
-            job.vector, job.buffers, job.client_indices, make_work(job, **WORKS[work_name]), ADDRESS
+            TrainJob(
+                job.vector,
+                job.buffers,
+                job.client_indices,
+                make_work(job, **WORKS[work_name]),
+                ADDRESS,
+            )
         )
     assert result.deltas.is_meta
     assert result.deltas.shape == (3, len(job.vector))
@@ -180,11 +186,13 @@ def test_no_batch_waits_for_the_device(
         engine, job = make_on_device(name, build(), examples)
         with CountReads() as mode:
             engine.train(
-                job.vector,
-                job.buffers,
-                job.client_indices,
-                make_work(job, **WORKS[work_name]),
-                ADDRESS,
+                TrainJob(
+                    job.vector,
+                    job.buffers,
+                    job.client_indices,
+                    make_work(job, **WORKS[work_name]),
+                    ADDRESS,
+                )
             )
         reads.append(mode.reads)
     assert reads[0] == reads[1]
@@ -203,11 +211,13 @@ def test_an_objective_that_reads_from_the_device_is_counted() -> None:
     engine, job = make_on_device("serial", perceptron())
     with CountReads() as mode:
         engine.train(
-            job.vector,
-            job.buffers,
-            job.client_indices,
-            make_work(job, loss_at="running", objective=read_losses),
-            ADDRESS,
+            TrainJob(
+                job.vector,
+                job.buffers,
+                job.client_indices,
+                make_work(job, loss_at="running", objective=read_losses),
+                ADDRESS,
+            )
         )
     assert mode.reads >= 3 * 2 * 5
 
@@ -219,7 +229,13 @@ def test_a_tensor_left_on_the_cpu_is_noticed() -> None:
     engine.y = engine.y.new_zeros(engine.y.shape, device="cpu")
     with CountReads(), pytest.raises(RuntimeError, match="different devices"):
         engine.train(
-            job.vector, job.buffers, job.client_indices, make_work(job, loss_at="running"), ADDRESS
+            TrainJob(
+                job.vector,
+                job.buffers,
+                job.client_indices,
+                make_work(job, loss_at="running"),
+                ADDRESS,
+            )
         )
 
 

@@ -175,7 +175,9 @@ def test_written_out_gradients_are_autograds() -> None:
     )
     engine = StackedEngine(copy.deepcopy(plain), [client])
     result = engine.train(
-        to_vector(plain), NO_BUFFERS, [0], make_work(lr=1.0, batch_size=20, epochs=1), ADDRESS
+        TrainJob(
+            to_vector(plain), NO_BUFFERS, [0], make_work(lr=1.0, batch_size=20, epochs=1), ADDRESS
+        )
     )
     torch.testing.assert_close(result.deltas[0], gradient, rtol=1e-4, atol=1e-6)
 

@@ -5,6 +5,7 @@ A new method needs one line in CASES; `test_the_table_has_every_method` fails un
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Mapping
@@ -433,6 +434,40 @@ ATTENDANCE = (
     [0, 3],
     [5],
 )  # of six; one after another, and all at once
+
+
+@every_case
+@pytest.mark.parametrize("index", [3, 2**62])
+def test_an_index_beyond_the_federation_is_refused_where_it_is_used(case, index):
+    rule = case.build()
+    state = rule.init(setup_of(rule, build_reports(rule, random_values(3, 4))))
+    reports = build_reports(rule, random_values(3, 4), client_indices=[0, 1, index])
+    with contextlib.suppress(SettingsError, ReportError):
+        rule.aggregate(state, reports)
+    with contextlib.suppress(SettingsError, ReportError):
+        rule.plan(state, reports)
+
+
+def test_a_refused_index_is_named():
+    rule = method("afl")
+    state = rule.init(setup_of(rule, build_reports(rule, random_values(2, 4))))
+    reports = build_reports(rule, random_values(2, 4), client_indices=[0, 7])
+    with pytest.raises(SettingsError, match="client_indices: has 7, and the state of afl"):
+        rule.aggregate(state, reports)
+
+
+def test_an_index_error_of_another_cause_is_not_explained_away():
+    class Careless(Method):
+        name = title = "careless"
+        paper, grade = "none", "recalled"
+
+        def aggregate(self, state, reports):
+            return state, reports.deltas[len(reports)], {}
+
+    with pytest.raises(IndexError):
+        Careless().aggregate(
+            {"counts": torch.zeros(3)}, build_reports(method("fedavg"), random_values(3, 4))
+        )
 
 
 @every_case

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conftest import Stopped, make_federation, model_bytes, stop_after, train_briefly
@@ -50,7 +51,8 @@ def test_services_come_back(service: str, tmp_path: Path) -> None:
 def test_a_model_of_a_function_is_found_by_its_name_or_given(tmp_path: Path) -> None:
     federation = make_federation()
     result = train_briefly(federation, model=make_named, out=tmp_path / "named")
-    assert_same(udjfl.open(tmp_path / "named"), result)  # with the buffers of batch norm
+    opened = udjfl.open(tmp_path / "named", trust_model=True)
+    assert_same(opened, result)  # with the buffers of batch norm
 
     def make_local() -> nn.Module:
         return nn.Linear(4, 3)
@@ -115,3 +117,30 @@ def test_a_method_without_a_common_model_needs_a_client(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="there is no 'client-9'"):
         result.predict([[0.0] * 4], "client-9")
     assert len(to_vector(result.model_for("client-1"))) > 0
+
+
+def make_lookup(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Embedding(8, 4), nn.Flatten(), nn.Linear(12, n_classes))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "model"), [(np.uint8, "mlp:hidden=8"), (np.int64, make_lookup), (np.float32, "cnn")]
+)
+def test_predictions_are_of_features_as_they_were_stored(
+    dtype: Any, model: Any, tmp_path: Path
+) -> None:
+    """Pixels are scaled and indices looked up, as while training: else accuracies differ."""
+    rng = np.random.default_rng(0)
+    shape, highest = ((3,), 8) if dtype == np.int64 else ((1, 8, 8), 256)
+
+    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
+        x = rng.integers(0, highest, (n, *shape)).astype(dtype)
+        return x, (x.reshape(n, -1)[:, 0].astype(np.int64) * 2) // highest
+
+    clients = {name: (*draw(40), *draw(20)) for name in "ab"}
+    federation = udjfl.Federation.from_arrays(clients, draw(20), allow_duplicates=True)
+    udjfl.simulate(federation, "fedavg", model, rounds=3, uncertainty_epochs=1, out=tmp_path)
+    opened = udjfl.open(tmp_path, trust_model=True)
+    for client, (_, _, x, y) in clients.items():
+        right = np.mean(np.array(opened.predict(x, client)) == y.astype(str))
+        assert opened.client_accuracy[client] == pytest.approx(100 * right)

@@ -179,9 +179,28 @@ def test_a_folder_of_other_settings_or_data_is_refused(tmp_path: Path) -> None:
     trace(tmp_path, **quick, jobs=1, workers=2)  # they change no number
 
 
-@pytest.mark.parametrize("content", [None, "{", "{}", '{"points": [{"method": "nothing"}]}'])
+@pytest.mark.parametrize("name", ["runs.csv", "frontier.json"])
+def test_a_changed_file_of_a_search_is_refused(tmp_path: Path, name: str) -> None:
+    quick = {"budgets": [], "methods": [], "gammas": [0], "exponents": [1], "rounds": 1}
+    trace(tmp_path, **quick)
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content.replace(b"1", b"2"))
+    with pytest.raises(StorageError, match=f"{name} is damaged"):
+        Frontier.load(tmp_path)
+    if name == "frontier.json":
+        trace(tmp_path, **quick)
+        assert (tmp_path / name).read_bytes() == content
+
+
+def test_a_search_is_not_overwritten_by_saving(traced: Frontier, tmp_path: Path) -> None:
+    trace(tmp_path, budgets=[], methods=[], gammas=[0], exponents=[1], rounds=1)
+    with pytest.raises(StorageError, match="holds a run or a search"):
+        traced.save(tmp_path)
+
+
+@pytest.mark.parametrize("content", [None, "{", "{}", "[]", '{"points": [{"method": "nothing"}]}'])
 def test_a_missing_or_damaged_description_is_explained(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "frontier.json").write_text(content, encoding="utf-8")
-    with pytest.raises(StorageError, match="udjfl frontier"):
+    with pytest.raises(StorageError, match=r"udjfl frontier|run the same command again"):
         Frontier.load(tmp_path)

@@ -17,6 +17,7 @@ from udjfl.search.point_runs import point_name, run_points, runs_per_program
 from udjfl.search.run_table import RunTable
 from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.training.records import Progress
+from udjfl.training.run_folder import RunFolder
 
 METHODS = [UDJ(beta=2.0, gamma=g) for g in (-1.0, 0.0, 1.0)] + [UDJ(theory="rawls", budget=2.0)]
 SHORT: dict[str, Any] = {
@@ -35,9 +36,9 @@ def by_seed(seed: int) -> udjfl.Federation:
     return make_federation(seed=seed)
 
 
-def run(path: Path | None = None, methods: Any = METHODS, **others: Any) -> RunTable:
+def run(folder: RunFolder | None = None, methods: Any = METHODS, **others: Any) -> RunTable:
     first = by_seed(0)
-    table = RunTable(first.ids, path)
+    table = RunTable(first.ids, folder)
     run_points(SETTINGS, methods, table, first, data=by_seed, **others)
     table.sort([point_name(method) for method in (FedAvg(), *methods)], SETTINGS.seeds)
     return table
@@ -102,15 +103,17 @@ def test_stopped_anywhere_it_goes_on_and_trains_no_finished_point_again(
             if len(finished) > stop_after:
                 raise Stopped
 
+    folder = RunFolder.create(tmp_path, {}, {})
     with pytest.raises(Stopped):
-        run(tmp_path / "runs.csv", on_progress=stop)
-    kept = set(RunTable(by_seed(0).ids, tmp_path / "runs.csv").runs)
+        run(folder, on_progress=stop)
+    kept = set(RunTable(by_seed(0).ids, folder).runs)
     assert len([key for key in kept if key[0] != "fedavg-weights=size"]) == stop_after
     trained: set[tuple[str, int]] = set()
-    run(tmp_path / "runs.csv", on_progress=lambda e: trained.add((e.label, e.seed)))
+    run(folder, on_progress=lambda e: trained.add((e.label, e.seed)))
     assert (tmp_path / "runs.csv").read_bytes() == whole.to_csv()
     again = {(point_name(m), seed) for m in METHODS for label, seed in trained if label == m.label}
     assert not again & kept
+    folder.unlock()
 
 
 def test_a_table_with_everything_trains_nothing(whole: RunTable) -> None:

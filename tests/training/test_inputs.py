@@ -74,3 +74,34 @@ def test_other_csv_files_are_refused(
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"a\.csv"):
         INPUTS.read_csv(tmp_path / "a.csv")
+
+
+def test_stored_types_are_kept() -> None:
+    pixels = Inputs((2,), dtype=torch.uint8)
+    assert pixels.to_tensor([[0, 255]]).dtype == torch.uint8
+    assert pixels.to_tensor([[0.0, 0.5]]).dtype == torch.float32  # from 0 to 1 already
+    words = Inputs((2,), dtype=torch.int64)
+    assert words.to_tensor([[3.0, 4.0]]).dtype == torch.int64
+    with pytest.raises(DataError, match="example 0 has values that are no int64"):
+        words.to_tensor([[0.5, 1.0]])
+    with pytest.raises(DataError, match="example 1 has values that are no uint8"):
+        pixels.to_tensor([[1, 2], [1, 256]])
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, Inputs((1, 2), None, torch.uint8)])
+def test_a_description_is_read_back(inputs: Inputs) -> None:
+    assert Inputs.from_description(inputs.describe()) == inputs
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        {"input_shape": ["a"]},
+        {"input_shape": [2], "input_type": "float64"},
+        {"input_shape": [2], "preprocessing": {"columns": []}},
+        {"input_shape": [2], "preprocessing": [1]},
+    ],
+)
+def test_a_damaged_description(description: dict[str, object]) -> None:
+    with pytest.raises(StorageError, match="its description of the data"):
+        Inputs.from_description(description)

@@ -111,6 +111,10 @@ def describe_command(
     test_share: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="Share of rows in test parts.")
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="classification|regression", help="What the target is (of tables)."),
+    ] = None,
     contact_sheet: Annotated[
         Path | None,
         typer.Option(
@@ -140,6 +144,7 @@ def describe_command(
         "categories": categories,
         "scaling": scaling,
         "test_share": test_share,
+        "task": task,
     }
     settings = _check_settings({k: v for k, v in given.items() if v is not None}, contact_sheet)
     federation = load(

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from udjfl.cli.options import AsJson
-from udjfl.cli.progress import show_status
+from udjfl.cli.options import AsJson, TrustModel
+from udjfl.cli.progress import collect_warnings, show_status
 from udjfl.errors import SettingsError
+from udjfl.settings import split_names
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run, given as --out.")]
 ServedClient = Annotated[
@@ -24,7 +25,8 @@ def predict_command(
     data: Annotated[
         Path,
         typer.Argument(
-            help="A CSV file with a heading: the columns that the model was trained on, in order."
+            help="A CSV file with a heading. Of a model of tables: raw rows with the columns that "
+            "it was trained on, by name (or parquet). Else: its features, as numbers in order."
         ),
     ],
     client: ServedClient = None,
@@ -32,36 +34,43 @@ def predict_command(
         str | None,
         typer.Option(help="Columns that are no features, such as the target; by commas."),
     ] = None,
+    trust_model: TrustModel = False,
     json: AsJson = False,
 ) -> None:
-    """Predict the class of each row of a CSV file with the model of a finished run.
+    """Predict the class, or the number, of each row of a CSV file with the model of a finished run.
 
-    Prints a CSV file: the predicted class, and the probability of each class.
+    Raw rows are filled, scaled and encoded as those of the client in the training or, without
+    --client, by the values of all clients together. Prints a CSV file: the prediction and, of
+    classes, the probability of each.
     """
     from udjfl.report.opened_run import open as open_run
     from udjfl.report.output import show
     from udjfl.report.plain_tables import to_csv
 
-    with show_status("predicting"):
-        result = open_run(folder)
+    with collect_warnings(), show_status("predicting"):
+        result = open_run(folder, trust_model=trust_model)
         if result.inputs is None:
             raise SettingsError(f"{folder} does not say what its model takes")
-        x = result.inputs.read_csv(data, [] if leave_out is None else leave_out.split(","))
-        probabilities = result.predict_proba(x, client)
-    names = [result.inputs.label(index) for index in range(probabilities.shape[1])]
-    labels = [names[index] for index in probabilities.argmax(dim=1).tolist()]
+        result.served_model(client)  # an error of its own if there is no such client
+        x = result.inputs.read_csv(data, split_names(leave_out or ""), client)
+        predictions = result.predict(x, client)
+        names: list[str] = []
+        probabilities: list[list[float]] = [[]] * len(predictions)
+        if result.n_classes != 0:
+            probabilities = result.predict_proba(x, client).tolist()
+            names = [result.inputs.label(index) for index in range(len(probabilities[0]))]
+    rows = list(zip(predictions, probabilities, strict=True))
     if json:
-        rows = zip(labels, probabilities.tolist(), strict=True)
         document = [
-            {"prediction": label, "probabilities": dict(zip(names, row, strict=True))}
-            for label, row in rows
+            {
+                "prediction": predicted,
+                **({"probabilities": dict(zip(names, row, strict=True))} if names else {}),
+            }
+            for predicted, row in rows
         ]
         show("", document, as_json=True)
         return
-    cells = [
-        [label, *(f"{value:.6f}" for value in row)]
-        for label, row in zip(labels, probabilities.tolist(), strict=True)
-    ]
+    cells = [[str(predicted), *(f"{value:.6f}" for value in row)] for predicted, row in rows]
     print(to_csv(["prediction", *names], cells), end="")
 
 
@@ -74,6 +83,7 @@ def export_command(
     format: Annotated[
         str | None, typer.Option(help="onnx or torchscript, whatever the ending is.")
     ] = None,
+    trust_model: TrustModel = False,
 ) -> None:
     """Write the model of a finished run as ONNX or TorchScript, for other programs.
 
@@ -84,5 +94,5 @@ def export_command(
     from udjfl.training.export import export
 
     with show_status("exporting"):
-        export(open_run(folder), file, client, format)
+        export(open_run(folder, trust_model=trust_model), file, client, format)
     print(f"written to {file}", file=sys.stderr)

@@ -57,8 +57,14 @@ def load(
     count = source.clients if clients is None else int(clients)
     if count is None and partition.kind != "natural":
         count = DEFAULT_CLIENTS
-    given = {**own_options, **(options or {})}
+    known = source.options.model_fields
+    given = {**own_options, **{k: v for k, v in (options or {}).items() if k in known}}
     pools = source.load_pools(source.request(int(seed), root, given, count))
+    if pools.clean.y.is_floating_point() and partition.kind in ("shards", "dirichlet"):
+        raise SettingsError(
+            f"partition: {partition.kind} cuts by class, and the labels are numbers; use iid or "
+            "quantity"
+        )
     origin = {"data": name, "clients": count, "partition": str(partition), "seed": int(seed)}
     origin |= options or {}
     if root is not None:
@@ -81,10 +87,13 @@ def find_data_mistakes(
 
     def check_options() -> None:
         source, own_options = find_source(str(name))
-        unknown = [key for key in options or {} if key not in source.options.model_fields]
+        own = source.options.model_fields
+        # The task is also one of the training: labels that are no table's say what they are.
+        unknown = [key for key in options or {} if key not in own and key != "task"]
         if unknown:
             raise SettingsError([f"{key}: {source.name} has no such option" for key in unknown])
-        validate_settings(source.options, {**own_options, **(options or {})})
+        given = {key: value for key, value in (options or {}).items() if key in own}
+        validate_settings(source.options, {**own_options, **given})
 
     def check_partition() -> None:
         if partition is not None and not isinstance(partition, Partition):

@@ -224,6 +224,11 @@ class Federation(OwnData):
         """True if labels are numbers to predict (regression), not classes."""
         return self.test.y.is_floating_point()
 
+    def restore_labels(self, values: Any) -> Any:
+        """Return labels or predictions of a regression in the units that a table gave them in."""
+        scale = None if self.preprocessing is None else self.preprocessing.labels
+        return values if scale is None else scale.undo(values)
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one example."""
@@ -286,7 +291,7 @@ class Federation(OwnData):
 
     def _describe_labels(self, labels: torch.Tensor) -> dict[str, Any]:
         if self.labels_are_numbers:
-            values = labels.to(torch.float64)
+            values = self.restore_labels(labels.to(torch.float64))
             spread = float(values.std(correction=0))
             return {"label_mean": float(values.mean()), "label_std": spread}
         return {"class_counts": torch.bincount(labels, minlength=self.n_classes).tolist()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from udjfl.data.split import TEST_SHARE
 from udjfl.data.tables.preprocessing import Scaling
@@ -31,6 +31,7 @@ class OwnData:
         drop: Sequence[str] = (),
         categories: Sequence[str] = (),
         scaling: Scaling = "own",
+        task: Literal["classification", "regression"] = "classification",
         test: Any = None,
         test_share: float = TEST_SHARE,
         seed: int = 0,
@@ -50,6 +51,8 @@ class OwnData:
         categories  columns whose numbers are codes of categories; texts always are
         scaling     "own": by each client's train part; "shared": by means and variances added up
                     over clients; "none"
+        task        "regression": the target is a number to predict; it is scaled by the mean and
+                    deviation of all clients' train labels, unless scaling is "none"
         test        a frame of examples of no client, the global test set; None: the clients' test
                     parts together. It is scaled by all clients' means and variances.
         """
@@ -65,6 +68,7 @@ class OwnData:
                 "drop": list(drop),
                 "categories": list(categories),
                 "scaling": scaling,
+                "task": task,
                 "test_share": test_share,
             },
         )
@@ -87,6 +91,7 @@ class OwnData:
         drop: Sequence[str] = (),
         categories: Sequence[str] = (),
         scaling: Scaling = "own",
+        task: Literal["classification", "regression"] = "classification",
         test: str | os.PathLike[str] | None = None,
         test_share: float = TEST_SHARE,
         seed: int = 0,
@@ -109,6 +114,7 @@ class OwnData:
             drop=drop,
             categories=categories,
             scaling=scaling,
+            task=task,
             test=None if test is None else read_table(Path(test)),
             test_share=test_share,
             seed=seed,

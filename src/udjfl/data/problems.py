@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,13 +61,14 @@ def as_rows(values: npt.NDArray[np.generic]) -> Rows:
 
 
 def find_one_class(
-    labels: Mapping[str, npt.NDArray[np.int64]], class_names: Sequence[str], column: str = ""
+    labels: Mapping[str, npt.NDArray[Any]], class_names: Sequence[str], column: str = ""
 ) -> list[str]:
-    """Find clients whose train labels are all equal."""
+    """Find clients whose train labels are all equal; without class names they are numbers."""
     where = f", column {column!r}" if column else ""
     return [
-        f"client {client!r}{where}: one class only ({class_names[int(own[0])]!r}) in the train "
-        "part: its accuracy says little, its uncertainty nothing"
+        f"client {client!r}{where}: "
+        + (f"one class only ({class_names[int(own[0])]!r})" if class_names else "one number only")
+        + " in the train part: its score says little, its uncertainty nothing"
         for client, own in labels.items()
         if len(set(own.tolist())) == 1
     ]

@@ -83,16 +83,16 @@ def make_node_key(folder: Path, name: str) -> Path:
     return path
 
 
-def fingerprint(path: Path) -> str:
-    """Return the SHA-256 fingerprint of a certificate, as openssl prints it."""
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
-
-
 def make_secret(folder: Path, name: str) -> Path:
     """Make what a SuperNode and its executor share, `name.secret`, unless it exists already."""
     path = folder / f"{name}.secret"
     return path if path.exists() else write_private(path, secrets.token_bytes(SECRET_BYTES))
+
+
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 fingerprint of a certificate, as openssl prints it."""
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def write_private(path: Path, content: bytes) -> Path:

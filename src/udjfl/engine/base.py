@@ -145,6 +145,10 @@ class Engine(ABC):
         self.train_data = Examples.lay_out([client.train.on(self.device) for client in clients])
         self.sizes = [len(data) for data in self.train_data]
         self._score_sets: dict[tuple[int, ...], EvaluationSet] = {}
+        self._prepare()
+
+    def _prepare(self) -> None:  # noqa: B027 - a hook
+        """Make what this kind of engine needs beside the data, once that is in place."""
 
     def close(self) -> None:  # noqa: B027 - most engines have nothing to stop
         """Stop the worker processes. They are started again on the next use."""
@@ -162,23 +166,13 @@ class Engine(ABC):
     def _all_train_data(self) -> EvaluationSet:
         return EvaluationSet(self.train_data, is_kept=True)
 
-    @abstractmethod
-    def train(
-        self,
-        vector: Tensor,
-        buffers: Tensor,
-        client_indices: Sequence[int],
-        work: LocalTraining,
-        address: Address,
-    ) -> LocalResult:
-        """Do one job; the arguments are the fields of `TrainJob`."""
+    def train(self, job: TrainJob) -> LocalResult:
+        """Do one job."""
+        return self.train_many([job])[0]
 
+    @abstractmethod
     def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Do several jobs, whose results do not depend on each other; engines may share work."""
-        return [
-            self.train(job.vector, job.buffers, job.client_indices, job.work, job.address)
-            for job in jobs
-        ]
 
     def train_losses(
         self, vector: Tensor, buffers: Tensor, client_indices: Sequence[int]
@@ -322,15 +316,8 @@ class Engine(ABC):
 class ForkPoolEngine(Engine):
     """An engine that cuts training into tasks and uses a `ForkPool` for them where that pays."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        clients: Sequence[Client],
-        device: str = "cpu",
-        workers: int = 1,
-        criterion: Criterion = CROSS_ENTROPY,
-    ) -> None:
-        super().__init__(module, clients, device, workers, criterion)
+    def _prepare(self) -> None:
+        super()._prepare()
         self.pool = ForkPool(self._run_task, self.workers)
         weakref.finalize(self, self.pool.stop)
 

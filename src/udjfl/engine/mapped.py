@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from udjfl.data.federation import Client, Examples
+from udjfl.data.federation import Examples
 from udjfl.engine.adam import Moments
-from udjfl.engine.base import Engine, LocalResult, LocalTraining, seeded_generator
+from udjfl.engine.base import Engine, LocalResult, LocalTraining, TrainJob, seeded_generator
 from udjfl.engine.batches import batch_order
 from udjfl.engine.correction import Correction
 from udjfl.errors import DataError
@@ -128,30 +128,20 @@ class MappedEngine(Engine):
 
     name = "mapped"
 
-    def __init__(
-        self,
-        module: nn.Module,
-        clients: Sequence[Client],
-        device: str = "cpu",
-        workers: int = 1,
-        criterion: Criterion = CROSS_ENTROPY,
-    ) -> None:
-        super().__init__(module, clients, device, workers, criterion)
+    def _prepare(self) -> None:
         self.network = copy.deepcopy(self.module).train()
         self.examples = Examples.concatenate(self.train_data)
         self.starts = [0, *itertools.accumulate(self.sizes)]
 
-    def train(
-        self,
-        vector: Tensor,
-        buffers: Tensor,
-        client_indices: Sequence[int],
-        work: LocalTraining,
-        address: tuple[int, str, int],
-    ) -> LocalResult:
+    def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
+        return [self._train(job) for job in jobs]
+
+    def _train(self, job: TrainJob) -> LocalResult:
+        work, client_indices = job.work, job.client_indices
         assert not work.is_general, "see `engine.demands`"
         n = len(client_indices)
-        vectors, buffers = vector.to(self.device).expand(n, -1), buffers.to(self.device)
+        vectors = job.vector.to(self.device).expand(n, -1)
+        buffers = job.buffers.to(self.device)
         sizes = [self.sizes[index] for index in client_indices]
         steps = torch.tensor([work.count_steps(size) for size in sizes], dtype=torch.float64)
         deltas = vectors.new_empty(vectors.shape)
@@ -163,7 +153,7 @@ class MappedEngine(Engine):
         for rows in (order[begin : begin + size] for begin in range(0, n, size)):
             indices, own = [client_indices[row] for row in rows], self._work_of(work, rows)
             models = self._start_models(vectors[rows], buffers, own)
-            running[rows], first = self._train_models(models, indices, own, address)
+            running[rows], first = self._train_models(models, indices, own, job.address)
             deltas[rows] = vectors[rows] - _rows(models.parameters)
             if models.buffers:
                 after[rows] = _rows(models.buffers).to(after)
@@ -171,7 +161,7 @@ class MappedEngine(Engine):
                 first_deltas[rows] = vectors[rows] - torch.cat(first)
         losses = running.cpu() / steps
         if work.loss_at == "received":
-            losses = self.train_losses(vector, buffers, client_indices)
+            losses = self.train_losses(job.vector, buffers, client_indices)
         elif work.loss_at == "final":
             losses = self._final_losses(vectors - deltas, after, client_indices)
         return LocalResult(deltas, losses, steps, after, first_deltas)

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from udjfl.data.federation import Examples
 from udjfl.engine.base import (
-    Address,
     Engine,
     EvaluationJob,
     EvaluationSet,
     LocalResult,
-    LocalTraining,
     Scores,
     TrainJob,
 )
@@ -48,16 +46,6 @@ class EnginePart(Engine):
     def in_whole(self, job: TrainJob) -> TrainJob:
         indices = [self.first + index for index in job.client_indices]
         return replace(job, client_indices=indices)
-
-    def train(
-        self,
-        vector: Tensor,
-        buffers: Tensor,
-        client_indices: Sequence[int],
-        work: LocalTraining,
-        address: Address,
-    ) -> LocalResult:
-        return self.train_many([TrainJob(vector, buffers, client_indices, work, address)])[0]
 
     def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         return self._whole.train_many([self.in_whole(job) for job in jobs])

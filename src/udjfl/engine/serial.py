@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl._threads import run_in_threads
-from udjfl.data.federation import Client, Examples
+from udjfl.data.federation import Examples
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.base import (
     ClassWeights,
@@ -24,6 +24,7 @@ from udjfl.engine.base import (
     LocalResult,
     LocalTraining,
     Scores,
+    TrainJob,
     load_model,
     seeded_generator,
 )
@@ -31,7 +32,7 @@ from udjfl.engine.batches import batch_order
 from udjfl.errors import DataError
 from udjfl.models import buffers_to_vector, to_inputs, to_vector, trainable
 from udjfl.seeds import stream_seed
-from udjfl.tasks import CROSS_ENTROPY, Criterion, LossFunction
+from udjfl.tasks import LossFunction
 from udjfl.tasks.losses import cross_entropy
 
 # With less to compute, other processes are not asked: 10 ms of one core, measured with an MLP
@@ -73,34 +74,25 @@ class SerialEngine(ForkPoolEngine):
 
     name = "serial"
 
-    def __init__(
-        self,
-        module: nn.Module,
-        clients: Sequence[Client],
-        device: str = "cpu",
-        workers: int = 1,
-        criterion: Criterion = CROSS_ENTROPY,
-    ) -> None:
-        super().__init__(module, clients, device, workers, criterion)
+    def _prepare(self) -> None:
+        super()._prepare()
         # Threads that evaluate at the same time need a network each.
         self._spare_networks: queue.SimpleQueue[nn.Module] = queue.SimpleQueue()
         if not self._has_convolutions:
             self.batch_size = max(self.batch_size, PLAIN_EVALUATION_BATCH)
 
-    def train(
-        self,
-        vector: Tensor,
-        buffers: Tensor,
-        client_indices: Sequence[int],
-        work: LocalTraining,
-        address: tuple[int, str, int],
-    ) -> LocalResult:
+    def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
+        return [self._train(job) for job in jobs]
+
+    def _train(self, job: TrainJob) -> LocalResult:
+        vector, buffers, work = job.vector, job.buffers, job.work
+        client_indices = list(job.client_indices)
         received = (
             self.train_losses(vector, buffers, client_indices)
             if work.loss_at == "received"
             else None
         )
-        shared = _Shared(vector.to(self.device), buffers, list(client_indices), work, address)
+        shared = _Shared(vector.to(self.device), buffers, client_indices, work, job.address)
         steps = [work.count_steps(self.sizes[index]) for index in client_indices]
         tables = self._map(
             [_Task(shared, row) for row in range(len(client_indices))],

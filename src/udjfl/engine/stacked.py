@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from udjfl._threads import run_in_threads
-from udjfl.data.federation import Client
 from udjfl.engine._grid import (
     ChunkObjective,
     ChunkTask,
@@ -46,7 +45,6 @@ from udjfl.engine.base import (
 from udjfl.engine.batches import ALIGNMENT, Batch, batch_order, plan_batches
 from udjfl.models import WeightNormLinear, trainable, write_inputs
 from udjfl.models.masked import MaskedLinear
-from udjfl.tasks import CROSS_ENTROPY, Criterion
 
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
 # Measured: the parameters, velocities and batches of a chunk should stay in the cache, but a chunk
@@ -122,20 +120,13 @@ class StackedEngine(ForkPoolEngine):
 
     name = "stacked"
 
-    def __init__(
-        self,
-        module: nn.Module,
-        clients: Sequence[Client],
-        device: str = "cpu",
-        workers: int = 1,
-        criterion: Criterion = CROSS_ENTROPY,
-    ) -> None:
-        assert criterion.is_plain, "its gradient is written out"
-        super().__init__(module, clients, device, workers, criterion)
+    def _prepare(self) -> None:
+        assert self.criterion.is_plain, "its gradient is written out"
+        super()._prepare()
         self.layers = layers_of(cast(nn.Sequential, self.module))
         self.batch_size = max(self.batch_size, STACKED_EVALUATION_BATCH)
-        self.shapes = [p.shape for p in trainable(module)]
-        self.is_exact = is_exact_in_company(module)
+        self.shapes = [p.shape for p in trainable(self.module)]
+        self.is_exact = is_exact_in_company(self.module)
         self.n_parameters = sum(shape.numel() for shape in self.shapes)
         self.x = self._all_train_data.x.flatten(1)
         self.y = self._all_train_data.y
@@ -147,16 +138,6 @@ class StackedEngine(ForkPoolEngine):
             lambda begin, end: EvaluationSet(train_data[begin:end], is_kept=True)
         )
         self._make_evaluation_batch = functools.lru_cache(EVALUATION_BATCHES)(EvaluationBatch)
-
-    def train(
-        self,
-        vector: Tensor,
-        buffers: Tensor,
-        client_indices: Sequence[int],
-        work: LocalTraining,
-        address: Address,
-    ) -> LocalResult:
-        return self.train_many([TrainJob(vector, buffers, client_indices, work, address)])[0]
 
     def train_many(self, jobs: Sequence[TrainJob]) -> list[LocalResult]:
         """Do several jobs; those that differ in few settings share every pass over the data."""

@@ -1,8 +1,10 @@
 """Checks of a method's declarations, and of the reports that reach it."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods.reports import EXTRAS, Reports
@@ -51,9 +53,27 @@ def require_reports(slot: str, function: Callable[..., Any]) -> Callable[..., An
     @functools.wraps(function)
     def wrapper(self: "Method", state: Any, reports: Any) -> Any:
         check(self, reports)
-        return function(self, state, reports)
+        try:
+            return function(self, state, reports)
+        except IndexError:
+            _check_indices(self, state, reports)
+            raise
 
     return wrapper
+
+
+def _check_indices(method: "Method", state: Mapping[str, Tensor], reports: Reports | None) -> None:
+    """Refuse reports of a client beyond those that the state was made for.
+
+    Only once a method has looked for it: a state does not say how many clients it is of.
+    """
+    rows = [len(tensor) for tensor in state.values() if tensor.ndim]
+    highest = -1 if reports is None else int(reports.client_indices.max())
+    if rows and highest >= min(rows):
+        raise SettingsError(
+            f"Reports.client_indices: has {highest}, and the state of {method.name} is of fewer "
+            "clients; indices count from 0, among the clients that `init` was given"
+        )
 
 
 def _check_reports(method: "Method", reports: Reports) -> None:

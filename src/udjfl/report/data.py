@@ -112,10 +112,11 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
     """Lay out what `describe_federation` returned."""
     clients, validation = description["clients"], description["validation"]
     total = sum(client["train"] for client in clients)
+    is_regression = not description["class_names"]
     facts = [
         ("clients", f"{len(clients)}, {description['partition']}, {total:,} train examples"),
         ("one example", "x".join(map(str, description["feature_shape"]))),
-        ("classes", str(len(description["class_names"]))),
+        ("classes", str(len(description["class_names"])) if not is_regression else "none: numbers"),
         ("global test", f"{description['global_test']:,} clean examples"),
         (
             "validation",
@@ -129,7 +130,7 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
         Text(""),
         _view_clients(clients),
         Text(""),
-        Text("Train examples of each class", style="bold"),
+        Text("Train labels" if is_regression else "Train examples of each class", style="bold"),
         _view_counts(description),
         *(_view_columns(description["preprocessing"]) if description["preprocessing"] else ()),
         Text(""),

@@ -10,7 +10,8 @@ from rich.text import Text
 from udjfl.report.cells import footer, heading, warning_lines
 from udjfl.report.output import FitWidth
 from udjfl.report.verdict_lines import COLOURS
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.verdicts import Verdict
 
 ANSWERS = {

@@ -53,7 +53,7 @@ def _points_view(frontier: Frontier, points: Sequence[Point]) -> RenderableType:
 
 
 def _cell(summary: Summary, key: str) -> Text:
-    return Text("–" if summary.mean is None else format_number(summary.mean, key))
+    return Text("–" if summary.mean is None else format_number(summary.mean, METRICS[key]))
 
 
 def _front_view(frontier: Frontier, key: str) -> RenderableType:
@@ -82,7 +82,7 @@ def _map(frontier: Frontier, key: str) -> Table | None:
         table.add_column(f"gamma {gamma:g}", justify="right", no_wrap=True)
     for exponent in sorted({exponent for exponent, _ in values}):
         row = [values.get((exponent, gamma)) for gamma in gammas]
-        cells = ["·" if value is None else format_number(value, key) for value in row]
+        cells = ["·" if value is None else format_number(value, METRICS[key]) for value in row]
         table.add_row(f"p = {exponent:g}", *cells)
     return table
 

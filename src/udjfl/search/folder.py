@@ -47,3 +47,9 @@ def open_folder(
         folder.unlock()
         raise
     return folder
+
+
+def open_to_read(path: str | os.PathLike[str]) -> RunFolder:
+    """Open a folder that a search wrote, or one with files that were saved without a search."""
+    folder = RunFolder(Path(path))
+    return RunFolder.open(path) if folder.holds_a_run else folder

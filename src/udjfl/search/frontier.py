@@ -8,7 +8,6 @@ without budgets, and other methods are trained on the same splits and batches.
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,23 +15,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from udjfl._files import explain_os_errors, write_atomic
+from udjfl._spec import names_code
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
+from udjfl.methods.recorded import build_recorded
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.models import ModelChoice
-from udjfl.search.folder import open_folder
+from udjfl.search.folder import open_folder, open_to_read
 from udjfl.search.point_runs import point_name, run_points
-from udjfl.search.run_table import Key, PointRun, RunTable
+from udjfl.search.run_table import RUNS, Key, PointRun, RunTable
 from udjfl.search.settings import FrontierSettings
 from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.statistics import THEORY_METRIC, Summary, summarise
 from udjfl.training.records import OnProgress
+from udjfl.training.run_folder import RunFolder, find_advice, to_json
 from udjfl.verdicts import MARGIN, left_out_reason
 
 Kind = Literal["reference", "theory", "grid", "budget", "method"]
-RUNS, DESCRIPTION = "runs.csv", "frontier.json"
+DESCRIPTION = "frontier.json"
 # Two trade-offs, each with the axis across first.
 FRONTS = {
     "clients": ("accuracy_least_uncertain", "accuracy_most_uncertain"),
@@ -230,35 +232,39 @@ class Frontier:
         path = Path(folder)
         with explain_os_errors(path):
             path.mkdir(parents=True, exist_ok=True)
+        if RunFolder(path).holds_a_run:
+            raise StorageError(f"{path} holds a run or a search; choose another folder")
+        for name, content in self._contents().items():
+            write_atomic(path / name, content)
+
+    def _contents(self) -> dict[str, bytes]:
         table = RunTable(self.clients)
         table.add(self.runs)
-        write_atomic(path / RUNS, table.to_csv())
-        text = json.dumps(self.as_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomic(path / DESCRIPTION, text.encode())
+        return {RUNS: table.to_csv(), DESCRIPTION: to_json(self.as_dict())}
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Frontier:
-        """Read what `save` wrote."""
-        path = Path(folder) / DESCRIPTION
+        """Read what `save` or `trace_frontier` wrote."""
+        opened = open_to_read(folder)
+        path = opened.path / DESCRIPTION
+        stored = opened.read_json(DESCRIPTION)
+        if stored is None:
+            raise StorageError(
+                f"{folder} has no {DESCRIPTION}; make one with `udjfl frontier --out {folder}`"
+            )
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
             points = tuple(_read_point(entry) for entry in stored["points"])
-            table = RunTable(stored["clients"], Path(folder) / RUNS)
+            table = RunTable(stored["clients"], opened)
             seeds, settings = tuple(stored["seeds"]), stored["settings"]
             return cls(
                 *(stored["data"], table.clients, seeds, settings, points, table.runs),
                 n_classes=stored["n_classes"],
                 margin=stored["margin"],
             )
-        except FileNotFoundError:
-            raise StorageError(
-                f"{folder} has no {DESCRIPTION}; make one with `udjfl frontier --out {folder}`"
-            ) from None
+        except StorageError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{path} is damaged ({error}); run the same `udjfl frontier` again: it writes the "
-                "file anew"
-            ) from None
+            raise StorageError(f"{path} is damaged ({error}); {find_advice(DESCRIPTION)}") from None
 
 
 def _interval(summary: Summary) -> dict[str, Any]:
@@ -266,10 +272,13 @@ def _interval(summary: Summary) -> dict[str, Any]:
 
 
 def _read_point(entry: Mapping[str, Any]) -> Point:
+    """Place a point as a file describes it; code that the file names is not imported."""
     try:
-        method = build_method(entry["method"], **entry["params"])
+        method = build_recorded(entry["method"], entry["params"], label=entry["label"])
     except SettingsError as error:
         raise ValueError(error) from None
+    if names_code(entry["method"]):
+        return Point(str(entry["name"]), str(entry["label"]), entry["kind"], method)
     return Point.of(method, entry["kind"])
 
 
@@ -298,7 +307,7 @@ def trace_frontier(
     flat = settings.to_flat()
     folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint)
     try:
-        table = RunTable(first.ids, folder.path / RUNS if folder else None)
+        table = RunTable(first.ids, folder)
         run_points(
             settings.model_copy(update={"training": training}),
             [point.method for point in points],
@@ -319,7 +328,7 @@ def trace_frontier(
             first.n_classes,
         )
         if folder:
-            frontier.save(folder.path)
+            folder.write_files(frontier._contents())
     finally:
         if folder:
             folder.unlock()

@@ -127,8 +127,8 @@ class Halving:
             return []
         table = self.tables.get(rounds)
         if table is None:
-            path = self.folder.path / f"held-out-{rounds}.csv" if self.folder else None
-            table = self.tables[rounds] = RunTable(self.first.ids, path)
+            name = f"held-out-{rounds}.csv"
+            table = self.tables[rounds] = RunTable(self.first.ids, self.folder, name)
         unique = {candidate.name: candidate for candidate in candidates}
         run_points(
             compare_settings(self.settings, rounds),

@@ -16,6 +16,7 @@ from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice, to_vector
 from udjfl.search.run_table import Key, PointRun, RunTable
 from udjfl.settings import CompareSettings, TrainingSettings
+from udjfl.simulation.prepare import prepare_methods
 from udjfl.simulation.programs import (
     ProgramTask,
     folder_name,
@@ -23,7 +24,6 @@ from udjfl.simulation.programs import (
     seeds_per_program,
     share_seeds,
 )
-from udjfl.simulation.run_methods import prepare_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun

@@ -5,16 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from udjfl._files import explain_os_errors, write_atomic
 from udjfl.errors import StorageError
 from udjfl.metrics import Outcome
 from udjfl.training.result import FinishedRun
+from udjfl.training.run_folder import TRAIN_AGAIN, RunFolder
 
+RUNS = "runs.csv"
 Key = tuple[str, int]  # the name of a point, and a seed
 
 
@@ -57,43 +56,44 @@ class PointRun:
 
 
 class RunTable:
-    """Runs by point and seed. With a path, each addition is on disk before `add` returns.
+    """Runs by point and seed. With a folder, each addition is on disk before `add` returns.
 
-    The file is only ever appended to; a line that a killed process left half written is dropped.
+    The file is replaced whole, and listed in the folder's manifest. A folder that is not locked is
+    only read.
     """
 
-    def __init__(self, clients: Sequence[str], path: Path | None = None) -> None:
-        self.clients, self.path = tuple(clients), path
+    def __init__(
+        self, clients: Sequence[str], folder: RunFolder | None = None, name: str = RUNS
+    ) -> None:
+        self.clients, self.folder, self.name = tuple(clients), folder, name
         self.runs: dict[Key, PointRun] = {}
-        if path is None:
-            return
-        if path.exists():
-            self._read(path)
-        else:
-            write_atomic(path, _line(self._header()))
+        content = None if folder is None else folder.read(name)
+        if content is not None:
+            self._parse(content)
 
     def add(self, runs: Mapping[Key, PointRun]) -> None:
         """Keep runs that are not there yet."""
         new = {key: run for key, run in runs.items() if key not in self.runs}
-        if new and self.path is not None:
-            content = b"".join(self._line_of(key, run) for key, run in new.items())
-            with explain_os_errors(self.path), self.path.open("ab") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        self.runs |= new
+        if new:
+            self._write({**self.runs, **new})
+
+    def _write(self, runs: dict[Key, PointRun]) -> None:
+        if self.folder is not None:
+            self.folder.write_files({self.name: self._encode(runs)})
+        self.runs = runs
 
     def sort(self, names: Sequence[str], seeds: Sequence[int]) -> None:
         """Order the runs by point and seed: processes may have finished them in any order."""
         keys = [(name, seed) for name in names for seed in seeds if (name, seed) in self.runs]
         rest = [key for key in self.runs if key not in set(keys)]
-        self.runs = {key: self.runs[key] for key in (*keys, *rest)}
-        if self.path is not None:
-            write_atomic(self.path, self.to_csv())
+        self._write({key: self.runs[key] for key in (*keys, *rest)})
 
     def to_csv(self) -> bytes:
         """Return the table as the file has it."""
-        lines = (self._line_of(key, run) for key, run in self.runs.items())
+        return self._encode(self.runs)
+
+    def _encode(self, runs: Mapping[Key, PointRun]) -> bytes:
+        lines = (self._line_of(key, run) for key, run in runs.items())
         return _line(self._header()) + b"".join(lines)
 
     def _header(self) -> list[str]:
@@ -111,11 +111,12 @@ class RunTable:
         shared = "" if run.global_accuracy is None else repr(run.global_accuracy)
         return _line([key[0], str(key[1]), failed, shared, *(c for part in cells for c in part)])
 
-    def _read(self, path: Path) -> None:
-        with explain_os_errors(path):
-            content = path.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        rows = list(csv.reader(io.StringIO(whole.decode())))
+    def _parse(self, content: bytes) -> None:
+        path = "" if self.folder is None else self.folder.path / self.name
+        try:
+            rows = list(csv.reader(io.StringIO(content.decode())))
+        except (ValueError, csv.Error) as error:
+            raise StorageError(f"{path} is damaged ({error}); {TRAIN_AGAIN}") from None
         if not rows or rows[0] != self._header():
             raise StorageError(
                 f"{path} has other columns than this search writes; restore it, or choose another "
@@ -123,15 +124,12 @@ class RunTable:
             )
         for number, row in enumerate(rows[1:], start=2):
             try:
-                key, run = _parse(row, len(self.clients))
+                key, run = _parse_row(row, len(self.clients))
             except (ValueError, IndexError) as error:
                 raise StorageError(
-                    f"{path} is damaged in line {number} ({error}); delete that line and run the "
-                    "command again"
+                    f"{path} is damaged in line {number} ({error}); {TRAIN_AGAIN}"
                 ) from None
             self.runs[key] = run
-        if whole != content:
-            write_atomic(path, whole)
 
 
 def _cells(values: Sequence[float], n: int) -> Iterable[str]:
@@ -146,7 +144,7 @@ def _line(cells: Sequence[str]) -> bytes:
     return text.getvalue().encode()
 
 
-def _parse(row: Sequence[str], n: int) -> tuple[Key, PointRun]:
+def _parse_row(row: Sequence[str], n: int) -> tuple[Key, PointRun]:
     name, seed, failed, shared = row[:4]
     if len(row) != 4 + 3 * n:
         raise ValueError(f"{len(row)} columns")

@@ -25,9 +25,10 @@ from udjfl.methods import (
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.settings import CompareSettings
-from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import summarise_method
+from udjfl.simulation.prepare import prepare_methods
 from udjfl.simulation.programs import ProgramTask, run_programs, seeds_per_program, share_seeds
-from udjfl.simulation.run_methods import prepare_methods
 from udjfl.simulation.simulate import (
     DataChoice,
     as_method,

@@ -4,147 +4,27 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
-from udjfl.methods import Method
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings
-from udjfl.statistics import (
-    THEORY_METRIC,
-    PairedTest,
-    Summary,
-    correct_tests,
-    metric_of,
-    paired_test,
-    rank_methods,
-    summarise,
-)
+from udjfl.simulation.method_summary import MethodSummary, interval_of
+from udjfl.statistics import THEORY_METRIC, Summary, correct_tests, metric_of, rank_methods
 from udjfl.tasks import ACCURACY, ScoreKind
-from udjfl.training.learned import common_warning
 from udjfl.training.lifecycle import versions
-from udjfl.training.result import FinishedRun, metric_value, outcome_of
-from udjfl.training.service import service_theories
 from udjfl.verdicts import (
     MARGIN,
     Joining,
     LeastAdvantaged,
-    PairedRuns,
-    Promise,
     Verdict,
     collect_evidence,
     compare_with_alone,
     judge,
     left_out_reason,
 )
-
-
-@dataclass(frozen=True)
-class MethodSummary:
-    """One method over all seeds.
-
-    against_fedavg     a paired test for every metric; empty for the reference itself
-    undefined          why a metric has no value on some seed
-    failed             why the method did not finish its training, by seed
-    notes              what a reader has to know about the method on this federation
-    runs               its outcomes beside the reference's, on the seeds where both finished
-    test_sizes         the smallest test part of each client over seeds; None if unknown
-    n_classes          the number of classes; None if unknown
-    expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
-                       labels; None where that was not measured
-    accuracy_alone     of each client's own model, on train examples that it did not see; None where
-                       that was not measured
-    service            what clients are served of the common model, as in the settings
-    common_accuracy    as `client_accuracy`, of the common model; None without a service
-    served_theories    theories that the service serves, if the reference is without it
-    warning            says that nobody learned under the reference, and why
-    score              what is judged: accuracies and metrics are of it
-    """
-
-    method: Method
-    metrics: dict[str, Summary]
-    against_fedavg: dict[str, PairedTest]
-    client_accuracy: dict[str, Summary]
-    uncertainty: dict[str, Summary]
-    undefined: dict[str, list[str]]
-    failed: dict[int, str]
-    notes: list[str]
-    runs: PairedRuns = field(default_factory=PairedRuns)
-    test_sizes: dict[str, int] | None = None
-    n_classes: int | None = None
-    expected_accuracy: dict[str, Summary] | None = None
-    accuracy_alone: dict[str, Summary] | None = None
-    service: str = "none"
-    common_accuracy: dict[str, Summary] | None = None
-    served_theories: tuple[str, ...] = ()
-    warning: str | None = None
-    score: ScoreKind = ACCURACY
-
-    @property
-    def theories(self) -> tuple[str, ...]:
-        """The theories that the method serves, and those of a service that the reference lacks."""
-        own = self.method.theories
-        return (*own, *(theory for theory in self.served_theories if theory not in own))
-
-    @property
-    def label(self) -> str:
-        """The label of the method, and the service."""
-        label = self.method.label
-        return label if self.service == "none" else f"{label}, served {self.service}"
-
-    @property
-    def budget(self) -> float | None:
-        """Points of mean accuracy that the method may cost, if it says so.
-
-        None for a method that keeps to a score given as a number, not to FedAvg's.
-        """
-        budget: float | None = getattr(self.method, "budget", None)
-        return budget if getattr(self.method, "limit", None) is None else None
-
-    @property
-    def promise(self) -> Promise | None:
-        """The promise of the method to each client, if it makes one."""
-        client_budget: float | None = getattr(self.method, "client_budget", None)
-        alone = getattr(self.method, "floor", None) == "alone"
-        return Promise(client_budget, alone) if client_budget is not None or alone else None
-
-    def least_advantaged(self, default: LeastAdvantaged) -> LeastAdvantaged:
-        """Return how the method chooses the least advantaged, if it says so."""
-        advantage = getattr(self.method, "advantage", None)
-        if advantage == "alone" and self.accuracy_alone is not None:
-            sign = self.score.better
-            return {client: -sign * (s.mean or 0.0) for client, s in self.accuracy_alone.items()}
-        return advantage if advantage in ("uncertainty", "fedavg") else default
-
-    def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
-        """Return plain values, for JSON."""
-        expected, alone = self.expected_accuracy, self.accuracy_alone
-        common = self.common_accuracy
-        service = {} if self.service == "none" else {"service": self.service}
-        return {
-            "method": self.method.name,
-            "theory": list(self.theories),
-            "label": self.label,
-            "grade": self.method.grade,
-            "params": self.method.params,
-            **service,
-            "seeds": list(seeds),
-            **_plain(self.metrics),
-            "client_accuracy": _plain(self.client_accuracy),
-            **({} if common is None else {"common_accuracy": _plain(common)}),
-            **({} if expected is None else {"expected_accuracy": _plain(expected)}),
-            **({} if alone is None else {"accuracy_alone": _plain(alone)}),
-            "uncertainty": _plain(self.uncertainty),
-            "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
-            "undefined": self.undefined,
-            "failed": {str(seed): reason for seed, reason in self.failed.items()},
-            "notes": self.notes,
-        }
-
 
 RECORD_COLUMNS = (
     *("method", "client", "metric", "mean", "ci95_low", "ci95_high", "seeds"),
@@ -196,7 +76,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         metrics = self.shown_metrics
         rows = [
-            [row.label, *(_cell(row.metrics[metric.key]) for metric in metrics)]
+            [row.label, *(_cell(row.metrics[metric.key], self.score) for metric in metrics)]
             for row in self.rows
         ]
         caption = f"{self.data}: mean over {len(self.seeds)} seeds, with 95% interval"
@@ -288,6 +168,7 @@ class Comparison:
                 points(reference),
                 self.budget_of(row),
                 row.n_classes if score.is_share else None,
+                score,
             )
             for index, row in enumerate(self.rows)
             if key in row.metrics
@@ -360,7 +241,7 @@ class Comparison:
                     "method": method.name,
                     "grade": method.grade,
                     "serves": theory in row.theories,
-                    **_interval(entry.value),
+                    **interval_of(entry.value),
                     "seeds": entry.value.n,
                     "left_out": entry.reason,
                 }
@@ -377,138 +258,14 @@ def _record(
     return {**dict.fromkeys(RECORD_COLUMNS), **dict(zip(RECORD_COLUMNS, values, strict=False))}
 
 
-def _cell(summary: Summary) -> str:
+def _cell(summary: Summary, score: ScoreKind) -> str:
     if summary.mean is None:
         return "–"
-    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}"
-    return f"{summary.mean:.2f}{half}"
+    n = score.digits
+    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.{n}f}"
+    return f"{summary.mean:.{n}f}{half}"
 
 
 def _plots() -> Any:
     # By its name: figures are made of comparisons, so their package is above this one.
     return importlib.import_module("udjfl.report.html.plots")
-
-
-def _interval(summary: Summary) -> dict[str, Any]:
-    return {"mean": summary.mean, "ci95": list(summary.ci95) if summary.ci95 else None}
-
-
-def _plain(summaries: Mapping[str, Summary]) -> dict[str, Any]:
-    return {k: {**_interval(s), "values": list(s.values)} for k, s in summaries.items()}
-
-
-def summarise_method(
-    method: Method, by_seed: Mapping[int, FinishedRun | str], references: Mapping[int, FinishedRun]
-) -> MethodSummary:
-    """Summarise one method over seeds, beside the reference on the same seeds.
-
-    A text in place of an outcome is the reason why there is none.
-    """
-    results = {seed: result for seed, result in by_seed.items() if not isinstance(result, str)}
-    ids = list(next(iter(references.values())).client_accuracy)
-
-    def values(outcomes: Mapping[int, FinishedRun], key: str) -> list[float | None]:
-        return [metric_value(outcomes[s], key) if s in outcomes else None for s in by_seed]
-
-    def accuracies(client: str) -> list[float | None]:
-        return [results[s].client_accuracy[client] if s in results else None for s in by_seed]
-
-    def uncertainties(client: str) -> list[float | None]:
-        known = [outcome.uncertainty[client] for outcome in references.values()]
-        return [value if math.isfinite(value) else None for value in known]
-
-    runs = list(by_seed.values())
-    is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())
-    undefined = sorted({key for outcome in results.values() for key in outcome.undefined})
-    before = next(iter(references.values())).service
-    service = next((outcome.service for outcome in results.values()), before)
-    return MethodSummary(
-        method=method,
-        metrics={key: summarise(values(results, key)) for key in METRICS},
-        against_fedavg={}
-        if is_reference
-        else {
-            key: paired_test(values(results, key), values(references, key), metric.test_scale)
-            for key, metric in METRICS.items()
-        },
-        client_accuracy={client: summarise(accuracies(client)) for client in ids},
-        uncertainty={client: summarise(uncertainties(client)) for client in ids},
-        undefined={
-            key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})
-            for key in undefined
-        },
-        failed={seed: reason for seed, reason in by_seed.items() if isinstance(reason, str)},
-        notes=sorted({note for outcome in results.values() for note in outcome.notes}),
-        runs=_pair(ids, results, references),
-        test_sizes=_smallest_test_parts(ids, references.values()),
-        n_classes=next(iter(references.values())).n_classes,
-        expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
-        accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
-        service=service,
-        common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
-        served_theories=() if service == before else service_theories(service),
-        score=next(iter(references.values())).score,
-        warning=common_warning({seed: run.warning for seed, run in references.items()}),
-    )
-
-
-def _pair(
-    ids: Sequence[str], results: Mapping[int, FinishedRun], references: Mapping[int, FinishedRun]
-) -> PairedRuns:
-    seeds = [seed for seed in results if seed in references]
-    factor = points_factor(references.values())
-    outcomes = [outcome_of(results[seed], references[seed]) for seed in seeds]
-    before = [outcome_of(references[seed], references[seed]) for seed in seeds]
-    score = next(iter(references.values())).score
-    alone = [_in_order(ids, results[seed].accuracy_alone) for seed in seeds]
-    scale = factor * score.better
-    return PairedRuns(
-        tuple(ids),
-        tuple(outcome.as_benefits(factor) for outcome in outcomes),
-        tuple(outcome.as_benefits(factor) for outcome in before),
-        tuple(None if own is None else [scale * value for value in own] for own in alone),
-        score.title,
-    )
-
-
-def points_factor(references: Iterable[FinishedRun]) -> float:
-    """Return what turns a score into points: 1 for percentages.
-
-    Else a point is a hundredth of the mean score of all clients and seeds under the reference.
-    """
-    runs = list(references)
-    if runs[0].score.percent:
-        return 1.0
-    values = [value for run in runs for value in run.client_accuracy.values()]
-    level = abs(math.fsum(values) / len(values))
-    return 100 / level if level > 0 else 1.0
-
-
-def _in_order(ids: Sequence[str], values: Mapping[str, float] | None) -> list[float] | None:
-    return None if values is None or set(ids) - set(values) else [values[name] for name in ids]
-
-
-def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dict[str, int] | None:
-    sizes = [run.test_sizes for run in runs]
-    known = [size for size in sizes if size is not None]
-    if not known:
-        return None
-    return {client: min(size[client] for size in known) for client in ids}
-
-
-def _or_none(run: FinishedRun | str, name: str) -> dict[str, float] | None:
-    """Return numbers of a run by client; None if it failed, or has none."""
-    values: dict[str, float] | None = None if isinstance(run, str) else getattr(run, name)
-    return values
-
-
-def _by_client(
-    ids: Sequence[str], measured: Sequence[dict[str, float] | None]
-) -> dict[str, Summary] | None:
-    """Summarise numbers that some seeds have, client by client."""
-    if not any(measured):
-        return None
-    return {
-        client: summarise([scores.get(client) if scores else None for scores in measured])
-        for client in ids
-    }

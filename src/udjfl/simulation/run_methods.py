@@ -5,27 +5,26 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation
 from udjfl.engine import Demands, Engine, make_engine, make_engines, one_thread
-from udjfl.errors import DataError, NotDefinedError, SettingsError, StorageError
+from udjfl.errors import NotDefinedError, StorageError
 from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
 from udjfl.simulation.local_clients import LocalClients
 from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
-from udjfl.simulation.reference import scores_alone, unknown_scores
-from udjfl.tasks import as_predictions
+from udjfl.simulation.prepare import PreparedMethods, StartedMethod, prepare_methods
+from udjfl.simulation.reference import scores_alone
+from udjfl.training.judging import check_score
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
@@ -39,11 +38,8 @@ from udjfl.training.lifecycle import (
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.server_optimizer import parse_server_optimizer
-from udjfl.training.service import parse_service
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState, initial_state
+from udjfl.training.state import FederationInfo, RunSpec, initial_state
 from udjfl.uncertainty import Uncertainty, measure_many
-from udjfl.uncertainty.alone import task_of
 
 
 @dataclass(frozen=True)
@@ -141,22 +137,6 @@ def _prepare_seeds(
         prepared = prepare_methods(info, methods, settings, task.seed, model)
         seeds.append(_Seed(task, prepared, settings, model))
     return seeds
-
-
-def check_score(federation: Federation, settings: TrainingSettings) -> None:
-    """Raise an error if the score that is judged is not defined for a client's test part."""
-    task = task_of(federation, settings)
-    if task.score.kind.is_share:
-        return
-    for client in federation.clients:
-        labels, n = client.test.y.cpu(), len(client.test)
-        outputs = torch.zeros(n, task.n_outputs)
-        guess = as_predictions(outputs, task.criterion.is_regression)
-        if not math.isfinite(task.score.compute(labels.numpy(), guess)):
-            raise DataError(
-                f"client {client.id!r}: {task.score.kind.title} is not defined for its test part, "
-                "whose labels are all the same; choose another score, or leave the client out"
-            )
 
 
 def _make_engines(
@@ -293,60 +273,6 @@ class _Seed:
         return scores_alone(task.federation, self.engine, self.settings, task.seed, self.model)
 
 
-@dataclass(frozen=True)
-class StartedMethod:
-    """A method before round 1: its run, its network, its server and its notes."""
-
-    run: Run
-    module: nn.Module
-    server: ServerState
-    notes: list[str]
-
-
-@dataclass(frozen=True)
-class PreparedMethods:
-    """The model before any method adapted it, and each method's start or why it has none."""
-
-    base_model: nn.Module
-    starts: list[StartedMethod | NotDefinedError]
-
-
-def prepare_methods(
-    info: FederationInfo,
-    methods: Sequence[Method],
-    settings: TrainingSettings,
-    seed: int,
-    model: ModelChoice | None,
-) -> PreparedMethods:
-    """Bring methods to the beginning of round 1. Mistakes in all of them are reported at once."""
-    starts: list[StartedMethod | NotDefinedError] = []
-    mistakes: list[str] = []
-    base_model: nn.Module | None = None
-    parse_service(settings.service)  # once: it would be a mistake in every method
-    parse_server_optimizer(settings.server_optimizer)
-    is_reference = any(method.needs_reference for method in methods)
-    for method in methods:
-        record_scores = is_reference and method == FedAvg()
-        spec = RunSpec(method, settings, seed, model, record_scores=record_scores)
-        base_model = spec.build_model(info) if base_model is None else base_model
-        # FedAvg's scores come when it has been trained; nothing is known for now.
-        unknown = unknown_scores(info.ids)
-        reference = unknown if method.needs_reference else None
-        alone = unknown[0] if settings.holdout and method.needs_alone else None
-        try:
-            run = Run(spec, info)
-            begun = initial_state(run, base_model, reference, alone)
-            starts.append(StartedMethod(run, *begun))
-        except NotDefinedError as error:
-            starts.append(error)
-        except SettingsError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise SettingsError(mistakes)
-    assert base_model is not None, "there is a method"
-    return PreparedMethods(base_model, starts)
-
-
 def _open_folders(
     task: SeedTask,
     starts: Sequence[StartedMethod | NotDefinedError],
@@ -375,11 +301,8 @@ def _open_folder(
         "name": federation.name,
         "fingerprint": federation.fingerprint,
         "clients": federation.describe(),
-        "input_shape": list(federation.test.x.shape[1:]),
-        "class_names": list(federation.class_names),
+        **FederationInfo.of(federation).inputs.describe(),
     }
-    if federation.preprocessing is not None:
-        data["preprocessing"] = federation.preprocessing.as_dict()
     origin = federation.origin
     if origin and origin["seed"] != start.run.seed:
         origin = None

@@ -134,7 +134,7 @@ def validate_keywords(
         mistakes += [
             f"{name}: applies to data given by name; leave it out with a federation of your own"
             for name in DataSettings.flat_fields()
-            if name in keywords
+            if name in keywords and name not in TrainingSettings.flat_fields()
         ]
     try:
         settings = validate_settings(cls, values)

@@ -18,6 +18,7 @@ from torch import nn
 
 from udjfl._files import explain_os_errors, write_atomic
 from udjfl.errors import SettingsError
+from udjfl.models import to_inputs
 from udjfl.training.result import Result
 
 MISSING = "ONNX needs more packages; install them with: pip install 'udjfl[onnx]'"
@@ -43,8 +44,8 @@ def export(
         )
     if result.inputs is None:
         raise SettingsError("export: the shape of an example is not known to this result")
-    example = torch.zeros(2, *result.inputs.shape)
-    content = WRITERS[chosen](result.served_model(client).eval(), example)
+    model = result.served_model(client).eval()
+    content = WRITERS[chosen](model, to_inputs(result.inputs.sample(), model))
     with explain_os_errors(target):
         write_atomic(target, content)
 

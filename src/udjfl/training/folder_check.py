@@ -9,7 +9,7 @@ from typing import Literal
 from udjfl.errors import CheckpointError, StorageError
 from udjfl.training.manifest import MANIFEST
 from udjfl.training.record_file import CHECKPOINT, RECORDS
-from udjfl.training.run_folder import ADVICE, MADE_AGAIN, RESTORE, SETTINGS, RunFolder
+from udjfl.training.run_folder import MADE_AGAIN, SETTINGS, RunFolder, find_advice
 
 logger = logging.getLogger("udjfl")
 UNCHECKED = "no manifest.json (an older version made it), so damage may go unnoticed"
@@ -49,7 +49,7 @@ def check_files(folder: RunFolder) -> list[FileStatus]:
 
 
 def _check_listed(folder: RunFolder, name: str) -> FileStatus:
-    advice = ADVICE.get(name, RESTORE)
+    advice = find_advice(name)
     try:
         is_there = folder.read(name) is not None
     except StorageError as error:
@@ -82,9 +82,7 @@ def _check_older(folder: RunFolder) -> Iterator[FileStatus]:
         if path.is_dir() or path.name.startswith("."):
             continue
         state: State = "unchecked" if folder.is_whole(path.name) else "damaged"
-        yield FileStatus(
-            path.name, state, "" if state == "unchecked" else ADVICE.get(path.name, "")
-        )
+        yield FileStatus(path.name, state, "" if state == "unchecked" else find_advice(path.name))
 
 
 def _without_path(error: StorageError, folder: RunFolder, name: str) -> str:

@@ -23,7 +23,6 @@ from udjfl.settings import OLDER_NAMES, TrainingSettings
 from udjfl.tasks import ACCURACY, ScoreKind, wilson_interval
 from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.folder_check import refuse_damage
-from udjfl.training.inputs import Inputs
 from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
@@ -278,10 +277,10 @@ def reference_scores(
 
 def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
     """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
-    scores = [r for r in history.records if r.metric == "score" and r.client in ids]
+    index = {name: number for number, name in enumerate(ids)}
+    scores = [r for r in history.records if r.metric == "score" and r.client in index]
     if not scores:
         return None
-    index = {name: number for number, name in enumerate(ids)}
     table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
     for record in scores:
         if isinstance(record.value, float) and record.client is not None:
@@ -369,7 +368,7 @@ def finish_run(
         n_classes=run.federation.n_classes,
         service=run.settings.service,
         common_accuracy=common,
-        inputs=Inputs(run.federation.input_shape, run.federation.class_names),
+        inputs=run.federation.inputs,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)

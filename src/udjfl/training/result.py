@@ -17,8 +17,8 @@ from udjfl._pandas_frame import make_frame
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
-from udjfl.models import Mixture, ShiftedLogits, from_vector
-from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.models import Mixture, ShiftedLogits, from_vector, to_inputs
+from udjfl.tasks import ACCURACY, ScoreKind, prediction
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.run_folder import SERVED, RunFolder
@@ -122,11 +122,11 @@ class Result(FinishedRun):
 
     def _repr_html_(self) -> str:
         rows = [
-            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.2f}"]
+            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.{self.score.digits}f}"]
             for client, accuracy in self.client_accuracy.items()
         ]
         caption = f"{self.method.label}, seed {self.seed}"
-        return html_table(caption, ["Client", "Uncertainty", "Accuracy"], rows)
+        return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
 
     def history_frame(self) -> Any:
         """Return every record of every round as a `pandas.DataFrame`.
@@ -175,20 +175,40 @@ class Result(FinishedRun):
     def predict_proba(self, x: Any, client: str | None = None) -> Tensor:
         """Return the probability of each class [n, C], in float64, for examples [n, ...].
 
-        By the model that a client is served, or without a client by the common one.
+        By the model that a client is served, or without a client by the common one. Of a model that
+        was trained on tables, `x` may also be a frame of raw rows: columns are found by name, then
+        filled, scaled and encoded as those of the client or, without one, of all clients together.
         """
-        examples = x if self.inputs is None else self.inputs.to_tensor(x)
+        if self.n_classes == 0:
+            raise SettingsError("predict_proba: a regression has no classes; use `predict`")
+        return self._outputs(x, client).softmax(dim=1)
+
+    def predict(self, x: Any, client: str | None = None) -> list[Any]:
+        """Return the most probable class of each example, by name where the names are known.
+
+        In a regression the predicted numbers, in the units of the table. For `x` and `client` see
+        `predict_proba`.
+        """
+        if self.n_classes == 0:
+            values = prediction(self._outputs(x, client))
+            done = None if self.inputs is None else self.inputs.preprocessing
+            in_units = values if done is None or done.labels is None else done.labels.undo(values)
+            return list(in_units.tolist())
+        best = self.predict_proba(x, client).argmax(dim=1).tolist()
+        return [str(i) if self.inputs is None else self.inputs.label(i) for i in best]
+
+    def _outputs(self, x: Any, client: str | None) -> Tensor:
+        """Return the outputs of a model in float64."""
         model = self.served_model(client).eval()
+        examples = x if self.inputs is None else self.inputs.to_tensor(x, client)
         parameter = next(model.parameters(), None)
         device = "cpu" if parameter is None else parameter.device
         with torch.no_grad():
-            logits = [model(part.to(device)).cpu() for part in torch.split(examples, 1024)]
-        return torch.cat(logits).to(torch.float64).softmax(dim=1)
-
-    def predict(self, x: Any, client: str | None = None) -> list[str]:
-        """Return the most probable class of each example, by name where the names are known."""
-        best = self.predict_proba(x, client).argmax(dim=1).tolist()
-        return [str(i) if self.inputs is None else self.inputs.label(i) for i in best]
+            outputs = [
+                model(to_inputs(part, model).to(device)).cpu()
+                for part in torch.split(examples, 1024)
+            ]
+        return torch.cat(outputs).to(torch.float64)
 
 
 def _plots() -> Any:

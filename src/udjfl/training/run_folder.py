@@ -58,14 +58,26 @@ PARTS = re.compile(r"\.{0,2}[\w=-]+\.(json|jsonl|safetensors)(\.[0-9a-f]{16})?\.
 # In settings.json: the folder has a manifest, so one without was not made by an older version.
 FORMAT_KEY, FORMAT = "folder_format", 2
 
+WRITTEN_ANEW = "run the same command again: it writes the file anew"
 MADE_AGAIN = (MODEL, SERVED, RESULT, "comparison.json")
 ADVICE = {
     "uncertainty.json": "delete it and resume: the uncertainties are measured again",
     RECORDS: START_AGAIN,
     CHECKPOINT: START_AGAIN,
     **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
+    # What a search writes last.
+    **dict.fromkeys(("choice.json", "frontier.json"), WRITTEN_ANEW),
 }
 RESTORE = "restore it, or start the run again elsewhere"
+# Of the tables of runs of a search.
+TRAIN_AGAIN = "delete it and run the same command again: its runs are trained again"
+
+
+def find_advice(name: str) -> str:
+    """Return what to do about a damaged or missing file."""
+    if name.endswith(".csv"):
+        return TRAIN_AGAIN
+    return ADVICE.get(name, RESTORE)
 
 
 @dataclass(frozen=True)
@@ -291,7 +303,7 @@ class RunFolder:
 
     def _damaged(self, name: str, why: object, what: str = "is damaged") -> StorageError:
         cls = CheckpointError if name == CHECKPOINT else StorageError
-        return cls(f"{self.path / name} {what} ({why}); {ADVICE.get(name, RESTORE)}")
+        return cls(f"{self.path / name} {what} ({why}); {find_advice(name)}")
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file that belongs to this run; None if it is not there."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from udjfl.data import Federation
+from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.engine import (
     PROBES,
     Correction,
@@ -36,6 +37,7 @@ from udjfl.models import (
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task, check_loss
+from udjfl.training.inputs import Inputs
 from udjfl.training.schedule import learning_rate, parse_schedule
 from udjfl.training.server_optimizer import ServerOptimizer, parse_server_optimizer
 from udjfl.training.service import Checkpoints, PriorService, Service, check_service, parse_service
@@ -53,6 +55,7 @@ class FederationInfo:
     class_names     the names of the classes; None if the server does not know
     test_counts     [N, C] how many of them are of each class; None if the server does not know
     labels_are_numbers  as in a regression, not classes
+    preprocessing   what was done to the columns of a table; None if the server does not know
     """
 
     ids: tuple[str, ...]
@@ -65,6 +68,7 @@ class FederationInfo:
     class_names: tuple[str, ...] | None = None
     test_counts: Tensor | None = None
     labels_are_numbers: bool = False
+    preprocessing: Preprocessing | None = None
 
     @staticmethod
     def of(federation: Federation) -> FederationInfo:
@@ -80,12 +84,18 @@ class FederationInfo:
             federation.class_names,
             _count_classes([client.test.y for client in federation.clients], federation.n_classes),
             federation.labels_are_numbers,
+            federation.preprocessing,
         )
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """The shape of one example."""
         return tuple(self.sample.shape[1:])
+
+    @property
+    def inputs(self) -> Inputs:
+        """The examples that a model of it takes."""
+        return Inputs(self.input_shape, self.class_names, self.sample.dtype, self.preprocessing)
 
 
 def _count_classes(labels: Sequence[Tensor], n_classes: int) -> Tensor | None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from udjfl.data import Federation
-from udjfl.engine import Engine, LocalTraining
+from udjfl.engine import Engine, LocalTraining, TrainJob
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task
@@ -109,7 +109,7 @@ def train_alone(
     start = to_vector(module)
     indices = range(len(federation.clients))
     address = (seed, "alone", number)
-    result = engine.train(start, buffers_to_vector(module), indices, training, address)
+    result = engine.train(TrainJob(start, buffers_to_vector(module), indices, training, address))
     start = start.to(result.deltas.device)
     return [(start - result.deltas[i], result.buffers[i]) for i in indices]
 

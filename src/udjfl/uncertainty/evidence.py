@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,7 +109,7 @@ def cross_fit_evidence(
         if math.isfinite(float(fit.values.mean())):
             evidence[name] = _of_cross_fit(evidence[name], fit)
             if score is not None and not score.kind.is_share:
-                alone = _score_alone(score, fit)
+                alone = _score_alone(score, fit, federation.restore_labels)
                 evidence[name] = replace(evidence[name], held_out_score=alone)
     for name, other in _indistinct_neighbours(fits, evidence):
         evidence[name] = replace(evidence[name], indistinct_from=other)
@@ -138,10 +139,10 @@ def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
     return evidence
 
 
-def _score_alone(score: Score, fit: CrossFit) -> float | None:
+def _score_alone(score: Score, fit: CrossFit, restore: Callable[[Any], Any]) -> float | None:
     """Return the judged score of held-out predictions, at the temperature."""
     predicted = as_predictions(fit.held_out / fit.temperature, fit.labels.is_floating_point())
-    value = score.compute(fit.labels.numpy(), predicted)
+    value = score.compute(restore(fit.labels.numpy()), restore(predicted))
     return value if math.isfinite(value) else None
 
 

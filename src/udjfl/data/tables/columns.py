@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Values: TypeAlias = npt.NDArray[np.float64]
 
+UNKNOWN = -1.0  # the code of a category that a schema does not have
 MOST_CATEGORIES = 128  # a column with more different texts is an id or free text
 FEWEST_NUMBERED_ROWS = 10  # shorter columns 1, 2, 3, ... may be measurements
 MOSTLY = 0.5
@@ -62,8 +63,8 @@ class Schema:
     def encode(self, frame: pd.DataFrame) -> Values:
         """Return the values of a frame [rows, columns], categories as codes, NaN if missing.
 
-        A category that the schema does not have is missing, and so is a column that the frame does
-        not have.
+        A category that the schema does not have is `UNKNOWN`; a column that the frame does not have
+        is missing.
         """
         table = np.full((len(frame), len(self.columns)), np.nan)
         for position, column in enumerate(self.columns):
@@ -71,7 +72,9 @@ class Schema:
                 continue
             if column.codes:
                 codes = dict(zip(column.labels, column.codes, strict=True))
-                table[:, position] = _as_texts(frame[column.name]).map(codes).astype("float64")
+                texts = as_texts(frame[column.name])
+                known = texts.map(lambda text, codes=codes: codes.get(text, UNKNOWN), "ignore")
+                table[:, position] = known.astype("float64")
             else:
                 table[:, position] = as_numbers(frame[column.name])
         table[~np.isfinite(table)] = np.nan
@@ -130,7 +133,7 @@ def infer_schema(
             else:
                 columns.append(Column(name))
         elif not mistakes or not mistakes[-1].startswith(_where(name)):
-            labels = sorted({text for part in known.values() for text in _as_texts(part).dropna()})
+            labels = sorted({text for part in known.values() for text in as_texts(part).dropna()})
             if len(labels) > MOST_CATEGORIES:
                 left_out[name] = f"{len(labels):,} different texts: an id, or free text"
             else:
@@ -174,14 +177,15 @@ def as_numbers(column: pd.Series) -> Values:
     return np.asarray(numbers.to_numpy(dtype=np.float64, na_value=np.nan))
 
 
-def _as_texts(column: pd.Series) -> pd.Series:
+def as_texts(column: pd.Series) -> pd.Series:
     """Return a column as stripped texts; whole numbers without a decimal point."""
+    return column.astype(object).map(as_text, na_action="ignore")
 
-    def convert(value: Any) -> str:
-        whole = isinstance(value, float) and value.is_integer()
-        return str(int(value)) if whole else str(value).strip()
 
-    return column.astype(object).map(convert, na_action="ignore")
+def as_text(value: Any) -> str:
+    """Return a value as a stripped text with all its digits; a whole number without a point."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value).strip()
 
 
 def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str]) -> bool:
@@ -226,7 +230,9 @@ def _numbers_rows(column: pd.Series) -> bool:
 
 
 def _show_value(column: Column, value: float) -> str:
-    return repr(dict(zip(column.codes, column.labels, strict=True)).get(value, f"{value:g}"))
+    return repr(
+        dict(zip(column.codes, column.labels, strict=True)).get(value, as_text(float(value)))
+    )
 
 
 def _list_reasons(left_out: Mapping[str, str]) -> str:

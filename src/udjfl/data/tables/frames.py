@@ -14,8 +14,14 @@ from udjfl.data.partition import MIN_EXAMPLES, IndexArray
 from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
-from udjfl.data.tables.columns import Schema, find_header_problems, infer_schema
-from udjfl.data.tables.labels import Labels, Target, find_similar_classes, read_labels
+from udjfl.data.tables.columns import Schema, as_texts, find_header_problems, infer_schema
+from udjfl.data.tables.labels import (
+    Labels,
+    Target,
+    find_similar_classes,
+    read_labels,
+    read_numbers,
+)
 from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError, did_you_mean
 from udjfl.settings import TableSettings
@@ -63,7 +69,11 @@ def make_pools(
         tables[TEST] = _as_frame(TEST, test)
     target = _find_target(tables, settings.target)
     _check_columns(tables, settings, target)
-    labels = read_labels(tables, target, agreed.class_names if agreed else ())
+    is_regression = settings.task == "regression"
+    class_names = agreed.class_names if agreed else ()
+    labels = (
+        read_numbers(tables, target) if is_regression else read_labels(tables, target, class_names)
+    )
     problems += find_similar_classes(labels.class_names)
     unlabelled: list[str] = []
     labelled = {
@@ -102,7 +112,7 @@ def make_pools(
         ),
         title=title,
         tabular=True,
-        stratify=True,
+        stratify=not is_regression,
         test_share=settings.test_share or TEST_SHARE,
     )
 
@@ -147,10 +157,9 @@ def _split_by_client(
     if nameless:
         problems.append(f"column {column!r}: {nameless} rows name no client and are left out")
     table = table[table[column].notna()]
-    names = table[column].map(lambda name: f"{name:g}" if isinstance(name, float) else str(name))
     return {
-        str(name).strip(): rows.drop(columns=column).reset_index(drop=True)
-        for name, rows in table.groupby(names.str.strip(), sort=True)
+        str(name): rows.drop(columns=column).reset_index(drop=True)
+        for name, rows in table.groupby(as_texts(table[column]), sort=True)
     }
 
 
@@ -195,7 +204,7 @@ def _require(name: str, setting: str, column: str, table: pd.DataFrame) -> None:
 def _leave_out_unlabelled(
     name: str, table: pd.DataFrame, labels: Labels, target: Target, problems: list[str]
 ) -> pd.DataFrame:
-    missing = labels.numbers[name] < 0
+    missing = ~labels.is_known(name)
     if missing.any():
         problems.append(
             f"{_where(name)}, column {target.column!r}: {int(missing.sum())} of {len(table)} rows "
@@ -252,8 +261,7 @@ def _encode(
     sensitive: str | None = None,
 ) -> Examples:
     x = np.concatenate([schema.encode(table) for table in tables.values()])
-    numbers = [labels.numbers[name] for name in tables]
-    y = np.concatenate([own[own >= 0] for own in numbers])
+    y = np.concatenate([labels.numbers[name][labels.is_known(name)] for name in tables])
     group = None
     if sensitive is not None:
         values = _join(table[sensitive] for table in tables.values())

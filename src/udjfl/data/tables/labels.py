@@ -1,4 +1,4 @@
-"""The target of a table: a column, or a comparison such as `delay>15`; labels as class numbers.
+"""The target of a table: a column, or a comparison such as `delay>15`; labels in numbers.
 
 An expression is read by the grammar `COLUMN OPERATOR VALUE` and nothing else: no code is run.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from udjfl.data.tables.columns import as_numbers, as_text
 from udjfl.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -92,10 +93,18 @@ class Target:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Class numbers by client, -1 where the label is missing, and the names of the classes."""
+    """Class numbers by client, -1 where the label is missing, and the names of the classes.
 
-    numbers: Mapping[str, npt.NDArray[np.int64]]
+    Of a regression the labels themselves, NaN where they are missing, and no names.
+    """
+
+    numbers: Mapping[str, npt.NDArray[Any]]
     class_names: tuple[str, ...]
+
+    def is_known(self, client: str) -> npt.NDArray[np.bool_]:
+        """Tell which rows of a client have a label."""
+        numbers = self.numbers[client]
+        return numbers >= 0 if self.class_names else np.isfinite(numbers)
 
 
 def read_labels(
@@ -117,7 +126,7 @@ def read_labels(
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
-        only = f"only {_format(values[0])!r}" if values else "no labels"
+        only = f"only {as_text(values[0])!r}" if values else "no labels"
         raise DataError(
             f"target {str(target)!r}: there is {only} in the whole federation: a model needs at "
             "least two classes"
@@ -130,7 +139,7 @@ def read_labels(
             client: column.map(position).fillna(-1).to_numpy().astype(np.int64)
             for client, column in columns.items()
         },
-        tuple(map(_format, values)),
+        tuple(map(as_text, values)),
     )
 
 
@@ -140,7 +149,7 @@ def _number_by(
     position = {name: number for number, name in enumerate(class_names)}
     numbers = {}
     for client, column in columns.items():
-        names = column.map(_format, na_action="ignore")
+        names = column.map(as_text, na_action="ignore")
         unknown = sorted(set(names.dropna()) - set(class_names))
         if unknown:
             raise DataError(
@@ -150,6 +159,33 @@ def _number_by(
             )
         numbers[client] = names.map(position).fillna(-1).to_numpy().astype(np.int64)
     return Labels(numbers, class_names)
+
+
+def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
+    """Read the labels of a regression; what is no number is an error, infinite ones are missing."""
+    if target.operator is not None:
+        raise DataError(
+            f"target {str(target)!r}: is a comparison, which makes classes; a regression needs the "
+            f"column {target.column!r} alone"
+        )
+    numbers = {client: as_numbers(frame[target.column]) for client, frame in frames.items()}
+    mistakes = []
+    for client, own in numbers.items():
+        column = frames[client][target.column]
+        wrong = column[np.isnan(own) & column.notna().to_numpy()]
+        if len(wrong):
+            shown = ", ".join(map(repr, wrong.unique()[:MAX_SHOWN]))
+            mistakes.append(
+                f"client {client!r}, column {target.column!r}: {len(wrong)} of {len(column)} "
+                f"labels are not numbers ({shown}); correct them, or leave out task=regression"
+            )
+    if mistakes:
+        raise DataError("\n".join(mistakes))
+    known = np.concatenate([own[np.isfinite(own)] for own in numbers.values()])
+    if len(np.unique(known)) < 2:
+        only = f"only {as_text(float(known[0]))}" if len(known) else "no label"
+        raise DataError(f"target {str(target)!r}: there is {only} in the whole federation")
+    return Labels(numbers, ())
 
 
 def find_similar_classes(names: Sequence[str]) -> list[str]:
@@ -186,7 +222,7 @@ def _check_types(columns: Mapping[str, pd.Series], target: Target) -> None:
         return
     usual = Counter(kinds.values()).most_common(1)[0][0]
     shown = {
-        client: ", ".join(repr(_format(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
+        client: ", ".join(repr(as_text(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
         for client, column in columns.items()
     }
     model = next(client for client, kind in kinds.items() if kind == usual)
@@ -212,11 +248,7 @@ def _check_class_numbers(values: Sequence[float], target: Target) -> None:
         return
     middle = values[len(values) // 2]
     raise DataError(
-        f"target {str(target)!r}: has {len(values)} different numbers, from {_format(values[0])} "
-        f"to {_format(values[-1])}: name classes, or compare, as in "
-        f"'{target.column}>{_format(middle)}'"
+        f"target {str(target)!r}: has {len(values)} different numbers, from {as_text(values[0])} "
+        f"to {as_text(values[-1])}: to predict the number choose task=regression (--task "
+        f"regression); for two classes compare, as in '{target.column}>{as_text(middle)}'"
     )
-
-
-def _format(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -18,27 +18,52 @@ over clients. They are plain values: a run folder has them, and new rows can be 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from udjfl.data.tables.columns import Column, Schema, Values
+from udjfl.data.tables.columns import UNKNOWN, Column, Schema, Values
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
 
 Scaling = Literal["own", "shared", "none"]
-UNKNOWN = -1.0  # no category has this code
 # What fills and scales a column for one client; None: the client has no value.
 Numbers = Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class LabelScale:
+    """The mean and deviation of all clients' train labels, which a regression is trained without.
+
+    They are the same for all clients, since clients share a model.
+    """
+
+    mean: float
+    scale: float
+
+    @staticmethod
+    def fit(train: Sequence[Values]) -> LabelScale:
+        """Add up numbers, means and variances of labels over clients."""
+        labels = np.concatenate(train)
+        return LabelScale(float(labels.mean()), float(labels.std()) or 1.0)
+
+    def apply(self, labels: Values) -> Values:
+        """Return labels with a mean of 0 and a deviation of 1."""
+        return (labels - self.mean) / self.scale
+
+    def undo(self, values: Any) -> Any:
+        """Return labels or predictions, an array or tensor, in the units of the table."""
+        return values * self.scale + self.mean
 
 
 @dataclass(frozen=True)
 class Preprocessing:
     """The treatment of each column: the schema and, by client and column, the numbers fitted.
 
-    `numbers` of the client None are those of the whole federation: for rows of no client.
+    `numbers` of the client None are those of the whole federation: for rows of no client. `labels`
+    is the scale of a regression's labels; None for classes, and for labels left as they are.
     """
 
     schema: Schema
@@ -47,6 +72,7 @@ class Preprocessing:
     target: str = ""
     missing: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    labels: LabelScale | None = None
 
     def transform(self, table: Values, client: str | None) -> Values:
         """Return the features of encoded rows [rows, columns], with the numbers of a client."""
@@ -71,6 +97,7 @@ class Preprocessing:
             },
             "shared_numbers": dict(self.numbers.get(None, {})),
             "problems": list(self.problems),
+            **({} if self.labels is None else {"labels": asdict(self.labels)}),
         }
 
     def _describe(self, column: Column) -> dict[str, Any]:
@@ -93,7 +120,7 @@ class Preprocessing:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Preprocessing:
         """Return what `as_dict` described."""
-        columns = values["columns"]
+        columns, labels = values["columns"], values.get("labels")
         clients = values["numbers"]
         return Preprocessing(
             Schema(
@@ -116,6 +143,7 @@ class Preprocessing:
                 for client in columns[0]["missing"]
             },
             tuple(values["problems"]),
+            None if labels is None else LabelScale(float(labels["mean"]), float(labels["scale"])),
         )
 
 

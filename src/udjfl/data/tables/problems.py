@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -52,21 +52,37 @@ def _find_new_categories(
 
 
 def find_leaks(
-    schema: Schema, train: Mapping[str, Values], labels: Mapping[str, Labels], target: str
+    schema: Schema, train: Mapping[str, Values], labels: Mapping[str, npt.NDArray[Any]], target: str
 ) -> Iterator[str]:
     """Find columns that predict the labels alone: probably another form of the target."""
     y = np.concatenate(list(labels.values()))
-    majority = np.bincount(y).max() / len(y)
-    if len(y) < FEWEST_ROWS or majority > 0.95:
+    is_regression = y.dtype.kind == "f"
+    if len(y) < FEWEST_ROWS or (not is_regression and np.bincount(y).max() > 0.95 * len(y)):
         return
     for position, column in enumerate(schema.columns):
         values = np.concatenate([part[:, position] for part in train.values()])
-        share = _share_predicted(values, y, is_category=bool(column.codes))
+        measure = _share_explained if is_regression else _share_predicted
+        share = measure(values, y, bool(column.codes))
         if share >= LEAK:
             yield (
                 f"column {column.name!r} alone predicts {share:.1%} of {target!r} in the train "
                 "parts: if it is another form of the target, leave it out with `drop`"
             )
+
+
+def _share_explained(values: Values, y: Values, is_category: bool) -> float:
+    """Return the share of the labels' variance that a table by value, or a line, explains."""
+    known = ~np.isnan(values)
+    if known.sum() < FEWEST_ROWS or y[known].std() == 0:
+        return 0.0
+    x, labels = values[known], y[known]
+    distinct, index = np.unique(x, return_inverse=True)
+    if not is_category:
+        return float(np.corrcoef(x, labels)[0, 1] ** 2) if len(distinct) > 1 else 0.0
+    if len(distinct) > len(x) / ROWS_PER_VALUE:
+        return 0.0
+    means = np.bincount(index, labels) / np.bincount(index)
+    return float(1 - (labels - means[index]).var() / labels.var())
 
 
 def _share_predicted(values: Values, y: Labels, is_category: bool) -> float:

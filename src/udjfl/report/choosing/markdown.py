@@ -49,7 +49,7 @@ def choosing_markdown() -> str:
         "# Choosing a theory and a budget",
         "<!-- Made by `make docs` from src/udjfl/report/choosing; change it there. -->",
         _fill(INTRODUCTION),
-        "```bash\nudjfl choose\n```",
+        "<!-- not run: asks questions in a terminal -->\n```bash\nudjfl choose\n```",
         _fill(FLAGS),
         "## The questions",
         *(part for question in QUESTIONS for part in _question_parts(question)),
@@ -91,18 +91,9 @@ def _question_parts(question: Question) -> list[str]:
 
 
 def _theory_parts(theory: Theory) -> list[str]:
-    facts = {
-        "Aim": theory.aim,
-        "Gains": theory.gains,
-        "Pays": theory.pays,
-        "For it": theory.argument,
-        "Against it": theory.objection,
-        "Measured by": theory.measure,
-        "Use of uncertainties": theory.uses_uncertainty,
-    }
     items = [
         textwrap.fill(f"- **{name}:** {text}", 100, subsequent_indent="  ")
-        for name, text in facts.items()
+        for name, text in theory.facts.items()
     ]
     measured = [m for m in read_measurements() if m.theory == theory.name]
     titles = ["data", "budget", "verdict", "mean", "within 2"]

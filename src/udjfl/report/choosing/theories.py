@@ -27,6 +27,19 @@ class Theory:
     objection: str
     uses_uncertainty: str
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """The texts by heading."""
+        return {
+            "Aim": self.aim,
+            "Gains": self.gains,
+            "Pays": self.pays,
+            "For it": self.argument,
+            "Against it": self.objection,
+            "Measured by": self.measure,
+            "Use of uncertainties": self.uses_uncertainty,
+        }
+
 
 THEORIES = {
     theory.name: theory

@@ -106,25 +106,11 @@ def wrap_command(command: str, width: int) -> str:
 
 
 def _theory_parts(theory: Theory) -> list[RenderableType]:
-    facts = {
-        "Aim": theory.aim,
-        "Gains": theory.gains,
-        "Pays": theory.pays,
-        "For it": theory.argument,
-        "Against it": theory.objection,
-        "Measured by": theory.measure,
-        "Uncertainty": theory.uses_uncertainty,
-    }
-    return [Text(theory.title, style="bold"), facts_table(facts.items())]
+    return [Text(theory.title, style="bold"), facts_table(theory.facts.items())]
 
 
 def _short_theory_parts(theory: Theory) -> list[RenderableType]:
-    facts = {
-        "Aim": theory.aim,
-        "Pays": theory.pays,
-        "For it": theory.argument,
-        "Against it": theory.objection,
-    }
+    facts = {name: theory.facts[name] for name in ("Aim", "Pays", "For it", "Against it")}
     return [Text(theory.title, style="bold"), facts_table(facts.items())]
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from udjfl._ids import printable
 from udjfl.report.html.material import Material
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import summarise
 
 MOST_CLIENTS = 24  # more are shown as distributions

@@ -22,7 +22,7 @@ from udjfl.report.html.figure import (
 )
 from udjfl.report.html.material import Material
 from udjfl.report.html.theme import GAIN, INK, LOSS, MUTED
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 
 MOST_METHODS = 10  # more share a figure
 ROW = 17  # pixels of one method or client in a figure

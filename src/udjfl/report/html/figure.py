@@ -19,7 +19,7 @@ from udjfl.report.html.theme import (
     THEORY_COLOURS,
     THEORY_SHAPES,
 )
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 
 if TYPE_CHECKING:
     import altair

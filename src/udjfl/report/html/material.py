@@ -19,7 +19,8 @@ from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
 from udjfl.search.frontier import DESCRIPTION, Frontier
-from udjfl.simulation.comparison import Comparison, MethodSummary, summarise_method
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary, summarise_method
 from udjfl.tasks.scores import ACCURACY
 from udjfl.training.run_folder import RunFolder
 

@@ -12,7 +12,8 @@ from udjfl.report.html.material import Material, check_score
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.round_charts import round_figures
 from udjfl.report.html.theme import chart_config
-from udjfl.simulation.comparison import Comparison, summarise_method
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import summarise_method
 from udjfl.training.result import Result
 
 COLUMNS = 2

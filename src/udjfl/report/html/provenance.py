@@ -9,7 +9,7 @@ from udjfl.report.html.figure import method_name
 from udjfl.report.html.material import Material
 from udjfl.report.methods import SENT_AS
 from udjfl.settings import TrainingSettings
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 
 GRADES = {
     "verified": "checked against the authors' code or paper",

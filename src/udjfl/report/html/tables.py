@@ -10,7 +10,8 @@ from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import doubt, format_number, interval_text, with_arrow
 from udjfl.report.html.figure import method_name, number
 from udjfl.report.html.material import ClientFacts, Material
-from udjfl.simulation.comparison import Comparison, MethodSummary
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import THEORY_METRIC, correct_tests
 from udjfl.verdicts.evidence import compare_clients
 
@@ -185,7 +186,7 @@ def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
         if differs:
             styles.append("gain" if test.difference * metric.better > 0 else "loss")
         below.append(f"{number(test.difference, 2, '+')}{'*' if differs else ''}")
-    shown = format_number(summary.mean, metric.key)
+    shown = format_number(summary.mean, metric)
     return Cell(shown, tuple(below), summary.mean, " ".join(styles))
 
 

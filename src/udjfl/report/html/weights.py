@@ -5,7 +5,7 @@ from __future__ import annotations
 from udjfl.report.html.figure import interval, method_name, number
 from udjfl.report.html.material import Material
 from udjfl.report.html.tables import Cell, Table
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary
 
 KEYS = ("mean_accuracy", "worst_accuracy", "accuracy_most_uncertain", "std", "global_accuracy")

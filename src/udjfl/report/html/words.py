@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from udjfl._ids import printable
 from udjfl.report.html.figure import interval, method_name, number
 from udjfl.report.html.material import Material
-from udjfl.simulation.comparison import MethodSummary
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS, correct_tests
 from udjfl.verdicts import Verdict
 from udjfl.verdicts.changes import Change
