@@ -15,12 +15,12 @@ from typing import Any
 from udjfl.errors import DeploymentError
 
 OTHER_FLOWER = "this version of Flower is not known; install flwr 1.41"
-ONLINE = "online"
+ONLINE, UNREGISTERED = "online", "unregistered"
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node that the SuperLink knows: `status` is registered, online or offline.
+    """A node that the SuperLink knows: `status` is registered, online, offline or unregistered.
 
     `since` is when it went online or offline, in ISO 8601; empty if it never was.
     """
@@ -63,6 +63,13 @@ class Control:
 
     def nodes(self) -> list[NodeInfo]:
         """Return the registered nodes."""
+        return [node for node in self.all_nodes() if node.status != UNREGISTERED]
+
+    def all_nodes(self) -> list[NodeInfo]:
+        """Return the registered nodes and those that are registered no longer.
+
+        The SuperLink never registers a key of the latter again.
+        """
         from flwr.proto.control_pb2 import ListNodesRequest
 
         with _explain_failures():
@@ -76,7 +83,6 @@ class Control:
                 info.last_activated_at if info.status == ONLINE else info.last_deactivated_at,
             )
             for info in reply.nodes_info
-            if info.status != "unregistered"
         ]
 
     def register(self, name: str, key: bytes) -> None:

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 
 from udjfl._files import write_atomic
 from udjfl.deployment.flwr_command import flower_environment, tail
-from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
 from udjfl.errors import DeploymentError
 
 LOCK, RUNNING, LOGS, OWN_LOG = "lock", "running.json", "logs", "supervisor"
@@ -183,7 +183,7 @@ def stop_running(state: Path) -> bool:
     pid = int(description["pid"])
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOPPING
-    while read_running(state) is not None:
+    while read_running(state) is not None or pid in process_table():
         if time.monotonic() > deadline:
             raise DeploymentError(
                 f"process {pid} does not stop; its log is {state / LOGS / OWN_LOG}.log"
