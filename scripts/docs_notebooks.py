@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ ANSI = re.compile(r"\x1b\[[0-9;]*m")
 SVG = "image/svg+xml"
 # Altair's charts become pictures of the page, without a script that is fetched to draw them.
 DRAW_CHARTS = 'import altair\n\naltair.renderers.enable("svg")'
+WIDTH = 100  # characters; longer lines of output are wrapped
 SECONDS = 300  # a cell that takes longer is an error
 
 
@@ -64,5 +66,15 @@ def show_outputs(outputs: Sequence[Any]) -> list[str]:
         else:
             texts["stdout"] += f"{ANSI.sub('', output.data['text/plain'])}\n"
     warnings = dict.fromkeys(texts["stderr"].splitlines())  # the same for every seed
-    lines = [line.rstrip() for line in (*warnings, *texts["stdout"].rstrip().splitlines())]
+    lines = [
+        part
+        for line in (*warnings, *texts["stdout"].rstrip().splitlines())
+        for part in wrap_line(line.rstrip())
+    ]
     return ["\n".join(["```text", *lines, "```"])] * bool(lines) + pictures
+
+
+def wrap_line(line: str) -> list[str]:
+    """Cut a long line at spaces; what follows is indented like its beginning."""
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False) or [""]
