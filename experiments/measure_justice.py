@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from justice_page import BUDGET, RESULTS, make_page, read
+from justice_page import make_page
+from justice_results import BUDGET, RESULTS, read
 
 import udjfl
 from udjfl.methods import THEORIES
