@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | flower | render`. See README.md."""
+"""`python -m benchmarks quick | full | tricks | points | flower | render`. See README.md."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from benchmarks import (
     comparison,
     flower_overhead,
     machine,
+    points,
     profile,
     suites,
     tables,
@@ -37,6 +38,9 @@ def main() -> None:
     elif arguments.command == "flower":
         results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, flower_overhead.report(results), arguments.out)
+    elif arguments.command == "points":
+        results = points.measure(repetitions or points.REPETITIONS)
+        finish(results, points.report(results), arguments.out)
     elif arguments.command == "tricks":
         measure_tricks(repetitions or tricks.REPETITIONS, arguments.only, arguments.out)
     elif arguments.against is not None:
@@ -48,8 +52,12 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("command", choices=["quick", "full", "tricks", "flower", "render"])
-    parser.add_argument("--repetitions", type=int, help="of everything (default: 7; tricks: 9)")
+    parser.add_argument(
+        "command", choices=["quick", "full", "tricks", "points", "flower", "render"]
+    )
+    parser.add_argument(
+        "--repetitions", type=int, help="of everything (default: 7; tricks, points: 9)"
+    )
     parser.add_argument(
         "--against",
         type=Path,
