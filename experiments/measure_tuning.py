@@ -2,6 +2,7 @@
 
     python experiments/measure_tuning.py scanners     # results/tuning-scanners.csv
     python experiments/measure_tuning.py heart --theories rawls,desert
+    python experiments/measure_tuning.py --table      # all results, for docs/tuning.md
 
 For each theory `udjfl tune` chooses on seeds 0 to 9 within a budget of 2 points. The choice, the
 theory as the paper has it, and the theory with the budget are then trained on fresh seeds, and
@@ -35,11 +36,16 @@ COLUMNS = (
 def main() -> None:
     """Measure one federation, all theories or some; those measured before stay in the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("study", nargs="?", choices=STUDIES)
+    parser.add_argument("--table", action="store_true", help="print all results as Markdown")
     parser.add_argument("--theories", default=",".join(THEORIES), help="some, between commas")
     parser.add_argument("--seeds", type=int, default=30, help="number of fresh seeds")
     parser.add_argument("--jobs", type=int, default=0, help="processes (0: one per core)")
     arguments = parser.parse_args()
+    if arguments.table:
+        print(markdown(), end="")
+    if not arguments.study:
+        return
     theories = arguments.theories.split(",")
     if unknown := set(theories) - set(THEORIES):
         parser.error(f"--theories: unknown: {', '.join(unknown)}; there are {', '.join(THEORIES)}")
@@ -54,6 +60,47 @@ def main() -> None:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(ordered)
+
+
+def markdown() -> str:
+    """Return all results against the theory with the budget, and what they come to."""
+    rows = [
+        row
+        for name in STUDIES
+        for row in read(f"tuning-{name}")
+        if row["rival"].endswith(f"(budget={BUDGET:g})")
+    ]
+    head = ["data", "theory", "chosen", "measure", f"with `budget={BUDGET:g}`", "advantage"]
+    lines = [f"| {' | '.join([*head, 'mean accuracy', 'cost / grid'])} |"]
+    lines += ["|---|---|---|--:|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    better, worse = (
+        sum(sign * float(row[end]) > 0 for row in rows) for sign, end in ((1, "low"), (-1, "high"))
+    )
+    beyond = sum(float(row["mean_chosen"]) < -BUDGET for row in rows)
+    federations = {row["data"] for row in rows}
+    lines += [
+        "",
+        f"Of {len(rows)} choices on {len(federations)} federations {better} were significantly "
+        f"better than the theory with the",
+        f"budget on fresh seeds, {worse} significantly worse; in {beyond} the mean fell by more "
+        f"than {BUDGET:g} points.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    value = {key: float(row[key]) for key in COLUMNS[COLUMNS.index("measure_chosen") :]}
+    return [
+        row["data"],
+        row["theory"],
+        f"`{row['chosen'].removeprefix('UDJ-FL ')}`",
+        f"{value['measure_chosen']:+.2f}",
+        f"{value['measure_rival']:+.2f}",
+        f"{value['advantage']:+.2f} ({value['low']:.2f} to {value['high']:.2f})",
+        f"{value['mean_chosen']:+.2f}",
+        f"{value['cost']:.1f} / {value['grid_cost']:.0f}",
+    ]
 
 
 def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[Row]:
