@@ -126,7 +126,7 @@ class Inputs:
                 lines = str(error).splitlines()
                 named = [line if str(path) in line else f"{path}: {line}" for line in lines]
                 raise DataError("\n".join(named)) from None
-        with explain_os_errors(path), path.open(newline="", encoding="utf-8-sig") as file:
+        with explain_os_errors(path, "read"), path.open(newline="", encoding="utf-8-sig") as file:
             try:
                 heading, *rows = csv.reader(file)
             except (ValueError, csv.Error) as error:  # empty, or not a text
