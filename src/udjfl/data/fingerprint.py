@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from udjfl.data.examples import Client, Examples
+from udjfl.data.examples import Client
+from udjfl.data.partition import IndexArray
 from udjfl.data.validation import Part
 
 FEATURE_BYTES = {
@@ -57,28 +58,28 @@ def _find_optional(clients: Sequence[Client]) -> list[bytes | memoryview]:
         if client.test.group is not None:
             columns.append(repr(("test groups", client.id)).encode())
             columns.append(_as_bytes(client.test.group, "<i8"))
-    sides = [(c.id, side, part) for c in clients for side, part in _name_sides(c)]
-    grouped = [(*key, part.together) for *key, part in sides if part.together is not None]
+    grouped = [
+        (client.id, side, together.cpu().numpy())
+        for client in clients
+        for side, together in (("train", client.train.together), ("test", client.test.together))
+        if together is not None
+    ]
     if grouped:
         # The numbers of groups are arbitrary: count them by where they occur first.
-        numbers = _number_by_occurrence(torch.cat([together for *_, together in grouped]))
-        lengths = [len(together) for *_, together in grouped]
-        for (client_id, side, _), own in zip(grouped, numbers.split(lengths), strict=True):
+        numbers = _number_by_occurrence(np.concatenate([own for _, _, own in grouped]))
+        ends = np.cumsum([len(own) for _, _, own in grouped])
+        for (client_id, side, _), own in zip(grouped, np.split(numbers, ends[:-1]), strict=True):
             columns.append(repr(("together", client_id, side)).encode())
-            columns.append(_as_bytes(own, "<i8"))
+            columns.append(own.astype("<i8").data)
     return columns
 
 
-def _name_sides(client: Client) -> list[tuple[str, Examples]]:
-    return [("train", client.train), ("test", client.test)]
-
-
-def _number_by_occurrence(values: torch.Tensor) -> torch.Tensor:
+def _number_by_occurrence(values: IndexArray) -> IndexArray:
     """Return 0 for the first value and all that equal it, 1 for the next other one, ..."""
-    _, first, inverse = np.unique(values.cpu().numpy(), return_index=True, return_inverse=True)
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.int64)
     rank[np.argsort(first)] = np.arange(len(first))
-    return torch.from_numpy(rank[inverse])
+    return rank[inverse]
 
 
 def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:
