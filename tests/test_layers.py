@@ -19,7 +19,7 @@ LAYERS = (
     {"paper"},
     {"report"},
     {"search"},
-    {"simulation", "flower"},
+    {"simulation", "flower", "deployment"},
     {"training"},
     {"uncertainty", "verdicts"},
     {"methods", "engine", "statistics"},

@@ -168,9 +168,13 @@ def least_advantaged(disadvantages: Numbers) -> list[int]:
     [2]
     """
     (disadvantages,) = _aligned(disadvantages=disadvantages)
-    count = len(disadvantages) // 10 if len(disadvantages) > MOST_CLIENTS_FOR_ONE else 1
     order = sorted(range(len(disadvantages)), key=lambda index: -disadvantages[index])
-    return sorted(order[:count])
+    return sorted(order[: count_least_advantaged(len(order))])
+
+
+def count_least_advantaged(n_clients: int) -> int:
+    """Return how many clients count as the least advantaged: one, or a tenth of more than 20."""
+    return n_clients // 10 if n_clients > MOST_CLIENTS_FOR_ONE else 1
 
 
 def gains_by_client(accuracies: Numbers, reference_accuracies: Numbers) -> list[float]:

@@ -85,7 +85,8 @@ class Settings(BaseModel):
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
-        nested, used = dict(values), set()
+        nested = dict(values)
+        used: set[str] = set()
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, Diagnostics, Reports, Setup, State, method
+from udjfl.methods._udj_math import largest_share
 from udjfl.methods.budget import LARGEST_PRICE, Limits, budgeted_step, initial_state
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
@@ -55,7 +56,8 @@ def one_round(
 ) -> tuple[State, Tensor, Diagnostics]:
     """Play one round; unless a limit is given, the mean score may fall to 0."""
     values: dict[str, Any] = {"mean": 1.0, "caution": 0.0, **limits}
-    return budgeted_step(state, reports, theory, advantage, Limits(**values), cap)
+    largest = largest_share(cap, len(reports))
+    return budgeted_step(state, reports, theory, advantage, Limits(**values), largest)
 
 
 # --- directions ---

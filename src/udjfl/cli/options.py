@@ -70,6 +70,13 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of tables."),
 ]
+TrustModel = Annotated[
+    bool,
+    typer.Option(
+        "--trust-model",
+        help="Import what the folder names as package.module:Name: a model, methods, data, a loss.",
+    ),
+]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")]

@@ -1,14 +1,12 @@
 """The commands that train, `run` and `compare`, and `resume`, which goes on with either."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from udjfl._spec import names_code
-from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics, Out
+from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics, Out, TrustModel
 from udjfl.cli.output import print_folder, show_comparison
 from udjfl.cli.progress import collect_warnings, show_progress, show_status
 from udjfl.cli.search import Tuned, resume_search, tune_first
@@ -87,13 +85,7 @@ def resume_command(
     folder: Annotated[
         Path, typer.Argument(help="The folder given as --out to the command that was stopped.")
     ],
-    trust_model: Annotated[
-        bool,
-        typer.Option(
-            "--trust-model",
-            help="Import what the folder names as package.module:Name: a model, methods, data.",
-        ),
-    ] = False,
+    trust_model: TrustModel = False,
     json: AsJson = False,
 ) -> None:
     """Continue a run, a comparison, a frontier or a search that was stopped.
@@ -101,6 +93,7 @@ def resume_command(
     The result is the same as without the stop, to the last bit.
     """
     from udjfl.training.run_folder import RunFolder
+    from udjfl.training.trust import refuse_code
 
     run_folder = RunFolder.open(folder)
     stored = run_folder.read_settings()
@@ -111,7 +104,7 @@ def resume_command(
         )
     for kind in ("frontier", "tune"):
         if not trust_model and isinstance(stored.get(kind), dict):
-            _refuse_code(folder, stored[kind])
+            refuse_code(folder, stored[kind])
     if resume_search(stored, folder, json):
         return
     if "comparison" in stored:
@@ -121,7 +114,7 @@ def resume_command(
                 "or start the comparison again in another folder"
             )
         if not trust_model:
-            _refuse_code(folder, stored["comparison"])
+            refuse_code(folder, stored["comparison"])
         settings = validate_settings(CompareSettings, stored["comparison"])
         compare(settings, folder, resume=True, json=json)
         return
@@ -134,20 +127,5 @@ def resume_command(
     named = {"method": stored["method"], "params": stored["params"]}
     values = {**stored["training"], **stored["origin"], **named}
     if not trust_model:
-        _refuse_code(folder, values)
+        refuse_code(folder, values)
     run(validate_settings(RunSettings, values), folder, True, json)
-
-
-def _refuse_code(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse to import what the settings in a folder name, which another person may have written.
-
-    Names without a colon are looked up among what is built in or installed.
-    """
-    names = [settings.get(key) for key in ("model", "method", "data")]
-    given = settings.get("methods")
-    names += given if isinstance(given, list) else []
-    for name in names:
-        if isinstance(name, str) and names_code(name):
-            raise SettingsError(
-                f"{folder} names code to import: {name}. If you trust it, add --trust-model"
-            )

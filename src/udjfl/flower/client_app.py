@@ -5,8 +5,9 @@ attribute, the names and shapes of its model; the number of training examples, i
 it (or the model has buffers, whose mean is weighted by examples); its uncertainty, if the method
 needs it or `report-uncertainties` is set. Sent in each round: the change of the model, and of
 losses, steps and the rest only what the method names in `needs`, `probes` and, with a sensitive
-attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its test part. The
-client reads that list from the method itself, not from the server's request.
+attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy (in a regression R2) on
+its test part; after the last one also the score that is judged, if it is another, and its interval.
+The client reads that list from the method itself, not from the server's request.
 
 With a service, its uncertainty is sent too, and, for service=checkpoints, in each round the score
 of the received model, after the last round that of the final one. For service=prior-..., its term
@@ -37,6 +38,7 @@ from udjfl.flower.disclosure import Disclosure, needed_disclosures
 from udjfl.flower.messages import (
     NUMBERS,
     config_of,
+    judged_numbers,
     make_reply,
     model_signature,
     read_plan,
@@ -46,6 +48,7 @@ from udjfl.flower.messages import (
 from udjfl.flower.service import make_fact, own_offset
 from udjfl.flower.tensors import tensors_of
 from udjfl.models import ModelChoice
+from udjfl.training.judging import Judge, check_score
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run
 from udjfl.uncertainty import measure
@@ -81,11 +84,13 @@ class MessageHandler:
     def introduce(self) -> RecordDict:
         """Describe the client, unless the run needs more than its node discloses."""
         Disclosure.of(self.context.node_config).check(needed_disclosures(self.spec))
+        check_score(self.federation, self.spec.settings)
         module = self.spec.adapt_model(self.base_model)
         has_buffers = any(buffer.numel() for buffer in module.buffers())
         info = self.run.federation
         values = {
             "input-shape": list(info.input_shape),
+            "input-type": str(info.sample.dtype).removeprefix("torch."),
             "n-classes": info.n_classes,
             "has-groups": info.has_groups,
             "model": model_signature(module),
@@ -147,7 +152,9 @@ class MessageHandler:
         """Evaluate one model, or a mixture of several, on the client's test part."""
         test, model = self.federation.clients[0].test, self.tensors["model"]
         service, n_classes = self.spec.service, self.federation.n_classes
+        is_last = self._round == self.spec.settings.rounds
         facts: dict[str, Tensor] = {}
+        offset = None
         if "shares" in self.tensors:
             offset = own_offset(self.tensors, self.federation.clients[0], n_classes)
             scores = self.engine.evaluate_mixture(
@@ -156,10 +163,25 @@ class MessageHandler:
         else:
             losses, accuracies = self.engine.evaluate(model, self.buffers, EvaluationSet([test]))
             scores = float(losses[0]), float(accuracies[0])
-            if service is not None and self._round == self.spec.settings.rounds:
+            if service is not None and is_last:
                 facts = make_fact(service, self.engine, n_classes, model, self.buffers)
         numbers = dict(zip(("test-loss", "test-accuracy"), scores, strict=True))
+        if is_last:
+            numbers |= self._judge(model, offset)
         return make_reply(self.id, facts, numbers, {"round": self._round})
+
+    def _judge(self, model: Tensor, offset: Tensor | None) -> dict[str, float]:
+        """Return the score that is judged, if it is not accuracy, and its interval."""
+        score = self.spec.task(self.run.federation).score
+        if score.kind.is_share:
+            return {}
+        judge = Judge(score, self.engine, self.federation, self.spec.seed)
+        shares = self.tensors.get("shares", torch.ones(1))
+        models = model if model.ndim == 2 else model[None]
+        test = self.federation.clients[0].test
+        return judged_numbers(
+            judge.judge_client(self.id, models, shares, self.buffers, test, offset)
+        )
 
     @property
     def _models(self) -> list[Tensor]:

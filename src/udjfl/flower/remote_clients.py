@@ -1,7 +1,9 @@
 """Clients on other machines, reached through messages."""
 
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from flwr.app import Array, Message
@@ -17,6 +19,7 @@ from udjfl.flower.messages import (
     make_request,
     own_plan_tensors,
     plan_values,
+    read_judged,
     read_message,
     required_numbers,
     send_and_receive,
@@ -29,12 +32,24 @@ from udjfl.flower.service import fact_limits, read_fact, served_tensors
 from udjfl.flower.tensors import TensorLimit, allowed_tensors, to_array
 from udjfl.methods import SERVER_SIDE
 from udjfl.methods.reports import EXTRAS
+from udjfl.tasks import Score
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.judging import JudgedClient, join_judged
 from udjfl.training.limits import Limits
 from udjfl.training.replies import stack_replies
 from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
+
+
+@dataclass(frozen=True)
+class ReportedScores:
+    """Loss, accuracy (0 to 1) and the score that is judged, as a client reports them."""
+
+    loss: float
+    accuracy: float
+    judged: JudgedClient | None = None
+
 
 LATE = "did not reply in time"
 NOT_CONNECTED = "is not connected"
@@ -100,13 +115,30 @@ class RemoteClients:
         evaluated = [name for name in ids if name in scores]
         evaluation = Evaluation.from_fractions(
             evaluated,
-            [scores[name][0] for name in evaluated],
-            [scores[name][1] for name in evaluated],
+            [scores[name].loss for name in evaluated],
+            [scores[name].accuracy for name in evaluated],
             self.server_evaluation.evaluate(server),
             {name: reasons[name] for name in ids if name not in scores},
             self.server_evaluation.no_global_reason,
         )
-        return self._serve(server, evaluation, facts) if facts else evaluation
+        judged = {name: scores[name].judged for name in evaluated}
+        if facts:
+            evaluation, own = self._serve(server, evaluation, facts)
+            judged |= own
+        known = {name: value for name, value in judged.items() if value is not None}
+        if self._is_judged(round):
+            shared = self.server_evaluation.judge(server, self._score)
+            evaluation = replace(evaluation, judged=join_judged(known, shared))
+        return evaluation
+
+    @functools.cached_property
+    def _score(self) -> Score:
+        """The score that is judged."""
+        return self.run.spec.task(self.run.federation).score
+
+    def _is_judged(self, round: int) -> bool:
+        """Tell whether clients report another score than accuracy: after the last round."""
+        return round == self.run.settings.rounds and not self._score.kind.is_share
 
     def _scores(
         self,
@@ -114,12 +146,15 @@ class RemoteClients:
         round: int,
         errors: dict[str, ReportError],
         dtype: torch.dtype,
-    ) -> dict[str, tuple[float, float]]:
-        """Return losses and accuracies by client; unusable ones are added to the errors."""
-        scores: dict[str, tuple[float, float]] = {}
+    ) -> dict[str, ReportedScores]:
+        """Return the scores by client; unusable ones are added to the errors."""
+        scores: dict[str, ReportedScores] = {}
+        is_regression = self.run.federation.labels_are_numbers
         for reply in replies:
             try:
-                scores[reply.id] = _score(reply, round, dtype)
+                loss, accuracy = _read_scores(reply, round, dtype, is_regression)
+                judged = read_judged(reply, round) if self._is_judged(round) else None
+                scores[reply.id] = ReportedScores(loss, accuracy, judged)
             except ReportError as error:
                 errors[reply.id] = error
         if errors and self.run.settings.on_bad_report == "fail":
@@ -152,8 +187,11 @@ class RemoteClients:
 
     def _serve(
         self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
-    ) -> Evaluation:
-        """Let the clients that are served something else than the common model evaluate that."""
+    ) -> tuple[Evaluation, dict[str, JudgedClient | None]]:
+        """Let the clients that are served something else than the common model evaluate that.
+
+        Return also the scores of these clients that are judged; None of those without one.
+        """
         serving = serve(self.run, server, facts, self._readings)
         buffers = {"buffers": server.buffers} if len(server.buffers) else {}
 
@@ -162,7 +200,10 @@ class RemoteClients:
 
         replies, _, errors = self._send(EVALUATE, server.round, serving.changed, buffers, own)
         scores = self._scores(replies, server.round, errors, server.vector.dtype)
-        return evaluation.with_served(serving, scores)
+        pairs = {name: (own.loss, own.accuracy) for name, own in scores.items()}
+        judged = {name: own.judged for name, own in scores.items()}
+        missing = dict.fromkeys(name for name in serving.changed if name not in scores)
+        return evaluation.with_served(serving, pairs), {**missing, **judged}
 
     def _evaluation_tensors(
         self, server: ServerState
@@ -308,12 +349,15 @@ def read_reply(
     return reply
 
 
-def _score(reply: Reply, round: int, dtype: torch.dtype) -> tuple[float, float]:
+def _read_scores(
+    reply: Reply, round: int, dtype: torch.dtype, is_regression: bool
+) -> tuple[float, float]:
+    """Read loss and accuracy, or of a regression R2, which may be negative."""
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
-    if loss is None or accuracy is None or not 0 <= accuracy <= 1:
-        raise ReportError(
-            reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
-        )
+    least = -torch.finfo(dtype).max if is_regression else 0
+    if loss is None or accuracy is None or not least <= accuracy <= 1:
+        possible = "at most 1" if is_regression else "from 0 to 1"
+        raise ReportError(reply.id, "test accuracy", f"is {accuracy}; it must be {possible}", round)
     if torch.finfo(dtype).max < loss < math.inf:
         problem = f"is {loss:.4g}; it may be at most {torch.finfo(dtype).max:.4g}"
         raise ReportError(reply.id, "test loss", problem, round)

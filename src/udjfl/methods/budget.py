@@ -47,7 +47,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from udjfl.methods._udj_math import floor_uncertainties, largest_share, log_cap
+from udjfl._measures import count_least_advantaged
+from udjfl.methods._udj_math import floor_uncertainties, log_cap
 from udjfl.methods.base import Diagnostics, Reports, Setup, State, weighted_sum
 
 RATE = 5.0  # kappa
@@ -56,7 +57,6 @@ FIRST_PRICE, LARGEST_PRICE = 1.0, 20.0
 # Too small to move a model, but above zero: where one client is capped, others get the rest.
 TINY_PRICE = 1e-100
 LARGEST_TILT = 5.0
-FEW_CLIENTS = 20
 
 
 @dataclass(frozen=True)
@@ -96,24 +96,27 @@ def initial_state(setup: Setup) -> State:
 
 
 def budgeted_step(
-    state: State, reports: Reports, theory: str, advantage: str, limits: Limits, cap: float
+    state: State, reports: Reports, theory: str, advantage: str, limits: Limits, largest: float
 ) -> tuple[State, Tensor, Diagnostics]:
-    """Return the next state, the step, and diagnostics of a round under a budget."""
+    """Return the next state, the step, and diagnostics of a round under a budget.
+
+    No client's share of the step is above `largest`.
+    """
     state = observe(state, reports)
     rows = reports.client_indices
     state, violation = update_prices(state, rows, limits)
     direction, state = DIRECTIONS[theory](state, reports, advantage)
     base = reports.sizes / reports.sizes.sum()
     v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
-    largest = log_cap(v.log(), largest_share(cap, len(reports)))
-    weights = v.log().clamp_max(largest).softmax(dim=0)
+    log_largest = log_cap(v.log(), largest)
+    weights = v.log().clamp_max(log_largest).softmax(dim=0)
     diagnostics = {
         "weight": weights,
         "direction": direction,
         "client_price": state["client_prices"][rows],
         "price": state["price"],
         "violation": violation,
-        "capped": (v.log() > largest).to(torch.float64),
+        "capped": (v.log() > log_largest).to(torch.float64),
     }
     return state, weighted_sum(weights, reports.deltas), diagnostics
 
@@ -196,8 +199,8 @@ def least_advantaged(values: Tensor) -> Tensor:
 
     One client; of more than 20, the tenth of them with the highest.
     """
-    count = 1 if len(values) <= FEW_CLIENTS else len(values) // 10
-    highest = values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)[:count]
+    order = values.nan_to_num(nan=float("-inf")).argsort(descending=True, stable=True)
+    highest = order[: count_least_advantaged(len(values))]
     return highest[~values[highest].isnan()]
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from udjfl._files import explain_os_errors, write_atomic
+from udjfl._spec import names_code
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
+from udjfl.methods.recorded import build_recorded
 from udjfl.metrics import METRICS, compute_metrics
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder, open_to_read
@@ -270,10 +272,13 @@ def _interval(summary: Summary) -> dict[str, Any]:
 
 
 def _read_point(entry: Mapping[str, Any]) -> Point:
+    """Place a point as a file describes it; code that the file names is not imported."""
     try:
-        method = build_method(entry["method"], **entry["params"])
+        method = build_recorded(entry["method"], entry["params"], label=entry["label"])
     except SettingsError as error:
         raise ValueError(error) from None
+    if names_code(entry["method"]):
+        return Point(str(entry["name"]), str(entry["label"]), entry["kind"], method)
     return Point.of(method, entry["kind"])
 
 

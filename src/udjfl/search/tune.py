@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from udjfl.data import Federation, load
@@ -118,25 +119,22 @@ def tune(
     `method` is the one to search, by default UDJ-FL. `data` and `model` replace those that the
     settings name. With a folder, a search that was stopped goes on there.
     """
-    data = settings.federation.data if data is None else data
-    choice, folder = _choose(settings, method, data, model, out, on_progress)
-    try:
-        methods = [choice.default.candidate.method, choice.chosen.candidate.method]
-        # The theory with the budget is the fair rival: both promise the same.
-        methods += [each.method for each in find_defaults(settings, method)]
-        path = folder.path / "test" if folder else None
-        test = run_comparison(
-            compare_settings(settings, settings.training.rounds),
-            with_reference(methods),
-            data=data,
-            model=model,
-            out=path,
-            resume=path is not None and RunFolder(path).holds_a_run,
-            on_progress=on_progress,
-        )
-    finally:
-        if folder:
-            folder.unlock()
+    choice = choose_point(
+        settings, method, data=data, model=model, out=out, on_progress=on_progress
+    )
+    methods = [choice.default.candidate.method, choice.chosen.candidate.method]
+    # The theory with the budget is the fair rival: both promise the same.
+    methods += [each.method for each in find_defaults(settings, method)]
+    folder = None if out is None else Path(out) / "test"
+    test = run_comparison(
+        compare_settings(settings, settings.training.rounds),
+        with_reference(methods),
+        data=data,
+        model=model,
+        out=folder,
+        resume=folder is not None and RunFolder(folder).holds_a_run,
+        on_progress=on_progress,
+    )
     # The limit is the one that was asked for, whatever budget the chosen rule has.
     return Tuned(choice, replace(test, margin=settings.budget, margin_for_all=True))
 
@@ -155,35 +153,12 @@ def choose_point(
 
     If no point keeps the limits, that is an error, or, unless `strict`, the nearest is chosen.
     """
-    data = settings.federation.data if data is None else data
-    choice, folder = _choose(settings, method, data, model, out, on_progress, strict)
-    if folder:
-        folder.unlock()
-    return choice
-
-
-def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:
-    """Return the method as it is by default; of UDJ-FL also with the budget."""
-    rule = build_method(settings.theory) if method is None else method
-    return find_space(rule, settings.theory, settings.budget)[1]
-
-
-def _choose(
-    settings: TuneSettings,
-    method: Method | None,
-    data: DataChoice,
-    model: ModelChoice | None,
-    out: str | os.PathLike[str] | None,
-    on_progress: OnProgress | None,
-    strict: bool = True,
-) -> tuple[Choice, RunFolder | None]:
-    """Return the choice and the folder, locked, with the choice written there."""
     rule = build_method(settings.theory) if method is None else method
     families, defaults = find_space(rule, settings.theory, settings.budget)
     if not families:
         raise SettingsError(f"methods: {rule.label} has no parameters to search")
     plan = Plan.make(settings, families, defaults)
-    held_out = HeldOutData(data, settings.federation)
+    held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
     _check_floors(settings.floor, first.ids)
     flat = {**settings.to_flat(), "searched": rule.label}
@@ -193,11 +168,16 @@ def _choose(
         choice = _play(search, rule, strict)
         if folder:
             folder.write_json("choice.json", choice.as_dict())
-    except BaseException:
+    finally:
         if folder:
             folder.unlock()
-        raise
-    return choice, folder
+    return choice
+
+
+def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:
+    """Return the method as it is by default; of UDJ-FL also with the budget."""
+    rule = build_method(settings.theory) if method is None else method
+    return find_space(rule, settings.theory, settings.budget)[1]
 
 
 def _play(search: Halving, method: Method, strict: bool) -> Choice:

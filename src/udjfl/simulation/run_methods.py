@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation
 from udjfl.engine import Demands, Engine, make_engine, make_engines, one_thread
-from udjfl.errors import DataError, NotDefinedError, StorageError
+from udjfl.errors import NotDefinedError, StorageError
 from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
@@ -26,7 +24,7 @@ from udjfl.simulation.local_clients import LocalClients
 from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
 from udjfl.simulation.prepare import PreparedMethods, StartedMethod, prepare_methods
 from udjfl.simulation.reference import scores_alone
-from udjfl.tasks import as_predictions
+from udjfl.training.judging import check_score
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
@@ -42,7 +40,6 @@ from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import FederationInfo, RunSpec, initial_state
 from udjfl.uncertainty import Uncertainty, measure_many
-from udjfl.uncertainty.alone import task_of
 
 
 @dataclass(frozen=True)
@@ -140,22 +137,6 @@ def _prepare_seeds(
         prepared = prepare_methods(info, methods, settings, task.seed, model)
         seeds.append(_Seed(task, prepared, settings, model))
     return seeds
-
-
-def check_score(federation: Federation, settings: TrainingSettings) -> None:
-    """Raise an error if the score that is judged is not defined for a client's test part."""
-    task = task_of(federation, settings)
-    if task.score.kind.is_share:
-        return
-    for client in federation.clients:
-        labels, n = client.test.y.cpu(), len(client.test)
-        outputs = torch.zeros(n, task.n_outputs)
-        guess = as_predictions(outputs, task.criterion.is_regression)
-        if not math.isfinite(task.score.compute(labels.numpy(), guess)):
-            raise DataError(
-                f"client {client.id!r}: {task.score.kind.title} is not defined for its test part, "
-                "whose labels are all the same; choose another score, or leave the client out"
-            )
 
 
 def _make_engines(

@@ -107,8 +107,13 @@ class Labels:
         return numbers >= 0 if self.class_names else np.isfinite(numbers)
 
 
-def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
-    """Number the classes over all clients, sorted; labels of different types are an error."""
+def read_labels(
+    frames: Mapping[str, pd.DataFrame], target: Target, class_names: Sequence[str] = ()
+) -> Labels:
+    """Number the classes over all clients, sorted; labels of different types are an error.
+
+    With `class_names`, classes are numbered by these, and other labels are an error.
+    """
     if target.class_names is not None:
         numbers = {
             client: target.compare(frame[target.column]).fillna(-1).to_numpy().astype(np.int64)
@@ -116,6 +121,8 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         }
         return Labels(numbers, target.class_names)
     columns = {client: _clean_labels(frame[target.column]) for client, frame in frames.items()}
+    if class_names:
+        return _number_by(columns, target, tuple(class_names))
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
@@ -134,6 +141,24 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         },
         tuple(map(as_text, values)),
     )
+
+
+def _number_by(
+    columns: Mapping[str, pd.Series], target: Target, class_names: tuple[str, ...]
+) -> Labels:
+    position = {name: number for number, name in enumerate(class_names)}
+    numbers = {}
+    for client, column in columns.items():
+        names = column.map(as_text, na_action="ignore")
+        unknown = sorted(set(names.dropna()) - set(class_names))
+        if unknown:
+            raise DataError(
+                f"client {client!r}, column {target.column!r}: label "
+                f"{', '.join(map(repr, unknown[:MAX_SHOWN]))} is no class of this federation; "
+                f"its classes are {', '.join(map(repr, class_names))}"
+            )
+        numbers[client] = names.map(position).fillna(-1).to_numpy().astype(np.int64)
+    return Labels(numbers, class_names)
 
 
 def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:

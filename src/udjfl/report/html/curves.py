@@ -6,17 +6,17 @@ seeds only the first few.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from udjfl._files import read_file
 from udjfl.errors import UdjflError
 from udjfl.report.html.figure import name_method
 from udjfl.report.saved_runs import read_method
-from udjfl.training.records import Record
+from udjfl.training.records import Record, parse_record
 from udjfl.training.run_folder import RunFolder
 
 MOST_SEEDS, MOST_POINTS = 5, 50
@@ -120,7 +120,7 @@ def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]
 def _read_records(run: _Run) -> Iterable[Record]:
     """Yield the records of the rounds that are drawn, and every absence."""
     try:
-        lines = run.path.read_bytes().splitlines()
+        lines = read_file(run.path).splitlines()
     except OSError:
         return
     chosen = _choose_rounds(run.rounds, run.eval_every)
@@ -129,17 +129,15 @@ def _read_records(run: _Run) -> Iterable[Record]:
         if not is_absence and _round_of(line) not in chosen:
             continue
         try:
-            record = Record(**json.loads(line))
-        except (ValueError, TypeError, RecursionError):
+            yield parse_record(line)
+        except ValueError:
             continue  # a line that was being written, or is damaged
-        if isinstance(record.round, int) and isinstance(record.client, str | None):
-            yield record
 
 
 def _round_of(line: bytes) -> int:
     """Return the round of a record without parsing all of it; -1 if it looks unusual."""
     digits = line[len(OPENING) : line.find(b",")]
-    return int(digits) if line.startswith(OPENING) and digits.isdigit() else -1
+    return int(digits) if line.startswith(OPENING) and digits.isdigit() and len(digits) < 19 else -1
 
 
 def _choose_rounds(rounds: int, eval_every: int) -> set[int]:

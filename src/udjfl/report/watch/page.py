@@ -9,7 +9,7 @@ from typing import Any
 
 from udjfl._ids import printable, sort_ids
 from udjfl.errors import UdjflError
-from udjfl.methods import method as build_method
+from udjfl.methods.recorded import build_recorded
 from udjfl.report.html.curves import Curves
 from udjfl.report.html.figure import name_method, without_checks
 from udjfl.report.html.page import hash_source, make_environment, read_template
@@ -122,7 +122,8 @@ def label_of(run: FollowedRun) -> str:
     """Return the short name of a run's method, as far as its settings tell."""
     settings = run.settings
     try:
-        method = build_method(settings["method"], **settings["params"])
+        named = settings["method"]
+        method = build_recorded(named, settings["params"], label=named)
         return name_method(method, settings["training"].get("service", "none"))
     except (UdjflError, KeyError, TypeError, ValueError, AttributeError):
         return printable(str(settings.get("method", run.path.name)))
