@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from conftest import Stopped, make_federation
 from data_helpers import row_set
+from table_helpers import write_hospitals
 
 import udjfl
 from udjfl.data import Examples, Federation
@@ -88,6 +89,15 @@ def test_held_out_data_are_of_the_train_parts_only() -> None:
             assert not (parts[0] | parts[1]) & tested
             assert len(client.test) == pytest.approx(len(before.train) / 5, abs=1)
         assert not row_set(held_out.test) & tested
+
+
+def test_held_out_data_of_files_have_the_columns_that_settings_name(tmp_path: Path) -> None:
+    files = f"{write_hospitals(tmp_path / 'h')}/*.csv"
+    settings = validate_settings(DataSettings, {"data": files, "target": "ill"})
+    held_out = HeldOutData(files, settings)(0)
+    expected = udjfl.load(files, tuning=True, options={"target": "ill"})
+    assert held_out.fingerprint == expected.fingerprint
+    assert held_out.class_names == ("ill", "well")
 
 
 def test_copies_stay_on_one_side() -> None:

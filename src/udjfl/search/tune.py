@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl.data import Federation, load
-from udjfl.data.federate import without_test_parts
+from udjfl.data import Federation
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
@@ -96,13 +95,8 @@ class HeldOutData:
     settings: DataSettings
 
     def __call__(self, seed: int) -> Federation:
-        """Load a federation. Of named data, the global held-out set has clean examples only."""
-        if not isinstance(self.data, str):
-            return without_test_parts(load_federation(self.data, self.settings, seed), seed)
-        chosen = self.settings
-        return load(
-            self.data, chosen.clients, chosen.partition, seed, chosen.data_root, tuning=True
-        )
+        """Load the federation of a seed."""
+        return load_federation(self.data, self.settings, seed, tuning=True)
 
 
 def tune(
