@@ -165,6 +165,17 @@ def test_a_floor_that_nothing_reaches_names_the_best_value_and_its_point() -> No
     assert "%, with UDJ-FL egalitarian" in line
 
 
+def test_floors_of_a_loss_are_ceilings() -> None:
+    with pytest.raises(
+        SettingsError, match=r"gives client-1 1e-05 on .* rounds was 0\.\d{4}, with"
+    ):
+        choose(floor={"client-1": 1e-5}, score="log-loss")
+    with pytest.raises(SettingsError, match="floor: of client 'client-1' is -1, which is no log"):
+        choose(floor={"client-1": -1.0}, score="log-loss")
+    with pytest.raises(SettingsError, match="floor: of client 'client-1' is 101, which is no acc"):
+        choose(floor={"client-1": 101.0})
+
+
 def test_floors_of_clients_that_do_not_exist() -> None:
     with pytest.raises(SettingsError, match="floor: there is no client 'client-7'"):
         choose(floor={"client-7": 50.0})

@@ -29,8 +29,10 @@ from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.tasks import ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
+from udjfl.uncertainty.alone import task_of
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def choose_point(
     plan = Plan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
-    _check_floors(settings.floor, first.ids)
+    _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
     folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
     try:
@@ -197,8 +199,13 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
     )
 
 
-def _check_floors(floors: Mapping[str, float], ids: Sequence[str]) -> None:
+def _check_floors(floors: Mapping[str, float], ids: Sequence[str], score: ScoreKind) -> None:
     mistakes = [
+        f"floor: of client {client!r} is {floor:g}, which is no {score.title}"
+        for client, floor in floors.items()
+        if score.clip(floor) != floor
+    ]
+    mistakes += [
         f"floor: there is no client {client!r}.{did_you_mean(client, ids)}"
         for client in floors
         if client not in ids
