@@ -15,6 +15,7 @@ from udjfl.search import point_runs
 from udjfl.search.frontier import Frontier, Point, make_points, trace_frontier
 from udjfl.search.run_table import PointRun
 from udjfl.search.settings import FrontierSettings
+from udjfl.tasks import SCORES
 
 SMALL: dict[str, Any] = {
     "rounds": 3,
@@ -118,6 +119,42 @@ def test_a_front_has_the_points_that_none_beats_within_the_margin() -> None:
     assert [point.label for point in frontier.front("shared")] == labels
     (reason,) = frontier.left_out.values()
     assert "4.0 below FedAvg's" in reason
+
+
+def test_of_a_loss_less_is_better_and_no_mean_is_at_chance(tmp_path: Path) -> None:
+    losses = {
+        FedAvg(): (0.2, 0.6, 0.3),  # a mean of 0.4: a hundredth of it is 0.004
+        UDJ(beta=1.0, gamma=1.0): (0.24, 0.5, 0.32),  # better for client 2
+        UDJ(beta=1.0, gamma=-1.0): (0.162, 0.644, 0.28),  # better for client 1, mean 0.75% worse
+        UDJ(beta=2.0, gamma=-1.0): (0.201, 0.601, 0.31),  # FedAvg beats it
+        UDJ(beta=6.0, gamma=1.0): (0.3, 0.7, 0.5),  # a mean of 0.5 is 25% worse
+    }
+    points = tuple(Point.of(m, "reference" if m == FedAvg() else "grid") for m in losses)
+    runs = {
+        (point.name, 0): PointRun((a, b), (0.1, 0.3), shared, (50, 50))
+        for point, (a, b, shared) in zip(points, losses.values(), strict=True)
+    }
+    score = SCORES["log-loss"].kind
+    made = Frontier(
+        "by hand", ("a", "b"), (0,), {"rounds": 3}, points, runs, n_classes=2, score=score
+    )
+    made.save(tmp_path)
+    for frontier in (made, Frontier.load(tmp_path)):
+        assert frontier.score == score
+        labels = [point.label for point in frontier.front("clients")]
+        assert labels == ["p = 1, gamma = -1", "FedAvg", "p = 1, gamma = 1"]
+        assert list(frontier.left_out.values()) == [
+            "its mean is 25.0% worse than FedAvg's, budget 2"
+        ]
+        # A lower loss is a gain: 0.1 of client 2, less -0.04 of client 1.
+        assert frontier.map("psi")[1, 1] == pytest.approx(0.14)
+
+
+def test_a_traced_frontier_knows_its_score() -> None:
+    small = {"exponents": [6], "gammas": [1], "budgets": [], "methods": []}
+    frontier = trace(score="log-loss", seeds=[0], **small)
+    assert frontier.score.name == "log-loss"
+    assert frontier.points[0].name not in frontier.left_out  # FedAvg is within its own margin
 
 
 def test_a_map_has_a_metric_by_exponent_and_gamma() -> None:

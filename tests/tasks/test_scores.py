@@ -16,7 +16,7 @@ from sklearn import metrics as sklearn_metrics
 import udjfl
 from udjfl.metrics import METRICS, Outcome
 from udjfl.report.saved_runs import compare_runs, find_runs, read_run
-from udjfl.tasks import SCORES, scores, wilson_interval
+from udjfl.tasks import ACCURACY, SCORES, scores, wilson_interval
 from udjfl.tasks.scores import make_score
 from udjfl.training.evaluation import Evaluation
 
@@ -214,3 +214,9 @@ def test_regression_is_judged_by_rmse(binary: udjfl.Federation) -> None:
 
 def test_without_another_score_nothing_is_judged_beside_accuracy() -> None:
     assert Evaluation({}, {}).judged is None
+
+
+def test_points_are_percentages_or_hundredths_of_the_references_mean() -> None:
+    assert ACCURACY.points_factor([20.0, 30.0]) == 1
+    assert SCORES["rmse"].kind.points_factor([2.0, 6.0]) == 25  # a mean of 4 is 100 points
+    assert SCORES["rmse"].kind.points_factor([]) == SCORES["rmse"].kind.points_factor([0.0]) == 1

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl.data import Federation, load
-from udjfl.data.federate import without_test_parts
+from udjfl.data import Federation
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
@@ -31,8 +30,10 @@ from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.tasks import ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
+from udjfl.uncertainty.alone import task_of
 
 CHOICE, TEST = "choice.json", "test"  # in the folder of a search
 
@@ -133,13 +134,8 @@ class HeldOutData:
     settings: DataSettings
 
     def __call__(self, seed: int) -> Federation:
-        """Load a federation. Of named data, the global held-out set has clean examples only."""
-        if not isinstance(self.data, str):
-            return without_test_parts(load_federation(self.data, self.settings, seed), seed)
-        chosen = self.settings
-        return load(
-            self.data, chosen.clients, chosen.partition, seed, chosen.data_root, tuning=True
-        )
+        """Load the federation of a seed."""
+        return load_federation(self.data, self.settings, seed, tuning=True)
 
 
 def tune(
@@ -197,7 +193,7 @@ def choose_point(
     plan = Plan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
-    _check_floors(settings.floor, first.ids)
+    _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
     own = data is not None or model is not None
     folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
@@ -241,8 +237,13 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
     )
 
 
-def _check_floors(floors: Mapping[str, float], ids: Sequence[str]) -> None:
+def _check_floors(floors: Mapping[str, float], ids: Sequence[str], score: ScoreKind) -> None:
     mistakes = [
+        f"floor: of client {client!r} is {floor:g}, which is no {score.title}"
+        for client, floor in floors.items()
+        if score.clip(floor) != floor
+    ]
+    mistakes += [
         f"floor: there is no client {client!r}.{did_you_mean(client, ids)}"
         for client in floors
         if client not in ids

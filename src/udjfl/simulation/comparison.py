@@ -156,7 +156,7 @@ class Comparison:
         """The rows that are not ranked, and why: untrained, or outside their budget."""
         key, reference, score = "mean_accuracy", self.rows[0], self.score
         before = reference.metrics[key].mean if key in reference.metrics else None
-        factor = score.better * (1.0 if score.percent or not before else 100 / abs(before))
+        factor = score.better * (1.0 if before is None else score.points_factor([before]))
 
         def points(row: MethodSummary) -> float | None:
             mean = row.metrics[key].mean
