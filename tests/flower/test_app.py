@@ -156,16 +156,3 @@ def test_the_runbook_names_existing_settings_flags_and_files() -> None:
         assert (ROOT / script.split()[1]).exists(), script
     for target in re.findall(r"\]\(([^)#:]+)\)", page):
         assert (ROOT / "docs" / target).exists(), target
-
-
-def test_the_table_of_checks_names_every_test() -> None:
-    """README.md lists, in the last column, every test of this folder and none that is missing."""
-    folder = Path(__file__).parent
-    tests = {
-        f"{path.stem.removeprefix('test_')}::{name}"
-        for path in folder.glob("test_*.py")
-        for name in re.findall(r"^def test_(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    rows = (folder / "README.md").read_text(encoding="utf-8").splitlines()
-    columns = [row.split("|")[3] for row in rows if row.startswith("|") and "::" in row]
-    assert set(re.findall(r"\w+::\w+", " ".join(columns))) == tests

@@ -59,6 +59,16 @@ Out = Annotated[
         help="Folder to store the run in; `udjfl resume FOLDER` continues it.",
     ),
 ]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="PROGRAM",
+        help="Write every round there, too: tensorboard, mlflow or wandb, with options as in "
+        "tensorboard:folder=runs, mlflow:experiment=udjfl (MLFLOW_TRACKING_URI says where) or "
+        "wandb:project=udjfl:mode=offline.",
+    ),
+]
 QUICK = {"rounds": 10, "epochs": 10, "seeds": 2}
 Quick = Annotated[
     bool,
