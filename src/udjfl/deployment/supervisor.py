@@ -192,11 +192,10 @@ def stop_running(state: Path) -> bool:
     return True
 
 
-def read_log(state: Path, name: str, lines: int = 25) -> str:
-    """Return the last lines of a service's log."""
+def read_log(state: Path, name: str, lines: int | None = 25) -> str:
+    """Return the last lines of a service's log; None: all."""
     try:
-        return tail(
-            (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace"), lines
-        )
+        text = (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    return text if lines is None else tail(text, lines)
