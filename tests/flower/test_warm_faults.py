@@ -10,7 +10,6 @@ import torch
 
 pytest.importorskip("flwr")
 
-from deploy.processes import process_table, stop
 from shared_deployment import (
     TRAINING,
     DeployedFederation,
@@ -20,6 +19,7 @@ from shared_deployment import (
 )
 
 import udjfl
+from udjfl.deployment.processes import process_table, stop
 
 pytestmark = [
     pytest.mark.processes,

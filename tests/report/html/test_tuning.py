@@ -31,9 +31,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tuned(folder: Path) -> Tuned:
     first = make_federation().ids[0]
-    settings = TuneSettings(
-        theory="desert", budget=50.0, cost=14.0, workers=1, floor={first: 1.0}, **SMALL
-    )
+    limits = {"budget": 50.0, "cost": 14.0, "floor": {first: 1.0}}
+    settings = TuneSettings(**{"theory": "desert", "workers": 1, **limits, **SMALL})
     return tune(settings, data=lambda seed: make_federation(seed=seed), out=folder)
 
 
