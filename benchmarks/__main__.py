@@ -67,7 +67,7 @@ def parse_arguments() -> argparse.Namespace:
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="quick, flower: compare with the udjfl of another checkout, in turns, 9 (flower: 2) "
+        help="quick, flower: compare with the udjfl of another checkout, in turns, 9 (flower: 3) "
         "repetitions",
     )
     parser.add_argument(

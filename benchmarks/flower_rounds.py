@@ -1,7 +1,7 @@
 """Real SuperNodes, against the udjfl of another checkout, in turns.
 
     git worktree add ../before COMMIT
-    python -m benchmarks flower --against ../before [--repetitions 2] [--out some.json]
+    python -m benchmarks flower --against ../before [--repetitions 3] [--out some.json]
 
 Three and five SuperNodes on this machine, over TLS, train a small model with each of the two. A
 turn is a deployment and a run of its own, in a process of its own. Its first round warms up, and
@@ -31,8 +31,8 @@ from benchmarks.markdown import describe_machine, table
 
 BEFORE, AFTER = "before", "after"
 NODES = (3, 5)
-ROUNDS = 6
-REPETITIONS = 2
+ROUNDS = 4
+REPETITIONS = 3
 TARGETS = {"cpu": 20.0, "seconds": 6.0}  # how many times less of each
 ROOT = Path(__file__).resolve().parents[1]
 CLOCK = os.sysconf("SC_CLK_TCK")

@@ -6,6 +6,7 @@ jupytext, and runs as a plain script too.
 
 from __future__ import annotations
 
+import html
 import re
 import tempfile
 import textwrap
@@ -49,20 +50,22 @@ def to_markdown(notebook: Any, name: str) -> str:
             parts.append(cell.source)
         elif cell.cell_type == "code":
             parts.append(f"```python\n{cell.source}\n```")
-            parts += show_outputs(cell.outputs)
+            parts += show_outputs(cell.source, cell.outputs)
     note = f"*This page is the notebook `docs/notebooks/{name}`, run when the site was built.*"
     return "\n\n".join([*parts, note]) + "\n"
 
 
-def show_outputs(outputs: Sequence[Any]) -> list[str]:
+def show_outputs(source: str, outputs: Sequence[Any]) -> list[str]:
     """Show what a cell printed as one block, without repeated warnings, then its pictures."""
+    label = html.escape(f"Chart: {source.splitlines()[-1]}")
     texts = {"stderr": "", "stdout": ""}
     pictures = []
     for output in outputs:
         if output.output_type == "stream":
             texts[output.name] += output.text
         elif SVG in output.data:
-            pictures.append(f'<figure class="chart">{output.data[SVG]}</figure>')
+            figure = f'<figure class="chart" role="img" aria-label="{label}">'
+            pictures.append(f"{figure}{output.data[SVG]}</figure>")
         else:
             texts["stdout"] += f"{ANSI.sub('', output.data['text/plain'])}\n"
     warnings = dict.fromkeys(texts["stderr"].splitlines())  # the same for every seed

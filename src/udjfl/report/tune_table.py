@@ -24,6 +24,7 @@ HELD_OUT = (
     "all clients, in points."
 )
 RUNG_HEADINGS = ("Rounds", "Points", "Best within the limits")
+NOT_TESTED = "The test is not finished; `udjfl resume` continues it."
 NOT_CLEAR = (
     "The default stays: the best point was not better by more than one standard error, seed by "
     "seed."
@@ -33,6 +34,11 @@ NOT_CLEAR = (
 def tune_view(tuned: Tuned) -> RenderableType:
     """Lay out a tuned point and its test."""
     return Group(*_choice_parts(tuned.choice), Text(""), _test_view(tuned))
+
+
+def choice_view(choice: Choice) -> RenderableType:
+    """Lay out a tuned point whose test is not finished."""
+    return Group(*_choice_parts(choice), Text(""), Text(NOT_TESTED))
 
 
 def _choice_parts(choice: Choice) -> list[RenderableType]:

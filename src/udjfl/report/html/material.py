@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from udjfl.report.html.figure import method_name
 from udjfl.report.html.score_text import ScoreText
 from udjfl.report.html.searches import Problem, is_tuning, read_searches
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
+from udjfl.report.tuned_runs import hold_to_limits
 from udjfl.search.frontier import Frontier
 from udjfl.search.tune import Choice
 from udjfl.simulation.comparison import Comparison
@@ -113,9 +114,7 @@ def read_material(paths: Sequence[Path]) -> Material:
     runs, problems = _read_runs(folders)
     comparison, reason = _compare(runs)
     if comparison is not None and searches.tuning is not None:
-        # The limit is the one that was asked for, whatever budget the chosen rule has.
-        budget = searches.tuning.limits.budget
-        comparison = replace(comparison, margin=budget, margin_for_all=True)
+        comparison = hold_to_limits(comparison, searches.tuning)
     rows = comparison.rows if comparison else _summarise(runs)
     described = _describe(folders)
     return Material(

@@ -157,13 +157,18 @@ def _write_account(
         kind=verdict.kind,
         promise=PROMISES[theory],
         measure=explain_measures(score)[theory],
-        happened=printable(happened[:1].upper() + happened[1:]),
+        happened=printable(_begin_sentence(happened, list(changes))),
         gained=_name_clients(gained, score, "No client's gain can be told from chance."),
         paid=_name_clients(paid, score, "No client's loss can be told from chance."),
         price=_price(row),
         price_unit=score.gain_basis,
         sure=_sureness(row),
     )
+
+
+def _begin_sentence(text: str, clients: list[str]) -> str:
+    """Return a text with a capital letter at its beginning; a client's id stays as it is."""
+    return text if text.startswith(tuple(clients)) else text[:1].upper() + text[1:]
 
 
 def _title(row: MethodSummary, limit: float | None) -> str:

@@ -63,9 +63,11 @@ def train(message: Message, context: Context) -> Message:
     fault = fault_in(t, context)
     if fault == "error":
         raise OSError("no space left on this client's disk")
-    if fault == "hang":
-        (Path(str(context.run_config["gates"])) / f"hanging-{t}").touch()
-        time.sleep(3600)
+    if fault in ("hang", "wait"):
+        gates = Path(str(context.run_config["gates"]))
+        (gates / f"hanging-{t}").touch()
+        while fault == "hang" or not (gates / f"release-{t}").exists():
+            time.sleep(0.1)
     reply = honest(message, context)
     if fault in WRONG_REPLIES:
         return Message(WRONG_REPLIES[fault](reply.content), reply_to=message)

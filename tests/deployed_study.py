@@ -16,7 +16,7 @@ from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.network import free_port
 from udjfl.deployment.node import Node
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 NAMES = ("north", "south")
 TIMEOUT = 600.0
 
