@@ -43,7 +43,7 @@ SHORTER = {
     "demo": "--rounds 2 --seeds 2",
     "frontier": "--rounds 2 --seeds 2 --exponents 1 --gammas 1 --budgets 2 --methods qffl",
     "run": "--rounds 2",
-    "tune": "--rounds 9 --seeds 2 --cost 6",
+    "tune": "--rounds 9 --seeds 2 --cost 12 --budget 50 --floor client-1=1",
     "reproduce": "--quick --rounds 2 --epochs 1 --data dirty-digits",
 }
 TOUR = "docs/tour.md"

@@ -12,6 +12,7 @@ from udjfl.metrics import compute_metrics
 from udjfl.settings import CompareSettings
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import summarise_method
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.result import FinishedRun, outcome_of
 
 
@@ -20,11 +21,16 @@ def compare_gains(
     seeds: int = 5,
     test_sizes: Sequence[int] | None = (80,) * 5,
     n_classes: int | None = 10,
+    score: ScoreKind = ACCURACY,
     **changes: Any,
 ) -> Comparison:
-    """Compare methods with FedAvg whose clients gain so many points, up to a wiggle by seed."""
+    """Compare methods with FedAvg whose clients gain so many points, up to a wiggle by seed.
+
+    If less of a score is better, or if it is no percentage, FedAvg's errors in hundredths are in
+    place of its accuracies, and a gain of a point is one hundredth less.
+    """
     references = {
-        seed: _make_run(FedAvg(), seed, [0.0] * 5, None, test_sizes, n_classes)
+        seed: _make_run(FedAvg(), seed, [0.0] * 5, None, test_sizes, n_classes, score)
         for seed in range(seeds)
     }
     rows = [summarise_method(FedAvg(), references, references)]
@@ -37,6 +43,7 @@ def compare_gains(
                 reference,
                 test_sizes,
                 n_classes,
+                score,
             )
             for seed, reference in references.items()
         }
@@ -51,17 +58,24 @@ def _make_run(
     reference: FinishedRun | None,
     test_sizes: Sequence[int] | None,
     n_classes: int | None,
+    score: ScoreKind,
 ) -> FinishedRun:
     names = [f"client-{number}" for number in range(1, 6)]
     level = LEVELS[seed % 5]
+
+    def judged(accuracy: float) -> float:
+        return accuracy if score.percent else (100 - accuracy) / 100
+
     run = FinishedRun(
         method=method,
         seed=seed,
-        metrics={"global_accuracy": 95.0 + level + sum(gains) / 5},
+        metrics={"global_accuracy": judged(95.0 + level + sum(gains) / 5)},
         undefined={},
         client_accuracy={
-            name: a + level + gain for name, a, gain in zip(names, FEDAVG, gains, strict=True)
+            name: judged(a + level + gain)
+            for name, a, gain in zip(names, FEDAVG, gains, strict=True)
         },
+        score=score,
         uncertainty=dict(zip(names, UNCERTAINTIES, strict=True)),
         test_sizes=None if test_sizes is None else dict(zip(names, test_sizes, strict=True)),
         n_classes=n_classes,

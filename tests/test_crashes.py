@@ -58,16 +58,16 @@ def reproduce(out: Path) -> object:
 
 def tune(out: Path) -> object:
     """Choose on one seed, then test what was chosen."""
-    settings = TuneSettings(
-        **FAST, rounds=3, seeds=[0], jobs=1, theory="egalitarian", budget=90.0, cost=14.0
-    )
+    given: dict[str, Any] = {"rounds": 3, "seeds": [0], "jobs": 1, "budget": 90.0, "cost": 14.0}
+    settings = TuneSettings(theory="egalitarian", **FAST, **given)
     return search_point(settings, data=make_federation(), out=out)
 
 
 def frontier(out: Path) -> object:
     """Two seeds in two processes."""
     few: dict[str, Any] = {"exponents": [1.0], "gammas": [0.0], "budgets": [], "methods": []}
-    settings = FrontierSettings(**FAST, **few, rounds=2, seeds=[0, 1], jobs=2)
+    few |= {"rounds": 2, "seeds": [0, 1], "jobs": 2}
+    settings = FrontierSettings(**FAST, **few)
     return trace_frontier(settings, data=lambda seed: make_federation(seed=seed), out=out)
 
 

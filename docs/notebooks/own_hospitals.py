@@ -6,10 +6,10 @@
 # theory changes.
 
 # %%
-import csv
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 import udjfl
 
@@ -21,56 +21,41 @@ HOSPITALS = {  # patients, noise of the instruments, and what makes the local pa
 }
 
 
-def write_hospital(name, patients, noise, rule, rng):
-    """Write a table of invented patients: four readings, and whether the patient is ill."""
+def draw_patients(patients, noise, rule, rng):
+    """Draw a table of invented patients: four readings, and whether the patient is ill."""
     true = rng.normal(size=(patients, 4))
-    ill = (true @ rule > 0).astype(int)
     measured = (true + noise * rng.normal(size=true.shape)).round(3)
-    with Path("hospitals", f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["pressure", "sugar", "pulse", "weight", "ill"])
-        writer.writerows([*row, label] for row, label in zip(measured, ill, strict=True))
+    table = pd.DataFrame(measured, columns=["pressure", "sugar", "pulse", "weight"])
+    return table.assign(ill=(true @ rule > 0).astype(int))
 
 
-Path("hospitals").mkdir(exist_ok=True)
 rng = np.random.default_rng(0)
-for name, (patients, noise, rule) in HOSPITALS.items():
-    write_hospital(name, patients, noise, rule, rng)
+tables = {name: draw_patients(*values, rng) for name, values in HOSPITALS.items()}
+Path("hospitals").mkdir(exist_ok=True)
+for name, table in tables.items():
+    table.to_csv(f"hospitals/{name}.csv", index=False)
+tables["west"].head(3)
 
 # %% [markdown]
 # ## From files to a federation
 #
-# A client is its training and its test part. The split depends on a seed, so that a comparison
-# over seeds also covers the chance of who is in the test part.
-
+# One file is one client. A fifth of each file's rows is kept for testing. `problems` lists what
+# looks wrong in the tables, `preprocessing` what was done to their columns.
 
 # %%
-def read_hospital(path, seed):
-    """Read one table; a fifth of its rows, drawn from the seed, is the test part."""
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    y = np.array([int(row.pop("ill")) for row in rows])
-    x = np.array([[float(value) for value in row.values()] for row in rows])
-    test, train = np.split(np.random.default_rng(seed).permutation(len(rows)), [len(rows) // 5])
-    return x[train], y[train], x[test], y[test]
-
-
-def load_hospitals(seed):
-    """Make a federation; the shared test set is all test parts together."""
-    tables = {path.stem: read_hospital(path, seed) for path in Path("hospitals").glob("*.csv")}
-    together = (np.concatenate([table[i] for table in tables.values()]) for i in (2, 3))
-    return udjfl.Federation.from_arrays(tables, test=tuple(together), name="hospitals")
-
-
-federation = load_hospitals(seed=0)
+federation = udjfl.Federation.from_csv("hospitals/*.csv", target="ill")
 for client in federation.describe():
-    print(client)
+    print(client["id"], client["train"], "train", client["test"], "test patients")
+print(federation.problems or "no problems found")
 
 # %% [markdown]
+# Tables that are in memory already need no files:
+# `udjfl.Federation.from_frames(tables, target="ill")`. [Data](../data.md) has the other ways in.
+#
 # ## Question 1: whose data are good?
 #
-# The uncertainty is measured by each hospital alone. The interval says how sure the number is, and
-# a note appears if two hospitals cannot be told apart.
+# The uncertainty is measured by each hospital alone. A note appears if two hospitals cannot be told
+# apart.
 
 # %%
 fedavg = udjfl.simulate(federation, "fedavg", model="logistic", rounds=50)
@@ -87,32 +72,22 @@ for note in fedavg.notes:
 #
 # ## Question 2: would a hospital rather be alone?
 #
-# A federation with one client is that client alone. Ten splits, the same for both: the mean and its
-# standard error.
-
+# One split is an anecdote. Given the files, `compare` splits them anew with each of twenty seeds.
+# Here FedAvg and the four theories are trained at once; the first row is FedAvg's.
 
 # %%
-def train_alone(path, seed):
-    """Return the accuracy of a model that one hospital trains by itself."""
-    table = read_hospital(path, seed)
-    alone = udjfl.Federation.from_arrays({path.stem: table}, test=table[2:])
-    known = {path.stem: 1.0}  # not used by FedAvg: saves measuring it
-    result = udjfl.simulate(alone, "fedavg", model="logistic", rounds=50, uncertainty=known)
-    return result.client_accuracy[path.stem]
-
-
-seeds = range(10)
-together = [
-    udjfl.simulate(load_hospitals(seed), "fedavg", model="logistic", rounds=50, seed=seed)
-    for seed in seeds
-]
-for path in sorted(Path("hospitals").glob("*.csv")):
-    alone = np.array([train_alone(path, seed) for seed in seeds])
-    gain = np.array([result.client_accuracy[path.stem] for result in together]) - alone
-    error = gain.std(ddof=1) / np.sqrt(len(gain))
-    print(
-        f"{path.stem:6} alone {alone.mean():.1f}%, together {gain.mean():+.1f} ± {error:.1f} points"
-    )
+comparison = udjfl.compare(
+    "hospitals/*.csv",
+    ["rawls:budget=2", "egalitarian:budget=2", "utilitarian:budget=2", "desert:budget=2"],
+    target="ill",
+    model="logistic",
+    rounds=50,
+    seeds=20,
+)
+for name, joining in comparison.joining[0].items():
+    alone = comparison.rows[0].accuracy_alone[name].mean
+    low, high = joining.test.ci95
+    print(f"{name:6} alone {alone:.1f}%, joining {joining.gain:+.1f} ({low:+.1f} to {high:+.1f})")
 
 # %% [markdown]
 # A hospital that is clearly better off alone has no reason to take part, whatever theory the others
@@ -124,18 +99,7 @@ for path in sorted(Path("hospitals").glob("*.csv")):
 # ## Question 3: what does each theory change, and for whom?
 
 # %%
-comparison = udjfl.compare(
-    load_hospitals,
-    ["rawls:budget=2", "egalitarian:budget=2", "utilitarian:budget=2", "desert:budget=2"],
-    model="logistic",
-    rounds=50,
-    seeds=20,
-)
-reference = comparison.rows[0]
-print(f"{'':32}" + "".join(f"{name:>8}" for name in federation.ids))
-for row in comparison.rows:
-    means = {name: row.client_accuracy[name].mean for name in federation.ids}
-    print(f"{row.label:32}" + "".join(f"{means[name]:8.1f}" for name in federation.ids))
+comparison.plot_changes()
 
 # %%
 for row, verdicts in zip(comparison.rows, comparison.verdicts, strict=True):

@@ -5,10 +5,11 @@ The tests' imports from `udjfl.flower` are collected here where possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from conftest import make_federation
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,6 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import udjfl
 from udjfl import Examples, Federation, TrainingSettings
 from udjfl.flower import ClientData, MethodStrategy, ServerData, client_app
+from udjfl.flower.tensors import make_records, pack, tensors_of, values_of
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 
@@ -105,6 +107,12 @@ class InProcessGrid(Grid):
         return [(node, content, reply) for type_, node, content, reply in self.log if type_ == kind]
 
 
+def with_tensors(content: RecordDict, tensors: Mapping[str, torch.Tensor] | bytes) -> RecordDict:
+    """Return a message with other tensors."""
+    packed = tensors if isinstance(tensors, bytes) else pack(tensors)
+    return RecordDict({**content, **make_records(values_of(content), packed)})
+
+
 def client_data(federation: Federation, client_id: str, **changes: Any) -> ClientData:
     """Return the data of one client of a federation."""
     client = next(client for client in federation.clients if client.id == client_id)
@@ -113,6 +121,7 @@ def client_data(federation: Federation, client_id: str, **changes: Any) -> Clien
         "train": client.train,
         "test": client.test,
         "n_classes": federation.n_classes,
+        "preprocessing": federation.preprocessing,
     }
     return ClientData(**{**defaults, **changes}, allow_duplicates=True)
 
@@ -120,7 +129,11 @@ def client_data(federation: Federation, client_id: str, **changes: Any) -> Clien
 def server_data(federation: Federation) -> ServerData:
     """Return the server's data of a federation."""
     return ServerData(
-        federation.test, federation.validation, federation.input_shape, federation.n_classes
+        federation.test,
+        federation.validation,
+        federation.input_shape,
+        federation.n_classes,
+        federation.preprocessing,
     )
 
 
@@ -203,6 +216,8 @@ __all__ = [
     "run_strategy",
     "server_data",
     "simulate_small",
+    "tensors_of",
     "with_groups",
+    "with_tensors",
     "with_validation",
 ]

@@ -7,10 +7,10 @@ import torch
 
 pytest.importorskip("flwr")
 
-from deploy.processes import stop
 from shared_deployment import TRAINING, DeployedFederation, assert_same_model, simulate_every_round
 
 import udjfl
+from udjfl.deployment.processes import stop
 
 pytestmark = pytest.mark.processes
 

@@ -78,7 +78,7 @@ def test_what_is_undefined_says_why() -> None:
     for key in ("jain", "gini", "cv", "entropy", "cosine"):
         value, reason = METRICS[key].evaluate(outcome)
         assert value is None
-        assert reason == f"{METRICS[key].title} needs accuracies that are not negative, " + (
+        assert reason == f"{METRICS[key].title} needs scores that are not negative, " + (
             "and not all zero."
         )
     assert METRICS["best_minus_worst"].evaluate(outcome) == (0.0, None)

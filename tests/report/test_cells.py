@@ -33,9 +33,9 @@ def test_one_seed_has_no_interval() -> None:
 
 
 def test_signs_and_arrows() -> None:
-    assert format_number(-0.001, "psi") == "+0.00"
-    assert format_number(0.5, "pearson_r") == "+0.50"
-    assert format_number(81.456, "mean_accuracy") == "81.46"
+    assert format_number(-0.001, METRICS["psi"]) == "+0.00"
+    assert format_number(0.5, METRICS["pearson_r"]) == "+0.50"
+    assert format_number(81.456, METRICS["mean_accuracy"]) == "81.46"
     assert with_arrow(METRICS["std"]) == "STD ↓"
     assert with_arrow(METRICS["accuracy_most_uncertain"]) == "Most ↑\nuncert."
     plain = Metric("x", "X", lambda o: 0.0, better=0, unit="", description="")

@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from udjfl.methods import method
 from udjfl.report.verdict_lines import COLOURS, verdict_parts
 from udjfl.simulation.comparison import Comparison
+from udjfl.tasks import SCORES, ScoreKind
 from udjfl.verdicts import KINDS
 
 GAINS = {
@@ -63,3 +64,37 @@ def test_every_kind_has_a_colour() -> None:
 
 def test_without_a_theory_there_is_no_section() -> None:
     assert verdict_parts(compare_gains({}), 80) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "basis"),
+    [
+        ("accuracy", "client-5 gains +4.0 points", "in points. Gap"),
+        ("auroc", "client-5 gains +4.0 points", "in points. Gap: AUROC"),
+        # FedAvg's errors are 6, 10, 16, 26 and 32 hundredths, 18 in the mean: 4 are 22.2% of it.
+        ("log-loss", "client-5 gains +22.2%", "in % of FedAvg's mean log loss; a lower log loss"),
+        ("rmse", "client-5 gains +22.2%", "in % of FedAvg's mean RMSE; a lower RMSE is a gain"),
+    ],
+)
+def test_gains_are_told_in_the_unit_of_the_score(name: str, gain: str, basis: str) -> None:
+    kind = SCORES[name].kind
+    comparison = compare_gains(GAINS, score=kind)
+    text = " ".join(printed(comparison, 120).split())
+    assert gain in text
+    assert f"Gains are against FedAvg, {basis}" in text
+    assert f"mean {kind.title}." in text
+    if not kind.percent:
+        assert "points" not in text
+        assert "accuracy" not in text
+    [[kept], [harmed]] = [comparison.verdicts[row] for row in (1, 2)]
+    assert kept.kind == "kept"
+    assert harmed.kind in ("over budget", "levelled down")
+    assert "client-1 pays most (-" in harmed.sentence
+
+
+def test_a_score_without_a_scale_is_never_at_its_ceiling() -> None:
+    """In hundredths of FedAvg's mean, that mean is 100 whatever it is."""
+    own = ScoreKind("own", "own", percent=False)
+    gains = {method("utilitarian"): (0.1, -0.1, 0.1, -0.1, 0)}
+    [verdict] = compare_gains(gains, score=own).verdicts[1]
+    assert verdict.kind == "not decided"

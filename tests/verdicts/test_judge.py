@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_runs import CLIENTS, UNCERTAINTIES, make_runs
 
@@ -384,6 +384,7 @@ def harmful_runs(draw: Any) -> PairedRuns:
     )
 
 
+@settings(deadline=None)
 @given(harmful_runs(), st.sampled_from([*THEORIES]), st.sampled_from([0.0, 2.0, 100.0]))
 def test_harm_is_never_called_a_success(runs: PairedRuns, theory: str, budget: float) -> None:
     found = verdict(theory, runs, budget)

@@ -33,20 +33,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from deploy import keys
-from deploy.flwr_command import (
+from udjfl.deployment import keys
+from udjfl.deployment.flwr_command import (
     CONNECTION,
     TIMEOUT,
     ConfigValue,
-    DeploymentError,
     FlwrCommand,
     executable,
     flower_environment,
     tail,
     write_run_config,
 )
-from deploy.network import HOST, free_port, is_healthy
-from deploy.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.deployment.network import HOST, free_port, is_healthy
+from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.errors import DeploymentError
+from udjfl.flower.warm import executor_command
 
 RUN_TIMEOUT = 3600.0
 PAUSE = 0.5
@@ -71,7 +72,8 @@ class Deployment:
     `folder` is kept if given; the default is a temporary folder, which is removed.
     `keep_state` makes the SuperLink store registered keys and runs in a file, so that it can be
     killed and started again. `supernode` replaces the command `flower-supernode`; `environment`
-    is added to the environment of all processes.
+    is added to the environment of all processes. `warm` gives each SuperNode an executor that
+    keeps its client warm (`udjfl.flower.warm`); without it, Flower starts a Python per message.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Deployment:
         keep_state: bool = False,
         supernode: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        warm: bool = True,
     ) -> None:
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="udjfl-flower-")) if folder is None else folder
@@ -90,10 +93,12 @@ class Deployment:
         self._supernode, self._extra = supernode, dict(environment or {})
         self.command = FlwrCommand(self.folder / "operator", self._extra)
         self.superlink: ProcessTree | None = None
+        self.warm = warm
         self.nodes: dict[str, ProcessTree] = {}
+        self.executors: dict[str, ProcessTree] = {}
         self.node_ids: dict[str, str] = {}  # Flower's ids of the registered SuperNodes
         self.port = 0
-        self._runs = 0
+        self._runs, self._ports = 0, dict[str, int]()
 
     def __enter__(self) -> Deployment:
         try:
@@ -115,9 +120,9 @@ class Deployment:
     def close(self) -> None:
         """Stop everything, the SuperNodes first, so that they can sign off."""
         with ignore_interrupts():
-            stop(self.nodes.values())
+            stop([*self.nodes.values(), *self.executors.values()])
             stop([self.superlink] if self.superlink else [])
-            self.nodes, self.superlink = {}, None
+            self.nodes, self.executors, self.superlink = {}, {}, None
             if self._temporary:
                 shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -180,16 +185,22 @@ class Deployment:
         insecure: bool = False,
         address: str | None = None,
         options: Iterable[str] = (),
+        warm: bool | None = None,
     ) -> ProcessTree:
         """Start a SuperNode whose key pair exists. The other arguments are for refusals.
 
         `key` names another key pair, or None for no key. `root_certificates` is the certificate
         of another authority, or None for those of the system. `insecure` turns TLS off.
-        `address` replaces the address of the SuperLink.
+        `address` replaces the address of the SuperLink, `warm` the deployment's own.
         """
         command = [*(self._supernode or [executable("flower-supernode")])]
         command += ["--superlink", address or self.address]
-        command += ["--host", HOST, "--port", str(free_port())]
+        port = free_port()
+        command += ["--host", HOST, "--port", str(port)]
+        warm = self.warm if warm is None else warm
+        if warm:
+            command += ["--isolation", "process"]
+            command += ["--superexec-auth-secret-file", str(keys.make_secret(self.keys, name))]
         node_config = [f"{field}={json.dumps(value)}" for field, value in config.items()]
         command += ["--node-config", " ".join(node_config)]
         if key is not None:
@@ -201,7 +212,22 @@ class Deployment:
         elif trusted is not None:
             command += ["--root-certificates", str(trusted)]
         self.nodes[name] = self._start_process(name, [*command, *options], f"nodes/{name}")
+        if warm:
+            self.start_executor(name, port)
         return self.nodes[name]
+
+    def start_executor(self, name: str, port: int | None = None) -> ProcessTree:
+        """Start the executor beside a SuperNode, or start it again after it was killed."""
+        self._ports[name] = self._ports[name] if port is None else port
+        command = executor_command(
+            f"{HOST}:{self._ports[name]}",
+            keys.make_secret(self.keys, name),
+            messages=self.folder / "nodes" / name / "messages",
+            supernode_pid=self.nodes[name].process.pid,
+        )
+        tree = self._start_process(f"{name}-executor", command, f"nodes/{name}")
+        self.executors[name] = tree
+        return tree
 
     def start_swarm(self, files: Mapping[str, Path], pause: float) -> ProcessTree:
         """Start a node for each client in a single process: for load tests and benchmarks.

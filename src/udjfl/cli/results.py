@@ -54,9 +54,9 @@ def predict_command(
         result.served_model(client)  # an error of its own if there is no such client
         x = result.inputs.read_csv(data, split_names(leave_out or ""), client)
         predictions = result.predict(x, client)
-        if result.n_classes == 0:
-            names, probabilities = [], [[]] * len(predictions)
-        else:
+        names: list[str] = []
+        probabilities: list[list[float]] = [[]] * len(predictions)
+        if result.n_classes != 0:
             probabilities = result.predict_proba(x, client).tolist()
             names = [result.inputs.label(index) for index in range(len(probabilities[0]))]
     rows = list(zip(predictions, probabilities, strict=True))

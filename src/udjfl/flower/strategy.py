@@ -20,6 +20,7 @@ from udjfl.engine import one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
 from udjfl.flower.client_info import ClientInfo
 from udjfl.flower.data import ServerData
+from udjfl.flower.exchange import Exchange
 from udjfl.flower.messages import model_signature
 from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.remote_clients import RemoteClients
@@ -28,6 +29,7 @@ from udjfl.methods import SERVER_SIDE, Method
 from udjfl.models import ModelChoice, describe
 from udjfl.settings import TrainingSettings
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.inputs import STORED_TYPES
 from udjfl.training.lifecycle import (
     RunLog,
     describe_run,
@@ -154,12 +156,19 @@ class MethodStrategy(Strategy):
         )
 
     def run_round(self) -> Evaluation | None:
-        """Run one round and write it down; return its evaluation, if it is evaluated."""
+        """Run one round and write it down; return its evaluation, if it is the last one.
+
+        Clients evaluate the model of another round while they train in the next one, and its
+        evaluation is written down with that.
+        """
         result = run_round(self.run, self.log.server, self.remote)
-        round, records, evaluation = result.server.round, list(result.records), None
-        if self.run.is_evaluated(round):
+        round, evaluation = result.server.round, None
+        records = [*self.remote.evaluation.take_records(), *result.records]
+        if round == self.spec.settings.rounds:
             evaluation = self.remote.evaluate(result.server)
             records += evaluation.records(round)
+        elif self.run.is_evaluated(round):
+            self.remote.evaluation.postpone(result.server)
         self.log.write(result.server, records)
         self._save_uncertainties()
         logger.info("Round %d of %d is done.", round, self.spec.settings.rounds)
@@ -179,10 +188,11 @@ class MethodStrategy(Strategy):
         federation = FederationInfo(
             tuple(sizes),
             tuple(math.nan if size is None else float(size) for size in sizes.values()),
-            torch.zeros(2, *agreed.input_shape),
+            torch.zeros(2, *agreed.input_shape, dtype=STORED_TYPES[agreed.input_type]),
             agreed.n_classes,
             agreed.has_groups,
             self.server_data is not None and self.server_data.validation is not None,
+            labels_are_numbers=agreed.n_classes == 0,
         )
         self.run = Run(self.spec, federation)
         self.module, server, self.notes = initial_state(
@@ -203,12 +213,23 @@ class MethodStrategy(Strategy):
         self.log = RunLog(self.spec.settings, server, self._folder)
         demands = self.spec.demands(self.run.federation)
         evaluation = ServerEvaluation(self.module, self.server_data, self.spec.method, demands)
-        self.remote = RemoteClients(
-            self.run, self.registry, evaluation, len(server.buffers), self.timeout
-        )
+        exchange = Exchange(self.run, self.registry, self.timeout)
+        self.remote = RemoteClients(self.run, exchange, evaluation, len(server.buffers))
+        if self._lacks_evaluation():
+            self.remote.evaluation.postpone(self.log.server)
         self.registry.round = self.log.server.round + 1
         self.registry.request_uncertainties()
         self._save_uncertainties()
+
+    def _lacks_evaluation(self) -> bool:
+        """Return whether the run was stopped before its last round was evaluated."""
+        round = self.log.server.round
+        if not 0 < round < self.spec.settings.rounds or not self.run.is_evaluated(round):
+            return False
+        return not any(
+            record.round == round and record.metric == "test_accuracy"
+            for record in self.log.history().records
+        )
 
     def _wait_for_all(self) -> tuple[ClientInfo, dict[str, float | None]]:
         """Wait for all clients; return what they agree on, and how many examples each has."""
@@ -229,6 +250,8 @@ class MethodStrategy(Strategy):
             "n_classes": federation.n_classes,
             "has_groups": federation.has_groups,
         }
+        kind = federation.inputs.describe().get("input_type")
+        shared |= {} if kind is None else {"input_type": kind}
         digest = hashlib.sha256(json.dumps([federation.ids, shared], sort_keys=True).encode())
         description = {
             "name": NAME,
@@ -348,6 +371,7 @@ def read_members(
             has_groups=bool(federation["has_groups"]),
             model="",
             size=None,
+            input_type=str(federation.get("input_type", "float32")),
         )
         return agreed, {str(client["id"]): client["train"] for client in federation["clients"]}
     except (KeyError, TypeError, ValueError):

@@ -21,7 +21,7 @@ from udjfl._measures import (
 )
 from udjfl.metrics.base import Metric, Outcome
 
-NO_GLOBAL_MODEL = "This method has no single model to test, so it has no global accuracy."
+NO_GLOBAL_MODEL = "This method has no single model to test, so it has no score on the shared test."
 ONE_CLIENT = "Psi compares the most uncertain client with the others, and there is only one client."
 NOT_A_SHARE = "The noise of test parts is known for accuracies only."
 TWO_CLIENTS = "A gap needs at least two clients."
@@ -75,7 +75,7 @@ ENTRIES = (
         lambda o: o.better * worst(o.benefits),
         1,
         "%",
-        "The lowest accuracy of any client.",
+        "Accuracy of the client that is served worst.",
         short="Worst",
         bounds=(0.0, 100.0),
         is_level=True,
@@ -86,7 +86,7 @@ ENTRIES = (
         lambda o: mean(o.accuracies),
         1,
         "%",
-        "The plain mean of the clients' accuracies.",
+        "Accuracy, as the plain mean over clients.",
         short="Mean",
         bounds=(0.0, 100.0),
         is_level=True,
@@ -97,7 +97,7 @@ ENTRIES = (
         lambda o: std(o.accuracies),
         -1,
         "points",
-        "Standard deviation of the clients' accuracies; 0 means equal. Egalitarian.",
+        "Standard deviation of accuracy over clients; 0 means equal. Egalitarian.",
         bounds=(0.0, None),
     ),
     Metric(

@@ -24,7 +24,7 @@ from udjfl.metrics.base import Metric, Outcome
 if TYPE_CHECKING:
     from udjfl._measures import Numbers
 
-NOT_POSITIVE = "{} needs accuracies that are not negative, and not all zero."
+NOT_POSITIVE = "{} needs scores that are not negative, and not all zero."
 
 
 def jain_index(accuracies: Numbers) -> float:
@@ -186,7 +186,7 @@ ENTRIES = (
     ),
     _relative(
         *("entropy", "Entropy", entropy_of_shares, 1),
-        "Entropy of the clients' shares in the sum of accuracies; ln N means equal. Egalitarian.",
+        "Entropy of the clients' shares in the sum of accuracy; ln N means equal. Egalitarian.",
         None,
     ),
     _relative(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from udjfl._measures import gains_of
+from udjfl._measures import gains_by_client
 from udjfl.metrics.base import Metric
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def mean_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
     >>> mean_gain_by_joining([90.0, 80.0], [85.0, 82.0])  # (5 - 2) / 2
     1.5
     """
-    return gains_of(range(len(accuracies)), accuracies, alone)[0]
+    return statistics.mean(gains_by_client(accuracies, alone))
 
 
 def least_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
@@ -36,7 +36,7 @@ def least_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
     >>> least_gain_by_joining([90.0, 80.0], [85.0, 82.0])
     -2.0
     """
-    return min(gains_of([index], accuracies, alone)[0] for index in range(len(accuracies)))
+    return min(gains_by_client(accuracies, alone))
 
 
 def share_better_alone(accuracies: Numbers, alone: Numbers) -> float:
@@ -48,8 +48,7 @@ def share_better_alone(accuracies: Numbers, alone: Numbers) -> float:
     >>> share_better_alone([90.0, 80.0], [85.0, 82.0])
     50.0
     """
-    gains = [gains_of([index], accuracies, alone)[0] for index in range(len(accuracies))]
-    return 100 * statistics.mean(gain < 0 for gain in gains)
+    return 100 * statistics.mean(gain < 0 for gain in gains_by_client(accuracies, alone))
 
 
 ENTRIES = (
@@ -59,7 +58,7 @@ ENTRIES = (
         lambda o: mean_gain_by_joining(o.benefits, o.benefits_alone),
         1,
         "points",
-        "Mean of the clients' accuracies minus what they reach alone.",
+        "How much better accuracy is than that of clients alone, mean over clients.",
         needs_alone=True,
         in_table=False,
         signed=True,
@@ -70,7 +69,7 @@ ENTRIES = (
         lambda o: least_gain_by_joining(o.benefits, o.benefits_alone),
         1,
         "points",
-        "Lowest of the clients' accuracies minus what they reach alone; below 0 one is harmed.",
+        "How much better accuracy is than alone, for the client that gains least; below 0: harmed.",
         needs_alone=True,
         in_table=False,
         on_request=True,
@@ -82,7 +81,7 @@ ENTRIES = (
         lambda o: share_better_alone(o.benefits, o.benefits_alone),
         -1,
         "%",
-        "Share of the clients whose accuracy alone is higher, by however little.",
+        "Share of the clients whose accuracy alone is better, by however little.",
         needs_alone=True,
         in_table=False,
         on_request=True,

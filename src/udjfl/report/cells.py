@@ -1,13 +1,15 @@
-"""Parts that tables of results share: headings, numbers, intervals."""
+"""Parts that tables of results share: headings, numbers, intervals.
+
+They show metrics as `udjfl.report.judged_metrics` has them.
+"""
 
 from __future__ import annotations
 
 from rich.text import Text
 
-from udjfl.metrics import METRICS, Metric
+from udjfl.metrics import Metric
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary
-from udjfl.tasks import ACCURACY, ScoreKind
 
 ARROW = {1: "↑", -1: "↓", 0: ""}
 
@@ -27,15 +29,10 @@ def warning_lines(warning: str | None) -> list[Text]:
     return [] if warning is None else [Text(f"Warning: {warning}", style="bold red")]
 
 
-def with_arrow(metric: Metric, score_better: int = 1) -> str:
+def with_arrow(metric: Metric) -> str:
     """Return the heading of a column, with the direction that is better."""
     first, *below = metric.heading.split("\n")
-    return "\n".join([f"{first} {ARROW[metric.better_for(score_better)]}".strip(), *below])
-
-
-def title_for(metric: Metric, score: ScoreKind) -> str:
-    """Return the title of a metric of the score that is judged."""
-    return metric.title.replace("accuracy", score.title) if metric.is_level else metric.title
+    return "\n".join([f"{first} {ARROW[metric.better]}".strip(), *below])
 
 
 def doubt(row: MethodSummary) -> str:
@@ -48,29 +45,20 @@ def served(row: MethodSummary) -> str:
     return "" if row.service == "none" else f"served {row.service}"
 
 
-def digits_of(score: ScoreKind) -> int:
-    """Return how many decimals of a score are shown."""
-    return 2 if score.percent else 4
-
-
-def format_number(value: float, key: str, score: ScoreKind = ACCURACY) -> str:
+def format_number(value: float, metric: Metric) -> str:
     """Return the value of a metric with few digits; with a sign where 0 is in the middle."""
-    metric = METRICS[key]
     signed = metric.signed or metric.needs_reference or metric.bounds == (-1.0, 1.0)
-    digits = max(metric.digits, digits_of(score))
     # Adding zero turns -0.00 into 0.00.
-    return f"{round(value, digits) + 0.0:{'+' if signed else ''}.{digits}f}"
+    return f"{round(value, metric.digits) + 0.0:{'+' if signed else ''}.{metric.digits}f}"
 
 
-def interval_text(metric: Metric, summary: Summary, score: ScoreKind = ACCURACY) -> str:
+def interval_text(metric: Metric, summary: Summary) -> str:
     """Return the 95% interval: ± half its width, or its ends where they meet the scale's end."""
     if summary.ci95 is None:
         return ""
-    # Other scores than accuracy have ends of their own.
-    has_ends = score.is_share or not metric.is_level
-    low, high = metric.clip(summary.ci95) if has_ends else summary.ci95
+    low, high = metric.clip(summary.ci95)
     if (low, high) == summary.ci95:
-        return f"±{(high - low) / 2:.{max(metric.digits, digits_of(score))}f}"
+        return f"±{(high - low) / 2:.{metric.digits}f}"
     return f"{_short(low, metric.digits)} to {_short(high, metric.digits)}"
 
 

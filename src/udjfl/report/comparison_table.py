@@ -11,18 +11,17 @@ from rich.text import Text
 from udjfl._ids import printable
 from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import (
-    digits_of,
     doubt,
     footer,
     format_number,
     heading,
     interval_text,
     served,
-    title_for,
     warning_lines,
     with_arrow,
 )
 from udjfl.report.joining import ALONE, alone_cells, joining_lines, joining_of_run
+from udjfl.report.judged_metrics import for_score, metrics_for, remark_on_direction
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
@@ -86,15 +85,12 @@ def _units(comparison: Comparison) -> str:
         return "Accuracies in percent, STD and Psi in points."
     if score.percent:
         return f"Scores are {score.title} in percent; STD and Psi in points."
-    worse = "lower is better" if score.better < 0 else "higher is better"
-    return (
-        f"Scores are {score.title}, {worse}; Psi is in its units. In verdicts a point is a "
-        "hundredth of FedAvg's mean."
-    )
+    text = f"Scores are {score.title}, {score.direction}; STD and Psi are in its units."
+    return f"{text} {remark_on_direction(score)}".strip()
 
 
 def _clients_heading(comparison: Comparison) -> str:
-    return f"{_capitalised(comparison.score.title)} {CLIENTS}"
+    return f"{comparison.score.heading} {CLIENTS}"
 
 
 def _small_test_parts(comparison: Comparison) -> str:
@@ -122,16 +118,12 @@ def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> 
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_row("Grade of the method", Text(result.method.grade, justify="right"))
     usual = [key for key, metric in METRICS.items() if not metric.on_request]
-    for key in usual if columns is None else columns:
+    for key, metric in metrics_for(result.score, usual if columns is None else columns).items():
         if key in result.metrics:
             value = result.metrics[key]
-            shown = (
-                f"– ({result.undefined[key]})"
-                if value is None
-                else format_number(value, key, result.score)
-            )
-            name = title_for(METRICS[key], result.score)
-            table.add_row(name, Text(shown, justify="right"))
+            missing = f"– ({result.undefined.get(key, '')})"
+            shown = missing if value is None else format_number(value, metric)
+            table.add_row(metric.title, Text(shown, justify="right"))
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
     notes = [*_too_small(result), *joining_of_run(result), *(f"– {note}" for note in result.notes)]
@@ -144,9 +136,9 @@ def _clients_of_run(result: FinishedRun) -> Table:
     columns: dict[str, tuple[Mapping[str, float] | None, int]] = {
         "Uncertainty": (result.uncertainty, 4),
         "Epistemic": (result.epistemic, 4),
-        _capitalised(result.score.title): (result.client_accuracy, digits_of(result.score)),
-        "Common model": (result.common_accuracy, digits_of(result.score)),
-        ALONE: (result.accuracy_alone, digits_of(result.score)),
+        result.score.heading: (result.client_accuracy, result.score.digits),
+        "Common model": (result.common_accuracy, result.score.digits),
+        ALONE: (result.accuracy_alone, result.score.digits),
     }
     known = {title: column for title, column in columns.items() if column[0]}
     intervals = result.client_interval or {}
@@ -161,16 +153,12 @@ def _clients_of_run(result: FinishedRun) -> Table:
         ]
         if intervals:
             ends = intervals.get(client)
-            places = 1 if result.score.percent else digits_of(result.score)
+            places = 1 if result.score.percent else result.score.digits
             mark = " !" if client in result.too_small else ""
             shown = "–" if ends is None else f"{ends[0]:.{places}f} to {ends[1]:.{places}f}"
             cells.append(f"{shown}{mark}")
         table.add_row(Text(printable(client)), *cells)
     return table
-
-
-def _capitalised(title: str) -> str:
-    return title[:1].upper() + title[1:]
 
 
 def _too_small(result: FinishedRun) -> list[str]:
@@ -199,9 +187,8 @@ def _notes(comparison: Comparison) -> list[str]:
 
 
 def _metric_tables(comparison: Comparison, width: int) -> RenderableType:
-    metrics = comparison.shown_metrics
-    better = comparison.score.better
-    headings = [Text(with_arrow(metric, better)) for metric in metrics]
+    metrics = [for_score(metric, comparison.score) for metric in comparison.shown_metrics]
+    headings = [Text(with_arrow(metric)) for metric in metrics]
     cells = [
         [_metric_cell(metric, comparison, index) for metric in metrics]
         for index in range(len(comparison.rows))
@@ -226,12 +213,9 @@ def _metric_cell(metric: Metric, comparison: Comparison, index: int) -> Text:
     mark, style = "", ""
     if test is not None and test.is_significant(comparison.corrected_p[index, metric.key]):
         mark = "*"
-        better = metric.better_for(comparison.score.better)
-        style = "green" if (test.difference or 0.0) * better > 0 else "red"
-    value = format_number(summary.mean, metric.key, comparison.score) + mark
-    return Text.assemble(
-        (value, style), (f"\n{interval_text(metric, summary, comparison.score)}", "dim")
-    )
+        style = "green" if (test.difference or 0.0) * metric.better > 0 else "red"
+    value = format_number(summary.mean, metric) + mark
+    return Text.assemble((value, style), (f"\n{interval_text(metric, summary)}", "dim"))
 
 
 def _client_tables(comparison: Comparison, width: int) -> RenderableType:
@@ -261,7 +245,7 @@ def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> T
     mean, before = row.client_accuracy[client].mean, reference.client_accuracy[client].mean
     if mean is None or before is None:
         return Text("–", style="dim")
-    n = digits_of(row.score)
+    n = row.score.digits
     change = "" if row is reference else f"\n{round(mean - before, n) + 0.0:+.{n}f}"
     expected = row.expected_accuracy[client].mean if row.expected_accuracy else None
     beside = "" if expected is None else f"\n({expected:.2f})"

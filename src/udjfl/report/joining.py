@@ -6,7 +6,6 @@ import math
 
 from rich.text import Text
 
-from udjfl.report.cells import digits_of
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
@@ -25,7 +24,7 @@ def alone_cells(reference: MethodSummary) -> list[Text]:
         alone[client].mean if client in alone else None for client in reference.client_accuracy
     ]
     return [
-        Text("–" if mean is None else f"{mean:.{digits_of(reference.score)}f}", style="dim")
+        Text("–" if mean is None else f"{mean:.{reference.score.digits}f}", style="dim")
         for mean in means
     ]
 
@@ -43,7 +42,8 @@ def joining_lines(comparison: Comparison) -> list[str]:
             if (one.better_alone if decided else one.gain < 0)
         }
         if losses:
-            clauses.append(f"{row.label}: {_names(losses)}")
+            unit = "" if row.score.percent else row.score.gain_unit
+            clauses.append(f"{row.label}: {_names(losses, 1, unit)}")
     if not decided:
         found = "; ".join(clauses) or "no client"
         return [f"{EXPLANATION} Below it, undecided with fewer than {FEWEST_SEEDS} seeds: {found}."]
@@ -67,13 +67,14 @@ def joining_of_run(result: FinishedRun) -> list[str]:
             spread = (ends[1] - ends[0]) / (math.sqrt(2) * TWO_SIDED)  # of both, from one interval
         if gain < -TWO_SIDED * spread:
             losses[client] = gain
-    found = _names(losses) if losses else "no client"
+    digits = 1 if result.score.percent else result.score.digits
+    found = _names(losses, digits) if losses else "no client"
     return [f"{EXPLANATION} Better off alone, by more than the noise of test parts: {found}."]
 
 
-def _names(losses: dict[str, float]) -> str:
+def _names(losses: dict[str, float], digits: int, unit: str = "") -> str:
     """Name the clients that lose by joining and by how much, the largest loss first."""
     ordered = sorted(losses.items(), key=lambda item: item[1])
-    shown = [f"{client} ({loss:+.1f})" for client, loss in ordered[:MOST_NAMES]]
+    shown = [f"{client} ({loss:+.{digits}f}{unit})" for client, loss in ordered[:MOST_NAMES]]
     rest = f" and {len(ordered) - MOST_NAMES} more" if len(ordered) > MOST_NAMES else ""
     return f"{', '.join(shown)}{rest}"

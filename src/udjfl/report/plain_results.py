@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from udjfl.errors import SettingsError
-from udjfl.metrics import METRICS
+from udjfl.metrics import Metric
 from udjfl.report.cells import ARROW, format_number, interval_text
+from udjfl.report.judged_metrics import for_score, metrics_for
 from udjfl.report.plain_tables import to_csv, to_latex, to_markdown
 from udjfl.simulation.comparison import RECORD_COLUMNS, Comparison
 from udjfl.training.result import FinishedRun
@@ -51,49 +52,48 @@ def format_result(run: FinishedRun, format: str) -> str:
 
 
 def _comparison_tables(comparison: Comparison) -> list[Table]:
-    metrics = comparison.shown_metrics
+    metrics = [for_score(metric, comparison.score) for metric in comparison.shown_metrics]
     by_metric = [
-        [
-            row.label,
-            *(_with_interval(row.metrics[metric.key], metric.key) for metric in metrics),
-        ]
+        [row.label, *(_with_interval(row.metrics[metric.key], metric) for metric in metrics)]
         for row in comparison.rows
     ]
+    digits = comparison.score.digits
     clients = list(comparison.rows[0].client_accuracy)
     by_client = [
-        [row.label, *(_short(row.client_accuracy[client].mean) for client in clients)]
+        [row.label, *(_short(row.client_accuracy[client].mean, digits) for client in clients)]
         for row in comparison.rows
     ]
     titles = [f"{' '.join(metric.heading.split())} {ARROW[metric.better]}" for metric in metrics]
     return [(["Method", *titles], by_metric), (["Method", *clients], by_client)]
 
 
-def _with_interval(summary: Any, key: str) -> str:
+def _with_interval(summary: Any, metric: Metric) -> str:
     if summary.mean is None:
         return "–"
-    interval = interval_text(METRICS[key], summary)
+    interval = interval_text(metric, summary)
     beside = f"({interval})" if " " in interval else interval
-    return f"{format_number(summary.mean, key)} {beside}".strip()
+    return f"{format_number(summary.mean, metric)} {beside}".strip()
 
 
 def _result_tables(run: FinishedRun) -> list[Table]:
     metrics = [
-        [METRICS[key].title, "–" if value is None else format_number(value, key)]
-        for key, value in run.metrics.items()
-        if key in METRICS
+        [metric.title, "–" if value is None else format_number(value, metric)]
+        for key, metric in metrics_for(run.score).items()
+        if key in run.metrics
+        for value in [run.metrics[key]]
     ]
     clients = [
-        [client, f"{run.uncertainty[client]:.4f}", f"{accuracy:.2f}"]
+        [client, f"{run.uncertainty[client]:.4f}", _short(accuracy, run.score.digits)]
         for client, accuracy in run.client_accuracy.items()
     ]
     return [
         (["Metric", run.method.label], metrics),
-        (["Client", "Uncertainty", "Accuracy"], clients),
+        (["Client", "Uncertainty", run.score.heading], clients),
     ]
 
 
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _short(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
 
 
 def _plain(value: Any) -> str:

@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from udjfl.metrics import Metric
 from udjfl.report.cells import (
     doubt,
     footer,
@@ -15,6 +16,7 @@ from udjfl.report.cells import (
     served,
     with_arrow,
 )
+from udjfl.report.judged_metrics import for_score
 from udjfl.report.output import pack_columns, stack, text_width
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
@@ -51,9 +53,7 @@ def _tables(comparison: Comparison, width: int) -> RenderableType:
     summaries = [row.metrics for row in comparison.rows]
     columns = [
         [
-            Text(
-                f"{theory.capitalize()}\n{with_arrow(metric_of(theory), comparison.score.better)}"
-            ),
+            Text(f"{theory.capitalize()}\n{with_arrow(_metric(theory, comparison))}"),
             *(
                 _cell(theory, ranked, comparison)
                 for ranked in rank_methods(
@@ -75,6 +75,10 @@ def _tables(comparison: Comparison, width: int) -> RenderableType:
     return stack(tables)
 
 
+def _metric(theory: str, comparison: Comparison) -> Metric:
+    return for_score(metric_of(theory), comparison.score)
+
+
 def _name(row: MethodSummary) -> str:
     parts = (row.method.short, row.method.changed_text, served(row))
     name = " ".join(part for part in parts if part)
@@ -83,13 +87,13 @@ def _name(row: MethodSummary) -> str:
 
 def _cell(theory: str, ranked: RankedMethod, comparison: Comparison) -> Text:
     row, value, seeds = comparison.rows[ranked.index], ranked.value, len(comparison.seeds)
-    serves, metric = theory in row.theories, metric_of(theory)
+    serves, metric = theory in row.theories, _metric(theory, comparison)
     rank = "–" if ranked.rank is None else str(ranked.rank)
     shown = "no value"
     if value.mean is not None:
         interval = interval_text(metric, value)
         interval = f"({interval})" if " to " in interval else interval
-        shown = f"{format_number(value.mean, metric.key)} {interval}".strip()
+        shown = f"{format_number(value.mean, metric)} {interval}".strip()
     if 0 < value.n < seeds:
         shown += f" ({value.n} of {seeds} seeds)"
     first = f"{rank:>2} {'• ' if serves else ''}{_name(row)}"

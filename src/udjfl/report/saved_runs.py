@@ -86,7 +86,7 @@ def read_run(path: Path) -> SavedRun:
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
             warning=result.get("warning"),
-            score=ScoreKind(**result["score"]) if "score" in result else ACCURACY,
+            score=ScoreKind.from_dict(result["score"]) if "score" in result else ACCURACY,
             client_interval=_intervals(result.get("client_interval")),
             group_accuracy=GroupAccuracy.from_dict(result["group_accuracy"])
             if "group_accuracy" in result

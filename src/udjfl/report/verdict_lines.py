@@ -64,19 +64,21 @@ def _sentence(verdict: Verdict) -> Text:
 
 
 def _explanation(comparison: Comparison, n_tests: int) -> str:
-    score = comparison.score.title
+    score = comparison.score
     theories = {verdict.theory for row in comparison.verdicts for verdict in row}
     gap = (
-        f"Gap: {score} of the least uncertain clients minus that of the most uncertain. "
+        f"Gap: {score.title} of the least uncertain clients minus that of the most uncertain. "
         if "desert" in theories
         else ""
     )
     own = any(row.budget is not None for row in comparison.rows) and not comparison.margin_for_all
     unless = ", unless a method has its own" if own else ""
     tests = "one test" if n_tests == 1 else f"{n_tests} tests (Holm)"
+    lower = "" if score.better > 0 else f"; a lower {score.title} is a gain"
     return (
-        f"Gains are against FedAvg, in points. {gap}Budget: {comparison.margin:g} points of the "
-        f"clients' mean {score}{unless}. p: paired t-tests over seeds, corrected for the {tests} "
+        f"Gains are against FedAvg, in {score.gain_basis}{lower}. {gap}Budget: "
+        f"{score.say_gain(f'{comparison.margin:g}')} of the clients' mean "
+        f"{score.title}{unless}. p: paired t-tests over seeds, corrected for the {tests} "
         f"here; intervals are not corrected. Fewer than {FEWEST_SEEDS} seeds decide nothing; how "
         "many would decide: at 80% power, if the difference and its spread stay as they are."
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
+from udjfl._plots import draw
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings
 from udjfl.simulation.method_summary import MethodSummary, interval_of
@@ -76,7 +76,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         metrics = self.shown_metrics
         rows = [
-            [row.label, *(_cell(row.metrics[metric.key]) for metric in metrics)]
+            [row.label, *(_cell(row.metrics[metric.key], self.score) for metric in metrics)]
             for row in self.rows
         ]
         caption = f"{self.data}: mean over {len(self.seeds)} seeds, with 95% interval"
@@ -156,7 +156,7 @@ class Comparison:
         """The rows that are not ranked, and why: untrained, or outside their budget."""
         key, reference, score = "mean_accuracy", self.rows[0], self.score
         before = reference.metrics[key].mean if key in reference.metrics else None
-        factor = score.better * (1.0 if score.percent or not before else 100 / abs(before))
+        factor = score.better * (1.0 if before is None else score.points_factor([before]))
 
         def points(row: MethodSummary) -> float | None:
             mean = row.metrics[key].mean
@@ -168,6 +168,7 @@ class Comparison:
                 points(reference),
                 self.budget_of(row),
                 row.n_classes if score.is_share else None,
+                score,
             )
             for index, row in enumerate(self.rows)
             if key in row.metrics
@@ -203,15 +204,15 @@ class Comparison:
 
         This and the other plots need the extra `udjfl[report]`.
         """
-        return _plots().plot_clients(self)
+        return draw("plot_clients", self)
 
     def plot_changes(self) -> Any:
         """Draw each client's gain or loss against FedAvg, as an Altair chart."""
-        return _plots().plot_changes(self)
+        return draw("plot_changes", self)
 
     def plot_frontier(self) -> Any:
         """Draw the methods by pairs of measures that compete, as an Altair chart."""
-        return _plots().plot_frontier(self)
+        return draw("plot_frontier", self)
 
     def _row_to_dict(self, index: int) -> dict[str, Any]:
         row = self.rows[index]
@@ -257,13 +258,9 @@ def _record(
     return {**dict.fromkeys(RECORD_COLUMNS), **dict(zip(RECORD_COLUMNS, values, strict=False))}
 
 
-def _cell(summary: Summary) -> str:
+def _cell(summary: Summary, score: ScoreKind) -> str:
     if summary.mean is None:
         return "–"
-    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.2f}"
-    return f"{summary.mean:.2f}{half}"
-
-
-def _plots() -> Any:
-    # By its name: figures are made of comparisons, so their package is above this one.
-    return importlib.import_module("udjfl.report.html.plots")
+    n = score.digits
+    half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.{n}f}"
+    return f"{summary.mean:.{n}f}{half}"

@@ -8,8 +8,8 @@ Functions of scikit-learn with these arguments, such as `sklearn.metrics.roc_auc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from udjfl._ids import printable
 from udjfl._spec import Registry
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
@@ -34,10 +35,13 @@ SMALLEST_PROBABILITY = 1e-12
 class ScoreKind:
     """The name, unit and direction of a score.
 
-    title     in sentences and headings
-    better    1: higher is better; -1: lower is better
-    percent   its values are percentages, and differences points
-    is_share  it is the share of right predictions, with binomial noise
+    title            in sentences
+    better           1: higher is better; -1: lower is better
+    percent          its values are percentages, and differences points
+    is_share         it is the share of right predictions, with binomial noise
+    lowest, highest  the ends of its scale; None where there is none
+
+    Everything that is said or drawn of a score takes its words, units and direction from here.
     """
 
     name: str
@@ -45,14 +49,93 @@ class ScoreKind:
     better: int = 1
     percent: bool = True
     is_share: bool = False
+    # Not compared: results of older versions do not have them.
+    lowest: float | None = field(default=None, compare=False)
+    highest: float | None = field(default=None, compare=False)
+
+    @property
+    def heading(self) -> str:
+        """The title as the beginning of a heading or sentence."""
+        return self.title[:1].upper() + self.title[1:]
+
+    @property
+    def unit(self) -> str:
+        """The unit of its values; empty for one that has none, or that of the labels."""
+        return "%" if self.percent else ""
+
+    @property
+    def digits(self) -> int:
+        """The number of decimals that tables show."""
+        return 2 if self.percent else 4
+
+    @property
+    def with_unit(self) -> str:
+        """The heading of a column or axis."""
+        return f"{self.heading}, %" if self.percent else self.heading
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of differences of its values."""
+        return "points" if self.percent else self.title
+
+    @property
+    def gain_unit(self) -> str:
+        """The unit of gains, losses and budgets: points, or hundredths of FedAvg's mean."""
+        return "points" if self.percent else "%"
+
+    @property
+    def gain_basis(self) -> str:
+        """The unit of gains in full."""
+        return "points" if self.percent else f"% of FedAvg's mean {self.title}"
+
+    @property
+    def direction(self) -> str:
+        """Which values are better, in words."""
+        return "higher is better" if self.better > 0 else "lower is better"
+
+    @property
+    def largest_gain(self) -> float | None:
+        """The length of its scale in the unit of gains; None without both ends."""
+        if not self.percent or self.lowest is None or self.highest is None:
+            return None
+        return self.highest - self.lowest
+
+    def points_factor(self, reference: Iterable[float]) -> float:
+        """Return what turns its values into points: 1 for percentages.
+
+        Else a point is a hundredth of the mean of these values, which are those of the reference.
+        """
+        values = list(reference)
+        level = 0.0 if self.percent or not values else abs(math.fsum(values) / len(values))
+        return 100 / level if level > 0 else 1.0
+
+    def clip(self, value: float) -> float:
+        """Return the nearest value on its scale."""
+        value = value if self.lowest is None else max(self.lowest, value)
+        return value if self.highest is None else min(self.highest, value)
+
+    def say_gain(self, amount: str) -> str:
+        """Return an amount of gain, written as a number, with its unit."""
+        return f"{amount} points" if self.percent else f"{amount}%"
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return asdict(self)
 
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> ScoreKind:
+        """Read what `as_dict` wrote, in this version or an older one."""
+        kind = ScoreKind(**kept)
+        if kind.better not in (1, -1):
+            raise ValueError(f"a score has no direction {kind.better!r}")
+        known = SCORES.get(kind.name)
+        if known is not None and known.kind == kind:
+            return known.kind
+        return replace(kind, name=printable(kind.name), title=printable(kind.title))
 
-ACCURACY = ScoreKind("accuracy", "accuracy", is_share=True)
-R2 = ScoreKind("r2", "R2")
+
+ACCURACY = ScoreKind("accuracy", "accuracy", is_share=True, lowest=0.0, highest=100.0)
+R2 = ScoreKind("r2", "R2", highest=100.0)
 
 
 @dataclass(frozen=True)
@@ -232,16 +315,24 @@ def rmse(labels: Array, predicted: Array) -> float:
     return math.sqrt(float(np.mean((labels - predicted) ** 2)))
 
 
+def _percentage(name: str, title: str) -> ScoreKind:
+    return ScoreKind(name, title, lowest=0.0, highest=100.0)
+
+
+def _error(name: str, title: str) -> ScoreKind:
+    return ScoreKind(name, title, better=-1, percent=False, lowest=0.0)
+
+
 SCORES: Registry[Score] = Registry("score", "udjfl.scores")
 for _score in (
     Score(ACCURACY, accuracy),
-    Score(ScoreKind("balanced-accuracy", "balanced accuracy"), balanced_accuracy),
-    Score(ScoreKind("auroc", "AUROC"), auroc),
-    Score(ScoreKind("auprc", "AUPRC"), auprc),
-    Score(ScoreKind("f1", "F1"), f1),
-    Score(ScoreKind("log-loss", "log loss", better=-1, percent=False), log_loss),
+    Score(_percentage("balanced-accuracy", "balanced accuracy"), balanced_accuracy),
+    Score(_percentage("auroc", "AUROC"), auroc),
+    Score(_percentage("auprc", "AUPRC"), auprc),
+    Score(_percentage("f1", "F1"), f1),
+    Score(_error("log-loss", "log loss"), log_loss),
     Score(R2, r2, for_numbers=True),
-    Score(ScoreKind("rmse", "RMSE", better=-1, percent=False), rmse, for_numbers=True),
+    Score(_error("rmse", "RMSE"), rmse, for_numbers=True),
 ):
     SCORES.register(_score.kind.name, _score)
 

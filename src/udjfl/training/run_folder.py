@@ -208,7 +208,7 @@ class RunFolder:
 
     @property
     def holds_a_run(self) -> bool:
-        with explain_os_errors(self.path):
+        with explain_os_errors(self.path, "read"):
             return os.path.lexists(self.path / SETTINGS)
 
     @property

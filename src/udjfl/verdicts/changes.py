@@ -9,6 +9,7 @@ from typing import Any
 
 from udjfl.metrics import Outcome
 from udjfl.statistics import PairedTest, paired_test
+from udjfl.tasks import ACCURACY, ScoreKind
 
 
 @dataclass(frozen=True)
@@ -17,14 +18,14 @@ class PairedRuns:
 
     `alone` has, for each seed, the accuracy of each client's own model, if that was measured. If
     another `score` is judged, it is in place of accuracy, turned so that higher is better and in
-    points: percentages, or hundredths of FedAvg's mean.
+    the unit of its gains: points of percentages, or hundredths of FedAvg's mean.
     """
 
     clients: tuple[str, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
     references: tuple[Outcome, ...] = ()
     alone: tuple[Sequence[float] | None, ...] = ()
-    score: str = "accuracy"
+    score: ScoreKind = ACCURACY
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from typing import Literal
 
 from udjfl._measures import gains_of, least_advantaged
 from udjfl.metrics import METRICS, Outcome
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.verdicts.changes import Change, PairedRuns, change_from_zero, compare_values
 from udjfl.verdicts.promises import Promise, compare_with_limits
 
@@ -50,7 +51,7 @@ class Evidence:
     beside         changes that are shown beside the measure, by their metric
     budget         points of mean accuracy that the method may cost
     limits         the accuracy of each client above the limit that it was promised; negative: below
-    score          the name of what is judged in place of accuracy
+    score          what is judged; gains and budgets are in the unit of its gains
     """
 
     theory: str
@@ -66,7 +67,7 @@ class Evidence:
     budget: float
     beside: dict[str, Change] = field(default_factory=dict)
     limits: dict[str, Change] = field(default_factory=dict)
-    score: str = "accuracy"
+    score: ScoreKind = ACCURACY
 
     @property
     def moved(self) -> float:
@@ -220,8 +221,9 @@ def _gains_by_seed(
             gains.append(None)
             others.append(None)
             continue
+        position = {index: number for number, index in enumerate(usable)}
         own, rest = gains_of(
-            [usable.index(index) for index in chosen],
+            [position[index] for index in chosen],
             [outcome.accuracies[index] for index in usable],
             [reference.accuracies[index] for index in usable],
         )

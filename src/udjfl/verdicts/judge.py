@@ -26,6 +26,7 @@ from udjfl.statistics import (
     correction_factors,
     seeds_needed,
 )
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.verdicts.changes import Change
 from udjfl.verdicts.evidence import MARGIN, Evidence
 from udjfl.verdicts.sentences import Judged, format_points, write_sentence
@@ -40,8 +41,8 @@ VerdictKind = Literal[
     "not decided",
 ]
 KINDS: tuple[VerdictKind, ...] = get_args(VerdictKind)
-# Under FedAvg, beyond these: r can hardly fall, STD hardly fall, accuracy hardly rise.
-CEILING_R, CEILING_STD, CEILING_ACCURACY = -0.95, 0.5, 99.5
+# Under FedAvg, beyond these: r can hardly fall, STD hardly fall, a percentage hardly rise.
+CEILING_R, CEILING_STD, CEILING_SCORE = -0.95, 0.5, 99.5
 
 R = "pearson_r"
 NO_TEST = PairedTest(None, None, None, 0)
@@ -184,7 +185,9 @@ def _is_at_ceiling(evidence: Evidence) -> bool:
         return False
     if evidence.theory == "desert":
         return before <= CEILING_R
-    return before <= CEILING_STD if evidence.theory == "egalitarian" else before >= CEILING_ACCURACY
+    if evidence.theory == "egalitarian":
+        return before <= CEILING_STD
+    return evidence.score.percent and before >= CEILING_SCORE
 
 
 def _count_seeds(evidence: Evidence, factor: int | None) -> int | None:
@@ -199,12 +202,15 @@ def left_out_reason(
     reference_mean: float | None,
     budget: float = MARGIN,
     n_classes: int | None = None,
+    score: ScoreKind = ACCURACY,
 ) -> str | None:
     """Return why a method is left out of rankings, or None if it is ranked.
 
-    mean, reference_mean  mean accuracy of the clients, of the method and of FedAvg, over seeds
-    budget                points that it may lie below FedAvg's
+    mean, reference_mean  mean score of the clients, of the method and of FedAvg, over seeds, turned
+                          so that higher is better, and in the unit of gains
+    budget                how much worse than FedAvg's it may be
     n_classes             a mean less than two points above 100 / n_classes is that of a guess
+    score                 what is judged
     """
     if mean is None or reference_mean is None:
         return None
@@ -212,5 +218,8 @@ def left_out_reason(
         return f"at chance, a mean of {format_points(mean)}% with {n_classes} classes"
     loss = reference_mean - mean
     if loss > budget:
-        return f"its mean is {format_points(loss)} below FedAvg's, budget {budget:g}"
+        where = "below" if score.better > 0 else "worse than"
+        amount = format_points(loss) if score.percent else score.say_gain(format_points(loss))
+        limit = f"{budget:g}" if score.percent else score.say_gain(f"{budget:g}")
+        return f"its mean is {amount} {where} FedAvg's, budget {limit}"
     return None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from udjfl.statistics import FEWEST_SEEDS, MOST_SEEDS, PairedTest
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.verdicts.changes import Change
 from udjfl.verdicts.evidence import UNSEEN, Evidence
 
@@ -42,7 +44,7 @@ class Judged:
             "gain_others": None if e.others is None else e.others.as_dict(),
             "mean_accuracy": e.mean.as_dict(),
             "global_accuracy": None if e.shared is None else e.shared.as_dict(),
-            **({} if e.score == "accuracy" else {"score": e.score}),
+            **({} if e.score == ACCURACY else {"score": e.score.title}),
             "budget": e.budget,
             "client_gains": {name: c.test.difference for name, c in e.clients.items()},
             "payers": self.payers,
@@ -76,9 +78,11 @@ def format_points(value: float | None, digits: int = 1, sign: str = "") -> str:
     return "–" if value is None else f"{round(round(value, 6), digits) + 0.0:{sign}.{digits}f}"
 
 
-def _interval(test: PairedTest, largest: float = 100.0) -> str:
+def _interval(e: Evidence, test: PairedTest, scales: int = 1) -> str:
+    """Return an interval, cut at so many times the length of the score's scale."""
     if test.ci95 is None:
         return ""
+    largest = scales * (e.score.largest_gain or math.inf)
     ends = [format_points(max(-largest, min(largest, end))) for end in test.ci95]
     return f"95% interval {ends[0]} to {ends[1]}"
 
@@ -88,20 +92,27 @@ def _in_brackets(*parts: str) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _from_to(change: Change, verb: str, digits: int = 1) -> str:
+def _from_to(change: Change, verb: str, digits: int = 1, sign: str = "") -> str:
     """Say from where to where a number goes, or that it stays."""
     before, after = format_points(change.before, digits), format_points(change.after, digits)
-    return f"stays at {after}" if before == after else f"{verb} from {before} to {after}".strip()
+    if before == after:
+        return f"stays at {after}{sign}"
+    return f"{verb} from {before}{sign} to {after}{sign}".strip()
+
+
+def _sign(e: Evidence) -> str:
+    """Return what stands behind each number that is a share of FedAvg's mean."""
+    return "" if e.score.percent else e.score.gain_unit
 
 
 def _join(*clauses: str) -> str:
     return "; ".join(clause for clause in clauses if clause)
 
 
-def _then(first: str, *clauses: str) -> str:
+def _then(score: ScoreKind, first: str, *clauses: str) -> str:
     """Add a second sentence, if there is one; a client's id at its beginning stays as it is."""
     second = _join(*clauses)
-    if second.startswith(("the ", "accuracy ", "mean ")):
+    if second.startswith(("the ", f"{score.title} ", "mean ")):
         second = second[0].upper() + second[1:]
     return f"{first}. {second}" if second else first
 
@@ -115,13 +126,14 @@ def _gain(e: Evidence) -> str:
         return ""
     difference = e.gain.difference
     amount = format_points(difference, sign="+")
-    change = f"gains {amount} points" if difference > 0 else f"loses {amount[1:]} points"
+    verb, shown = ("gains", amount) if difference > 0 else ("loses", amount[1:])
+    change = f"{verb} {e.score.say_gain(shown)}"
     if amount == "+0.0":
         change = "neither gains nor loses"
-    text = f"{e.beneficiary} {change}{_in_brackets(_interval(e.gain.test))}"
+    text = f"{e.beneficiary} {change}{_in_brackets(_interval(e, e.gain.test))}"
     if e.others is not None:
         others = "the upper half" if e.theory == "egalitarian" else "the others"
-        text += f", {others} {format_points(e.others.difference, sign='+')}"
+        text += f", {others} {format_points(e.others.difference, sign='+')}{_sign(e)}"
     return text
 
 
@@ -130,44 +142,47 @@ def _measure(judged: Judged) -> str:
     e, change = judged.evidence, judged.evidence.measure
     up, p = change.difference >= 0, format_p(change.test, judged.corrected_p)
     word, amount = "rises" if up else "falls", format_points(abs(change.difference))
+    sign = _sign(e)
     if e.theory == "rawls":
-        return f"Psi {word} by {amount}{_in_brackets(_interval(change.test, 200.0), p)}"
+        return f"Psi {word} by {amount}{sign}{_in_brackets(_interval(e, change.test, 2), p)}"
     if e.theory == "desert":
         r, gap = e.beside["pearson_r"], e.beside["gap"]
         return (
-            f"the slope {_from_to(change, 'flattens' if up else 'steepens')} points per unit of "
-            f"uncertainty{_in_brackets(p)}, the gap {_from_to(gap, 'goes')}, "
+            f"the slope {_from_to(change, 'flattens' if up else 'steepens')} {e.score.gain_unit} "
+            f"per unit of uncertainty{_in_brackets(p)}, the gap {_from_to(gap, 'goes', 1, sign)}, "
             f"r {_from_to(r, 'goes', 2)}"
         )
     if e.theory == "egalitarian":
         plain, p = e.beside["std"], _in_brackets(p)
         if change.title == plain.title:
-            return f"STD {_from_to(plain, word)}{p}"
+            return f"STD {_from_to(plain, word, 1, sign)}{p}"
         noise = f"with it {_from_to(plain, '')}"
         return f"STD without test noise {_from_to(change, word)}{p}, {noise}"
-    what = f"{e.score} on the shared test" if e.shared else f"mean {e.score}"
-    if e.score != "accuracy":  # of some lower is better
+    what = f"{e.score.title} on the shared test" if e.shared else f"mean {e.score.title}"
+    if e.score.better < 0:
         word = "improves" if up else "worsens"
-    return f"{what} {word} by {amount} points{_in_brackets(_interval(change.test), p)}"
+    interval = _interval(e, change.test)
+    return f"{what} {word} by {e.score.say_gain(amount)}{_in_brackets(interval, p)}"
 
 
 def _mean(e: Evidence) -> str:
     """Say what the mean of the clients' accuracies did, beside the budget and the shared test."""
-    difference, test, budget = e.mean.difference, e.mean.test, f"the budget of {e.budget:g}"
-    shared = ""
+    difference, test, sign = e.mean.difference, e.mean.test, _sign(e)
+    shared, budget = "", f"the budget of {e.budget:g}{sign}"
     if e.shared is not None and e.theory != "utilitarian":
-        shared = _in_brackets(f"shared test {format_points(e.shared.difference, sign='+')}")
+        shared = _in_brackets(f"shared test {format_points(e.shared.difference, sign='+')}{sign}")
+    lost = f"{format_points(-difference)}{sign}{shared}"
     if difference < -e.budget:
-        return f"the mean loses {format_points(-difference)}{shared}, more than {budget}"
+        return f"the mean loses {lost}, more than {budget}"
     if e.mean.title == e.measure.title:
         return ""  # said already
     reach = f", within {budget}" if test.shows_fall() else ""
     if difference < 0 and test.ci95 is not None and test.ci95[0] < -e.budget:
-        end = format_points(max(-100.0, test.ci95[0]))
-        reach = f", but its interval reaches {end}, beyond {budget}"
+        end = format_points(max(-(e.score.largest_gain or math.inf), test.ci95[0]))
+        reach = f", but its interval reaches {end}{sign}, beyond {budget}"
     if test.shows_fall():
-        return f"the mean loses {format_points(-difference)}{shared}{reach}"
-    amount = f"{format_points(difference, sign='+')}{shared}"
+        return f"the mean loses {lost}{reach}"
+    amount = f"{format_points(difference, sign='+')}{sign}{shared}"
     if test.shows_rise():
         return f"the mean gains {amount}"
     return f"the mean changes by {amount}, not significantly{reach}"
@@ -179,7 +194,8 @@ def _payers(judged: Judged) -> str:
     if not losses:
         change = min(judged.evidence.clients.values(), key=lambda change: change.difference)
         losses = {change.title: change.difference} if change.difference < -UNSEEN else {}
-    shown = [f"{name} ({format_points(loss)})" for name, loss in losses.items()]
+    sign = _sign(judged.evidence)
+    shown = [f"{name} ({format_points(loss)}{sign})" for name, loss in losses.items()]
     if not shown:
         return ""
     first, *more = [text.replace(" (", " pays most (", 1) for text in shown[:1]] + shown[1:3]
@@ -192,13 +208,14 @@ def _limits(judged: Judged) -> str:
     limits = judged.evidence.limits
     below = {n: c.difference for n, c in limits.items() if c.difference < -UNSEEN}
     undecided = {name: value for name, value in below.items() if name not in judged.broken}
-    broken = f"below its limit: {_list_losses(judged.broken)}" if judged.broken else ""
-    maybe = f"below its limit, not significantly: {_list_losses(undecided)}" if undecided else ""
-    return _join(broken, maybe)
+    sign = _sign(judged.evidence)
+    broken = f"below its limit: {_list_losses(judged.broken, sign)}" if judged.broken else ""
+    listed = _list_losses(undecided, sign)
+    return _join(broken, f"below its limit, not significantly: {listed}" if undecided else "")
 
 
-def _list_losses(losses: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} ({format_points(loss)})" for name, loss in losses.items())
+def _list_losses(losses: Mapping[str, float], sign: str) -> str:
+    return ", ".join(f"{name} ({format_points(loss)}{sign})" for name, loss in losses.items())
 
 
 # --- one function for each kind
@@ -218,7 +235,8 @@ def _kept_at_a_price(judged: Judged) -> str:
 
 def _over_budget(judged: Judged) -> str:
     e = judged.evidence
-    return _then(_join(_mean(e), _limits(judged), _payers(judged)), _measure(judged), _gain(e))
+    first = _join(_mean(e), _limits(judged), _payers(judged))
+    return _then(e.score, first, _measure(judged), _gain(e))
 
 
 def _levelled_down(judged: Judged) -> str:
@@ -226,14 +244,13 @@ def _levelled_down(judged: Judged) -> str:
     why = "because others fall" if e.somebody_gains else "no client gains"
     if e.somebody_gains and e.gain.difference > 0:
         why = f"not clearly by a gain of {e.beneficiary}"
-    return _then(
-        f"{_measure(judged)}, but {why}", _gain(e), _mean(e), _limits(judged), _payers(judged)
-    )
+    first = f"{_measure(judged)}, but {why}"
+    return _then(e.score, first, _gain(e), _mean(e), _limits(judged), _payers(judged))
 
 
 def _opposite(judged: Judged) -> str:
     e = judged.evidence
-    less = f"{e.score} follows uncertainty less closely" if e.moved > 0 else ""
+    less = f"{e.score.title} follows uncertainty less closely" if e.moved > 0 else ""
     return _join(_measure(judged), less, _gain(e), _harm(e), _limits(judged))
 
 
@@ -246,7 +263,7 @@ def _at_its_ceiling(judged: Judged) -> str:
         head = "under FedAvg clients hardly differ by more than test noise"
     else:
         head = f"FedAvg already reaches {format_points(e.measure.before)}%"
-    return _then(head, _measure(judged), _gain(e), _harm(e), _limits(judged))
+    return _then(e.score, head, _measure(judged), _gain(e), _harm(e), _limits(judged))
 
 
 def _not_decided(judged: Judged) -> str:
@@ -263,7 +280,7 @@ def _not_decided(judged: Judged) -> str:
     else:
         enough = f"{test.n} seeds do not decide this, about {judged.seeds} would"
     gains = _gain(e) if e.theory == "rawls" else ""  # its measure in two numbers
-    return _then(f"{_measure(judged)}: {enough}", gains, _harm(e), _limits(judged))
+    return _then(e.score, f"{_measure(judged)}: {enough}", gains, _harm(e), _limits(judged))
 
 
 def _harm(e: Evidence) -> str:

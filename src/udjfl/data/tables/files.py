@@ -33,15 +33,25 @@ def name_files(text: str) -> bool:
     """Tell whether the name of data is that of files: one with a suffix of tables, or a path."""
     pieces = [piece.strip() for piece in text.split(",")]
     return all(
-        piece.lower().endswith(SUFFIXES) or "*" in piece or piece.startswith((".", "/", "~"))
+        piece.lower().endswith(SUFFIXES)
+        or "*" in piece
+        or piece.startswith((".", "/", "~"))
+        or Path(piece).is_dir()
         for piece in pieces
     )
 
 
 def find_files(files: Files) -> list[Path]:
-    """Return the files that patterns, folders and paths name, sorted; an error if there is none."""
-    given = [files] if isinstance(files, str | os.PathLike) else list(files)
-    pieces = [piece.strip() for text in given for piece in os.fspath(text).split(",")]
+    """Return the files that patterns, folders and paths name, sorted; an error if there is none.
+
+    A text may name several, separated by commas; paths and the items of a list may have commas.
+    """
+    if isinstance(files, str):
+        pieces = [piece.strip() for piece in files.split(",")]
+    else:
+        pieces = [
+            os.fspath(path) for path in ([files] if isinstance(files, os.PathLike) else files)
+        ]
     found: list[Path] = []
     for piece in pieces:
         path = Path(piece).expanduser()
@@ -52,7 +62,12 @@ def find_files(files: Files) -> list[Path]:
         else:
             anchor = Path(path.anchor)
             pattern = str(path.relative_to(anchor) if path.is_absolute() else path)
-            matches = [own for own in (anchor or Path()).glob(pattern) if own.is_file()]
+            matches = [own for own in anchor.glob(pattern) if own.is_file()]
+        if not matches and path.is_dir():
+            raise DataError(
+                f"{piece} has no tables ({', '.join(SUFFIXES)}), no images in folders "
+                "client/class/image, and no saved federation"
+            )
         if not matches:
             raise DataError(f"no file is called {piece}, and none matches it as a pattern")
         found += matches

@@ -1,0 +1,253 @@
+"""The parts of Flower below its public interface that warm clients rely on.
+
+Everything of this kind is here and is imported late, so that `find_mismatch` can look at the
+installed Flower first. A Flower that looks different is not used in this way.
+"""
+
+import base64
+import functools
+import importlib
+import inspect
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from udjfl.flower.message_journal import PULLED, REPLIED, REPLYING, Journal, Launch
+
+# Versions whose sources were compared and that the tests ran with: from the first, before the last.
+TESTED = ((1, 40), (1, 43))
+SUPEREXEC = "flwr.supercore.superexec.run_superexec"
+CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
+# Imported before the first fork, so that no message pays for them.
+PRELOADED = (SUPEREXEC, CLIENTAPP, "flwr.clientapp", "flwr.app", "flwr.common.config")
+# Parameters, or fields, that calls from here name or pass by position.
+PARAMETERS = {
+    f"{SUPEREXEC}.run_superexec": (
+        "runtime_api_address",
+        "insecure",
+        "root_certificates_path",
+        "superexec_auth_secret",
+        "runtime_dependency_install",
+    ),
+    f"{SUPEREXEC}.get_executor": (
+        "executor_type",
+        "executor_config",
+        "insecure",
+        "root_certificates_path",
+    ),
+    f"{CLIENTAPP}.run_clientapp": (
+        "runtime_api_address",
+        "token",
+        "insecure",
+        "certificates",
+        "parent_pid",
+        "runtime_dependency_install",
+    ),
+    f"{CLIENTAPP}.pull_task_input": ("client",),
+    f"{CLIENTAPP}.push_message": ("client", "message", "context"),
+    f"{CLIENTAPP}.push_task_output": ("client", "context", "sub_status", "details"),
+    "flwr.supercore.superexec.executor.SubprocessExecutor.launch": ("self", "spec"),
+    "flwr.supercore.tls.validate_and_resolve_root_certificates": ("root_cert_path", "insecure"),
+    "flwr.supercore.auth.load_superexec_auth_secret": ("secret_file",),
+    "flwr.supercore.utils.disable_process_dumping": ("strict",),
+    "flwr.common.serde.message_to_proto": ("message",),
+    "flwr.common.serde.message_from_proto": ("message_proto",),
+}
+# Functions that a function calls by their names in its module, where they can be replaced.
+CALLS = {
+    f"{SUPEREXEC}.run_superexec": {"get_executor"},
+    f"{CLIENTAPP}.run_clientapp": {"pull_task_input", "push_message", "push_task_output"},
+}
+FAILED, CRASHED = "failed", 8  # Flower's status of a task, and its code of an app that crashed
+START_LIMIT = 600.0  # seconds that a process has until it has fetched its message
+ANSWER_LIMIT = 30  # seconds that replying in place of an ended process may take
+
+
+def find_mismatch() -> str | None:
+    """Return how the installed Flower differs from the tested ones, or None."""
+    import flwr
+
+    version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
+    if not TESTED[0] <= version < TESTED[1]:
+        first, last = (".".join(map(str, edge)) for edge in TESTED)
+        return f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
+    try:
+        for name, expected in PARAMETERS.items():
+            found = tuple(inspect.signature(_find(name)).parameters)
+            if not set(expected) <= set(found):
+                return f"{name} has other parameters: {', '.join(found)}"
+        for name, called in CALLS.items():
+            if missing := called - _names_in(_find(name).__code__):
+                return f"{name} does not call {', '.join(sorted(missing))}"
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def protect_memory() -> None:
+    """Keep other processes of the user from reading this one's memory, as Flower's own do."""
+    _find("flwr.supercore.utils.disable_process_dumping")(strict=False)
+
+
+def run_superexec(
+    address: str,
+    secret_file: Path,
+    root_certificates: Path | None,
+    install_dependencies: bool,
+    launches: socket.socket,
+) -> None:
+    """Run Flower's SuperExec, which fetches tasks; those of clients are sent to `launches`."""
+    from flwr.supercore.constant import TaskType
+    from flwr.supercore.superexec.executor import LaunchResult, SubprocessExecutor
+
+    class ForwardingExecutor(SubprocessExecutor):
+        """Leaves starting the processes of clients to the process with everything imported."""
+
+        def launch(self, spec: Any) -> LaunchResult:
+            if spec.task_type != TaskType.CLIENT_APP:
+                return super().launch(spec)
+            launches.sendall(
+                Launch(
+                    spec.task_id,
+                    spec.runtime_api_address,
+                    spec.token,
+                    None if spec.insecure else spec.root_certificates_path,
+                    spec.runtime_dependency_install,
+                ).write()
+            )
+            return LaunchResult.accepted()
+
+    module = importlib.import_module(SUPEREXEC)
+    module.get_executor = lambda *_, **__: ForwardingExecutor()  # type: ignore[attr-defined]
+    _find(f"{SUPEREXEC}.run_superexec")(
+        runtime_api_address=address,
+        insecure=root_certificates is None,
+        root_certificates_path=None if root_certificates is None else str(root_certificates),
+        superexec_auth_secret=_find("flwr.supercore.auth.load_superexec_auth_secret")(
+            secret_file=str(secret_file)
+        ),
+        runtime_dependency_install=install_dependencies,
+    )
+
+
+def run_message(journal: Journal, limit: float | None) -> None:
+    """Run the app on one message; write to the journal how far it got.
+
+    The process is killed, whatever it does, when the server no longer waits for the reply, or
+    after `limit` seconds.
+    """
+    module: Any = importlib.import_module(CLIENTAPP)
+    launch = journal.launch
+    pull, push, finish = module.pull_task_input, module.push_message, module.push_task_output
+
+    @functools.wraps(pull)
+    def pull_task_input(client: Any) -> Any:
+        message, context, run, fab = pull(client)
+        journal.note(PULLED, message=_describe(message))
+        kill_after(min(message.metadata.ttl, limit or message.metadata.ttl))
+        return message, context, run, fab
+
+    @functools.wraps(push)
+    def push_message(client: Any, message: Any, context: Any) -> None:
+        journal.note(REPLYING)
+        push(client, message, context)
+        journal.note(REPLIED)
+
+    @functools.wraps(finish)
+    def push_task_output(client: Any, context: Any, sub_status: str, details: str) -> None:
+        # Flower takes the token of a finished task away, and with it the way to reply.
+        if journal.stage == REPLIED:
+            finish(client=client, context=context, sub_status=sub_status, details=details)
+
+    module.pull_task_input, module.push_message = pull_task_input, push_message
+    module.push_task_output = push_task_output
+    kill_after(START_LIMIT if limit is None else limit)
+    module.run_clientapp(
+        runtime_api_address=launch.address,
+        token=launch.token,
+        insecure=launch.root_certificates is None,
+        certificates=_certificates(launch),
+        parent_pid=None,
+        runtime_dependency_install=launch.install_dependencies,
+    )
+
+
+def kill_after(seconds: float) -> None:
+    """Let the kernel kill this process after so many seconds, even if it hangs."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
+
+
+def answer(journal: Journal, reason: str) -> None:
+    """Reply in place of a process that ended without a reply: the client is absent this once.
+
+    Without a reply Flower's SuperNode would wait, for this message and thereby for ever, unless
+    the message had been fetched: then it replies by itself after a minute.
+    """
+    from flwr.app import Context, Error, Message, RecordDict
+    from flwr.common.serde import message_from_proto
+    from flwr.proto.message_pb2 import Message as ProtoMessage
+    from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+
+    module: Any = importlib.import_module(CLIENTAPP)
+    launch = journal.launch
+    kill_after(ANSWER_LIMIT)
+    client = module.RuntimeHttpClient.from_server_address(
+        server_address=launch.address,
+        insecure=launch.root_certificates is None,
+        root_certificates=_certificates(launch),
+        interceptors=[
+            module.RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"),
+            module.RuntimeTokenHttpInterceptor(launch.token),
+        ],
+        retry_invoker=module.make_simple_http_retry_invoker(),
+    )
+    if journal.message is not None:
+        proto = ProtoMessage.FromString(base64.b64decode(journal.message))
+    else:
+        waiting = client.PullMessages(PullAppMessagesRequest()).messages_list
+        if not waiting:
+            return
+        proto = waiting[0]
+    message = message_from_proto(proto)
+    run, node = message.metadata.run_id, message.metadata.dst_node_id
+    reply = Message(Error(CRASHED, reason), reply_to=message)
+    module.push_message(client, reply, Context(run, node, {}, RecordDict(), {}))
+    module.push_task_output(client=client, context=None, sub_status=FAILED, details=reason)
+
+
+def _certificates(launch: Launch) -> bytes | None:
+    """Return the certificates that the SuperNode's port is trusted by; None: it has no TLS."""
+    path = launch.root_certificates
+    resolve = _find("flwr.supercore.tls.validate_and_resolve_root_certificates")
+    found: bytes | None = resolve(path, path is None)
+    return found
+
+
+def _describe(message: Any) -> str:
+    """Return a message without its content, as text."""
+    from flwr.common.serde import message_to_proto
+
+    module: Any = importlib.import_module(CLIENTAPP)
+    proto = message_to_proto(module.remove_content_from_message(message))
+    return base64.b64encode(proto.SerializeToString()).decode()
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the global names that a function and the functions within it use."""
+    inner = [part for part in code.co_consts if isinstance(part, CodeType)]
+    return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def _find(name: str) -> Callable[..., Any]:
+    """Return a function, or a method of a class, by its full name."""
+    owner, _, last = name.rpartition(".")
+    try:
+        parent: Any = importlib.import_module(owner)
+    except ModuleNotFoundError:
+        parent = _find(owner)
+    found: Callable[..., Any] = getattr(parent, last)
+    return found

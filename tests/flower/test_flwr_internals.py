@@ -1,0 +1,52 @@
+"""The installed Flower looks as warm clients expect, and another one is noticed."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import flwr
+
+from udjfl.flower import flwr_internals
+
+
+def test_the_installed_flower_is_as_expected() -> None:
+    assert flwr_internals.find_mismatch() is None
+
+
+@pytest.mark.parametrize("version", ["1.39.9", "1.43.0", "2.0.0"])
+def test_another_version_is_noticed(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flwr, "__version__", version)
+    assert f"flwr is {version}" in str(flwr_internals.find_mismatch())
+
+
+@pytest.mark.parametrize("name", sorted(flwr_internals.PARAMETERS))
+def test_other_parameters_are_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, function = name.rpartition(".")
+    monkeypatch.setattr(_find_owner(owner), function, lambda: None)
+    assert name in str(flwr_internals.find_mismatch())
+
+
+@pytest.mark.parametrize("name", sorted(flwr_internals.PARAMETERS))
+def test_a_missing_function_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, function = name.rpartition(".")
+    monkeypatch.delattr(_find_owner(owner), function)
+    assert function in str(flwr_internals.find_mismatch())
+
+
+def test_a_function_that_is_no_longer_called_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"{flwr_internals.CLIENTAPP}.run_clientapp"
+    monkeypatch.setitem(flwr_internals.CALLS, name, {"pull_task_input", "pull_it_another_way"})
+    assert f"{name} does not call pull_it_another_way" in str(flwr_internals.find_mismatch())
+
+
+def _find_owner(name: str) -> object:
+    """Return a module, or a class in one."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, cls = name.rpartition(".")
+        return getattr(importlib.import_module(module), cls)
