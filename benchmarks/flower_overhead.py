@@ -111,7 +111,7 @@ def _run_deployment(federation: udjfl.Federation, out: Path, warm: bool) -> list
     from deploy.data_files import server_file, write_data_files  # these need Flower
     from deploy.local import Deployment
 
-    with Deployment() as deployment:
+    with Deployment(warm=False) as deployment:
         files = write_data_files(federation, deployment.folder / "data")
         if warm:
             deployment.start_superlink()

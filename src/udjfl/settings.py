@@ -195,7 +195,8 @@ class DataSettings(Settings):
         str,
         Field(
             description="name of the data (`udjfl data list`), options after colons: "
-            "signs:level=3; or CSV and parquet files, one for each client: hospitals/*.csv"
+            "signs:level=3; or CSV and parquet files, one for each client: hospitals/*.csv; or a "
+            "folder of images (client/class/image) or of a saved federation"
         ),
     ] = "dirty-digits"
     data_root: DataRoot = None

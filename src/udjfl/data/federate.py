@@ -52,6 +52,10 @@ def load(
     if mistakes:
         raise SettingsError(mistakes)
     source, own_options = find_source(name)
+    if source.load_federation is not None and (clients, partition) != (None, None):
+        raise SettingsError(
+            f"clients, partition: {name} is cut into clients already; leave them out"
+        )
     if not isinstance(partition, Partition):
         partition = Partition.parse(partition or source.partition)
     count = source.clients if clients is None else int(clients)
@@ -59,7 +63,15 @@ def load(
         count = DEFAULT_CLIENTS
     known = source.options.model_fields
     given = {**own_options, **{k: v for k, v in (options or {}).items() if k in known}}
-    pools = source.load_pools(source.request(int(seed), root, given, count))
+    request = source.request(int(seed), root, given, count)
+    if source.load_federation is not None:
+        federation = source.load_federation(request)
+        if tuning:
+            return without_test_parts(federation, int(seed))
+        origin = {"data": name, "seed": int(seed), **(options or {})}
+        object.__setattr__(federation, "origin", origin)  # new, and nobody else has it yet
+        return federation
+    pools = source.load_pools(request)
     if pools.clean.y.is_floating_point() and partition.kind in ("shards", "dirichlet"):
         raise SettingsError(
             f"partition: {partition.kind} cuts by class, and the labels are numbers; use iid or "

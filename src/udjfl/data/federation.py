@@ -20,6 +20,7 @@ from udjfl._ids import id_sort_key
 from udjfl.data.examples import Client, Examples
 from udjfl.data.fingerprint import compute_fingerprint
 from udjfl.data.own_data import OwnData
+from udjfl.data.partition import IndexArray
 from udjfl.data.problems import find_problems
 from udjfl.data.split import choose_held_out
 from udjfl.data.storage import load_federation, save_federation
@@ -251,7 +252,8 @@ class Federation(OwnData):
         """
         if share == 0:
             return self
-        clients = []
+        kept: list[tuple[Examples, IndexArray]] = []
+        held_out: list[tuple[Examples, IndexArray]] = []
         for client in self.clients:
             size = len(client.train)
             count = min(max(1, round(share * size)), size - 1)
@@ -268,10 +270,12 @@ class Federation(OwnData):
                     f"client {client.id!r} has train examples that belong together only, such as "
                     "the frames of one track, and none can be held out: set holdout=0"
                 )
-            held_out = client.train.take(np.flatnonzero(chosen))
-            train = client.train.take(np.flatnonzero(~chosen))
-            clients.append(replace(client, train=train, held_out=held_out))
-        return replace(self, clients=tuple(clients))
+            held_out.append((client.train, np.flatnonzero(chosen)))
+            kept.append((client.train, np.flatnonzero(~chosen)))
+        parts = Examples.take_many([*kept, *held_out], self.clients[0].folder)
+        pairs = zip(self.clients, parts[: len(kept)], parts[len(kept) :], strict=True)
+        clients = tuple(replace(client, train=a, held_out=b) for client, a, b in pairs)
+        return replace(self, clients=clients)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return one dict per client; `class_counts` counts its train part by class.

@@ -88,7 +88,7 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
         parts = zip(description["ids"], train, tests, shares, strict=True)
         federation = Federation(
             description["name"],
-            tuple(Client(*part) for part in parts),
+            tuple(Client(*part, folder=path) for part in parts),
             test,
             tuple(description["class_names"]),
             description["allow_duplicates"],

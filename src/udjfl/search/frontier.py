@@ -315,7 +315,8 @@ def trace_frontier(
     first = load_federation(chosen, settings.federation, settings.seeds[0])
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
-    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint)
+    own = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint, own)
     try:
         score = task_of(first, training).score.kind
         table = RunTable(first.ids, folder, score=score)

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from udjfl._spec import names_code
 from udjfl.methods import FedAvg
+from udjfl.methods import method as build_method
 from udjfl.metrics import Outcome
 from udjfl.search.point_runs import point_name
 from udjfl.search.run_table import PointRun, RunTable
-from udjfl.search.spaces import Candidate
+from udjfl.search.spaces import Candidate, Family
 from udjfl.tasks import ScoreKind
 from udjfl.verdicts import PairedRuns, collect_evidence
 
@@ -92,6 +94,23 @@ class Score:
             "broken": dict(self.broken or {}),
             "failed": self.failed,
         }
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Score:
+        """Read what `as_dict` wrote; code that it names is not imported."""
+        if names_code(kept["method"]):
+            raise ValueError(f"{kept['method']!r} cannot be a searched method")
+        method = build_method(kept["method"], **kept["params"])
+        return cls(
+            Candidate(method, Family(method.title, method.spec_name)),
+            tuple(float(value) for value in kept["measure_by_seed"]),
+            float(kept["mean_accuracy"]),
+            float(kept["beneficiaries"]),
+            None if kept["shared"] is None else float(kept["shared"]),
+            {str(client): float(value) for client, value in kept["clients"].items()},
+            {str(limit): float(value) for limit, value in kept["broken"].items()},
+            None if kept["failed"] is None else str(kept["failed"]),
+        )
 
 
 def standard_error(values: Sequence[float]) -> float | None:

@@ -9,6 +9,7 @@ trained to show how much depends on it, and only then does anything see test dat
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from udjfl.data import Federation
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
@@ -33,6 +34,8 @@ from udjfl.tasks import ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty.alone import task_of
+
+CHOICE, TEST = "choice.json", "test"  # in the folder of a search
 
 
 @dataclass(frozen=True)
@@ -72,9 +75,43 @@ class Choice:
                 {"rounds": rung.rounds, "scores": [each.as_dict() for each in rung.scores]}
                 for rung in self.rungs
             ],
+            "defaults": list(self.default_names),
             "cost": self.cost,
             "grid_cost": self.grid_cost,
         }
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Choice:
+        """Read the choice that a search left in its folder."""
+        path = Path(folder) / CHOICE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            default = Score.from_dict(kept["default"])
+            names = tuple(str(name) for name in kept.get("defaults", ()))
+            return cls(
+                default.candidate.method,
+                str(kept["theory"]),
+                Limits(float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}),
+                tuple(
+                    Rung(int(rung["rounds"]), tuple(map(Score.from_dict, rung["scores"])))
+                    for rung in kept["rungs"]
+                ),
+                Score.from_dict(kept["chosen"]),
+                default,
+                tuple(map(Score.from_dict, kept["neighbours"])),
+                names or (default.candidate.name,),
+                float(kept["cost"]),
+                float(kept["grid_cost"]),
+            )
+        except FileNotFoundError:
+            raise StorageError(
+                f"{folder} has no {CHOICE}: the search is not finished; `udjfl resume` continues it"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+            raise StorageError(
+                f"{path} is damaged ({error}); run the same `udjfl tune` again: it writes the file "
+                "anew"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -121,7 +158,7 @@ def tune(
     methods = [choice.default.candidate.method, choice.chosen.candidate.method]
     # The theory with the budget is the fair rival: both promise the same.
     methods += [each.method for each in find_defaults(settings, method)]
-    folder = None if out is None else Path(out) / "test"
+    folder = None if out is None else Path(out) / TEST
     test = run_comparison(
         compare_settings(settings, settings.training.rounds),
         with_reference(methods),
@@ -158,12 +195,13 @@ def choose_point(
     first = held_out(settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
-    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
+    own = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
     try:
         search = Halving(settings, plan, held_out, first, model, folder, on_progress)
         choice = _play(search, rule, strict)
         if folder:
-            folder.write_json("choice.json", choice.as_dict())
+            folder.write_json(CHOICE, choice.as_dict())
     finally:
         if folder:
             folder.unlock()

@@ -26,6 +26,7 @@ from udjfl.settings import (
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.training.lifecycle import reference_accuracies, reference_scores
+from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec
@@ -47,6 +48,8 @@ def simulate(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,
+    progress: bool = False,
+    log: str | None = None,
     **settings: Any,
 ) -> Result:
     """Train one method on one federation, and return what it did to each client.
@@ -61,6 +64,9 @@ def simulate(
     out, resume  keep the run in a folder; continue the run that is there
     on_progress  is called with a `Progress` event as the work goes on; after a round it has all
                  that was recorded of it, as `event.metrics` and `event.client_metrics`
+    progress     show a bar, in a notebook or on a terminal
+    log          "tensorboard", "mlflow" or "wandb": write every round there, too; with options as
+                 in "tensorboard:folder=runs" (see `udjfl.training.run_logs`)
 
     Every other keyword is a setting of `udjfl.settings.TrainingSettings` (`rounds=100`, `lr=0.1`,
     ...) or, with data given by name, of `udjfl.settings.DataSettings` (`clients`, `partition`,
@@ -88,15 +94,22 @@ def simulate(
     if isinstance(data, str):
         log_problems(federation)
     spec = RunSpec(rule, chosen.training, seed, model)
-    return run_method(
-        federation,
-        spec,
-        reference=reference,
-        uncertainty=given,
-        out=out,
-        resume=resume,
-        on_progress=on_progress,
-    )
+    with observe(
+        on_progress,
+        progress=progress,
+        log=log,
+        rounds=spec.settings.rounds,
+        parameters=chosen.to_flat(),
+    ) as observer:
+        return run_method(
+            federation,
+            spec,
+            reference=reference,
+            uncertainty=given,
+            out=out,
+            resume=resume,
+            on_progress=observer,
+        )
 
 
 class SimulateSettings(Settings):

@@ -33,7 +33,10 @@ def name_files(text: str) -> bool:
     """Tell whether the name of data is that of files: one with a suffix of tables, or a path."""
     pieces = [piece.strip() for piece in text.split(",")]
     return all(
-        piece.lower().endswith(SUFFIXES) or "*" in piece or piece.startswith((".", "/", "~"))
+        piece.lower().endswith(SUFFIXES)
+        or "*" in piece
+        or piece.startswith((".", "/", "~"))
+        or Path(piece).is_dir()
         for piece in pieces
     )
 
@@ -60,6 +63,11 @@ def find_files(files: Files) -> list[Path]:
             anchor = Path(path.anchor)
             pattern = str(path.relative_to(anchor) if path.is_absolute() else path)
             matches = [own for own in anchor.glob(pattern) if own.is_file()]
+        if not matches and path.is_dir():
+            raise DataError(
+                f"{piece} has no tables ({', '.join(SUFFIXES)}), no images in folders "
+                "client/class/image, and no saved federation"
+            )
         if not matches:
             raise DataError(f"no file is called {piece}, and none matches it as a pattern")
         found += matches
