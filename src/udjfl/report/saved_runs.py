@@ -21,6 +21,7 @@ from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import summarise_method
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
+from udjfl.training.follow import is_being_written
 from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
 
@@ -44,11 +45,12 @@ def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
     for path in paths:
         folders = sorted({file.parent for file in path.rglob("result.json")})
         if not folders:
-            advice = (
-                f"it was not finished; `udjfl resume {path}` goes on"
-                if (path / "settings.json").exists()
-                else "name the folder given as --out"
-            )
+            if not (path / "settings.json").exists():
+                advice = "name the folder given as --out"
+            elif is_being_written(path):
+                advice = f"it goes on; `udjfl watch {path}` shows how far it is"
+            else:
+                advice = f"it was not finished; `udjfl resume {path}` goes on"
             raise StorageError(f"{path} holds no finished run: {advice}")
         runs += [read_run(folder) for folder in folders]
     warn_of_unchecked([run.folder for run in runs if not run.checked])
