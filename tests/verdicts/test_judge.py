@@ -402,6 +402,7 @@ def test_harm_is_never_called_a_success(runs: PairedRuns, theory: str, budget: f
     json.dumps(found.as_dict(), allow_nan=False)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-800, 0), min_size=5, max_size=5),
     st.sampled_from([*THEORIES]),
