@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from udjfl.settings import CompareSettings, DataSettings, SeedSettings, TrainingSettings
-from udjfl.tasks import SCORES
 
 SEEDS = list(range(10))
 NO_FLOOR: dict[str, float] = {}
@@ -19,6 +18,8 @@ METHODS = ["afl", "qffl", "propfair", "fedfv", "term"]
 
 def _check_score(training: TrainingSettings) -> TrainingSettings:
     """Refuse scores that points are not compared by: those that are no percentages."""
+    from udjfl.tasks import SCORES  # not at the top: settings are read before torch is imported
+
     name = training.score
     known = SCORES.get(name) if isinstance(name, str) else None
     if name != "auto" and (known is None or not known.kind.percent):
