@@ -77,7 +77,7 @@ def _front_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
         shape=alt.Shape("shape:N", scale=None),
         size=alt.Size("size:Q", scale=None),
         opacity=alt.Opacity("opacity:Q", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     named = [(r["x"], r["y"], r["name"]) for r in records if r["name"]]
     others = [(r["x"], r["y"]) for r in records if not r["name"] and r["size"] > GRID_SIZE]
@@ -149,9 +149,12 @@ def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     # The better end is the darker one, whichever way the measure goes.
     colours = alt.Scale(scheme="blues", reverse=metric.better < 0)
     tiles = base.mark_rect(opacity=0.55).encode(
-        color=alt.Color("value:Q", scale=colours, legend=None), description="text:N"
+        color=alt.Color("value:Q", scale=colours, legend=None),
+        description=alt.Description("text:N"),
     )
-    chart = tiles + base.mark_text(fontSize=9, color=INK, aria=False).encode(text="text:N")
+    chart = tiles + base.mark_text(fontSize=9, color=INK, aria=False).encode(
+        text=alt.Text("text:N")
+    )
     return Figure(
         f"frontier-map-{key}".replace("_", "-"),
         f"{metric.title} over the grid",

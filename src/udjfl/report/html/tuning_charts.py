@@ -63,10 +63,10 @@ def _search_figure(choice: Choice, width: int) -> Figure:
     y = alt.Y("value:Q", title=_measure_axis(choice), scale=up.scale)
     points = make_chart(records).mark_point(filled=True, size=28, color=NEUTRAL)
     chart = points.encode(
-        x=x, y=y, opacity=alt.Opacity("opacity:Q", scale=None), description="tip:N"
+        x=x, y=y, opacity=alt.Opacity("opacity:Q", scale=None), description=alt.Description("tip:N")
     )
     limit = make_chart([{"mean": -choice.limits.budget}])
-    chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x="mean:Q")
+    chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x=alt.X("mean:Q"))
     marked = [
         _search_record(choice, each, choice.rungs[-1].rounds, 1.0)
         | {"role": role, "shape": SHAPES[role.partition(",")[0]]}
@@ -75,7 +75,7 @@ def _search_figure(choice: Choice, width: int) -> Figure:
     ]
     base = make_chart(marked).encode(x=x, y=y)
     chart += base.mark_point(filled=True, size=110, color=colour, opacity=1).encode(
-        shape=alt.Shape("shape:N", scale=None), description="tip:N"
+        shape=alt.Shape("shape:N", scale=None), description=alt.Description("tip:N")
     )
     keys = ("value", "mean")
     labels = label_layers([(r["mean"], r["value"], r["role"]) for r in marked], across, up)
@@ -134,11 +134,11 @@ def _points_figure(choice: Choice, width: int) -> Figure:
     base = make_chart(records).encode(
         y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=190)),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     scale = alt.Scale(zero=False)
     chart = base.mark_rule(strokeWidth=2, opacity=0.55).encode(
-        x=alt.X("low:Q", title=_measure_axis(choice), scale=scale), x2="high:Q"
+        x=alt.X("low:Q", title=_measure_axis(choice), scale=scale), x2=alt.X2("high:Q")
     )
     chart += base.mark_point(filled=True, size=60, opacity=1).encode(
         x=alt.X("value:Q", scale=scale), shape=alt.Shape("shape:N", scale=None)
@@ -190,7 +190,7 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
         y=y,
         color=alt.Color("what:N", title=None, sort=None, scale=colours),
         shape=alt.Shape("what:N", title=None, sort=None, scale=shapes),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     if floors:
         ticks = [{"client": printable(c), "score": floor} for c, floor in floors.items()]
@@ -225,7 +225,7 @@ def _cost_figure(choice: Choice, width: int) -> Figure:
     chart = bars.encode(
         x=alt.X("cost:Q", title="Whole trainings for each seed"),
         y=alt.Y("what:N", title=None, sort=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     rungs = "; ".join(f"{points} for {rounds}" for rounds, points, _ in list_rungs(choice))
     return Figure(
