@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | flower | render`. See README.md."""
+"""`python -m benchmarks quick | full | tricks | points | flower | render`. See README.md."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from benchmarks import (
     flower_overhead,
     flower_rounds,
     machine,
+    points,
     profile,
     suites,
     tables,
@@ -42,6 +43,9 @@ def main() -> None:
     elif arguments.command == "flower":
         results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, flower_overhead.report(results), arguments.out)
+    elif arguments.command == "points":
+        results = points.measure(repetitions or points.REPETITIONS)
+        finish(results, points.report(results), arguments.out)
     elif arguments.command == "tricks":
         measure_tricks(repetitions or tricks.REPETITIONS, arguments.only, arguments.out)
     elif arguments.against is not None:
@@ -53,8 +57,12 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("command", choices=["quick", "full", "tricks", "flower", "render"])
-    parser.add_argument("--repetitions", type=int, help="of everything (default: 7; tricks: 9)")
+    parser.add_argument(
+        "command", choices=["quick", "full", "tricks", "points", "flower", "render"]
+    )
+    parser.add_argument(
+        "--repetitions", type=int, help="of everything (default: 7; tricks, points: 9)"
+    )
     parser.add_argument(
         "--against",
         type=Path,

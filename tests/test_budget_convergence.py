@@ -16,6 +16,7 @@ import torch
 from convex import Array, constrained_minimum, losses_at, minimiser
 
 from udjfl.methods import Reports, Setup
+from udjfl.methods._udj_math import largest_share
 from udjfl.methods.budget import LARGEST_PRICE, Limits, budgeted_step, initial_state
 
 IDS = ("large", "middle", "small")
@@ -43,7 +44,8 @@ def descend(
             round=round,
             extras=extras,
         )
-        state, step, _ = budgeted_step(state, reports, "rawls", "uncertainty", limits, cap)
+        largest = largest_share(cap, len(reports))
+        state, step, _ = budgeted_step(state, reports, "rawls", "uncertainty", limits, largest)
         w = w - step.numpy()
     return w, state
 

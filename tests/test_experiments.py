@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -13,6 +14,8 @@ from conftest import load_script
 
 from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES
+from udjfl.paper.render import csv_rows
+from udjfl.report.plain_tables import to_csv
 from udjfl.settings import ReproduceSettings, validate_settings
 
 ROOT = Path(__file__).parent.parent
@@ -107,11 +110,16 @@ def test_the_settings_files_are_valid(path: Path) -> None:
     assert f"--config experiments/{path.name}" in path.read_text(encoding="utf-8").splitlines()[0]
 
 
-def test_the_page_begins_as_the_script_makes_it() -> None:
-    module = load_script(ROOT / "scripts" / "make_results_page.py")
+def test_the_page_and_its_files_are_made_of_the_stored_numbers() -> None:
+    script = load_script(ROOT / "scripts" / "make_results_page.py")
     page = (EXPERIMENTS / "RESULTS.md").read_text(encoding="utf-8")
-    data = {name for name in module.DATA_NOTES if f"`{name}" in page}
-    assert page.startswith(module.introduction(data) + "\n" + module.SUMMARY)
+    names = re.findall(r"--config experiments/(\S+)\.toml", page)
+    documents = {name: script.read_document(name, None) for name in names}
+    tables = {name: script.make_table(document) for name, document in documents.items()}
+    assert script.make_page(tables) == page
+    for name, table in tables.items():
+        stored = (EXPERIMENTS / "results" / f"{name}.csv").read_bytes()
+        assert to_csv(*csv_rows(table)).encode() == stored
 
 
 def test_the_table_of_deviations_is_the_measurement() -> None:
@@ -137,7 +145,8 @@ def test_the_table_of_clients_alone_has_the_numbers_of_the_files() -> None:
     for column, name in ((1, "solo"), (2, "solo-authors")):
         with (EXPERIMENTS / "results" / f"{name}.csv").open(encoding="utf-8") as file:
             means = {
-                (line["row"], line["metric"]): float(line["mean"]) for line in csv.DictReader(file)
+                (line["row"], line["metric"]): float(line["mean"] or "nan")
+                for line in csv.DictReader(file)
             }
         for row in rows:
             assert abs(float(row[column]) - means[f"client {row[0][0]}", "uncertainty"]) <= 0.0005

@@ -106,6 +106,7 @@ def test_a_number_must_be_a_finite_number(value: Any) -> None:
         ("on_bad_report", ["fail", "exclude"], ["ignore"]),
         ("uncertainty", ["crossfit", "paper", "confidence", "ensemble"], ["entropies"]),
         ("weight_norm", [True, False], ["perhaps"]),
+        ("class_weights", ["none", "1,2", [1, 2]], ["1,nan", "1,inf", "1,0", "1,"]),
     ],
 )
 def test_values_outside_a_range_are_refused(field: str, good: list[Any], bad: list[Any]) -> None:
@@ -114,6 +115,20 @@ def test_values_outside_a_range_are_refused(field: str, good: list[Any], bad: li
     for value in bad:
         (line,) = find_mistakes(TrainingSettings, **{field: value})
         assert line.startswith(f"{field}: "), line
+
+
+def test_a_setting_in_both_spellings_is_refused() -> None:
+    assert validate_settings(TrainingSettings, {"optimizer": "adam"}).optimiser == "adam"
+    (line,) = find_mistakes(TrainingSettings, optimizer="adam", optimiser="sgd")
+    assert line == "optimiser: is given twice, as optimiser and as optimizer; leave one out"
+
+
+def test_a_file_is_read_by_our_spelling_so_that_a_flag_replaces_its_value(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('optimizer = "adam"\n')
+    assert {**read_toml(tmp_path / "a.toml"), "optimiser": "sgd"} == {"optimiser": "sgd"}
+    (tmp_path / "b.toml").write_text('optimizer = "adam"\noptimiser = "sgd"\n')
+    with pytest.raises(SettingsError, match="optimiser: is given twice"):
+        read_toml(tmp_path / "b.toml")
 
 
 def test_the_older_name_of_a_measure_is_its_present_one() -> None:

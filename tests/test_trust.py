@@ -12,6 +12,7 @@ from conftest import make_federation
 
 import udjfl
 from udjfl.report.saved_runs import read_run
+from udjfl.search.frontier import Frontier
 from udjfl.training.manifest import Entry, Manifest
 from udjfl.training.run_folder import to_json
 
@@ -25,6 +26,9 @@ from torch import nn
 
 def make_model(input_shape, n_classes):
     return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), n_classes))
+
+def loss(scores, labels):
+    return nn.functional.cross_entropy(scores, labels, reduction="none")
 
 @udjfl.parameters
 class Halved(udjfl.Method):
@@ -65,6 +69,7 @@ def forget(marker: Path) -> None:
     [
         "run --model their_code:make_model",
         "run --method their_code:Halved:share=0.7",
+        "run --loss their_code:loss",
         "compare --seeds 1 --methods rawls,their_code:Halved",
     ],
 )
@@ -83,6 +88,73 @@ def test_resume_imports_what_a_folder_names_only_if_it_is_trusted(
     assert not marker.exists()
     assert command("resume", out, "--trust-model").code == 0
     assert marker.exists()
+
+
+def change_settings(folder: Path, **changes: object) -> None:
+    """Change settings.json as its maker could, with a manifest that fits."""
+    settings = {**json.loads((folder / "settings.json").read_text(encoding="utf-8")), **changes}
+    contents = to_json(settings), (folder / "versions.json").read_bytes()
+    (folder / "settings.json").write_bytes(contents[0])
+    files = Manifest.decode((folder / "manifest.json").read_bytes()).files
+    made = Manifest.of_run(*contents)
+    files = {**files, **made.files}
+    (folder / "manifest.json").write_bytes(Manifest(made.run, files).encode())
+
+
+def test_methods_in_one_text_are_looked_at_one_by_one(
+    tmp_path: Path, command: Command, marker: Path
+) -> None:
+    out = tmp_path / "run"
+    assert command("compare --seeds 1 --methods rawls", SMALL, "--out", out).code == 0
+    comparison = json.loads((out / "settings.json").read_text(encoding="utf-8"))["comparison"]
+    change_settings(out, comparison={**comparison, "methods": "rawls, their_code:Halved"})
+    (line,) = mistakes_of(command("resume", out))
+    assert "names code to import: their_code:Halved" in line
+    assert not marker.exists()
+
+
+def test_opening_a_model_imports_what_a_folder_names_only_if_it_is_trusted(
+    tmp_path: Path, command: Command, marker: Path
+) -> None:
+    out, rows = tmp_path / "run", tmp_path / "rows.csv"
+    flags = SMALL.replace("--model logistic ", "")
+    assert command("run --model their_code:make_model", flags, "--out", out).code == 0
+    forget(marker)
+    n_features = udjfl.load("tiny").test.x[0].numel()
+    heading, row = (",".join([text] * n_features) for text in ("x", "0.5"))
+    rows.write_text(f"{heading}\n{row}\n")
+    for name, *arguments in (("predict", rows), ("export", tmp_path / "model.pt")):
+        (line,) = mistakes_of(command(name, out, *arguments))
+        assert "names code to import: their_code:make_model" in line
+    with pytest.raises(udjfl.errors.SettingsError, match="trust_model=True"):
+        udjfl.open(out)
+    assert not marker.exists()
+    assert command("predict", out, rows, "--trust-model").code == 0
+    assert marker.exists()
+    assert udjfl.open(out, "their_code:make_model").metrics  # named by the caller
+
+
+def test_a_run_that_is_watched_names_its_method_without_importing_it(
+    tmp_path: Path, command: Command, marker: Path
+) -> None:
+    out, page = tmp_path / "run", tmp_path / "page.html"
+    assert command("run --method their_code:Halved", SMALL, "--out", out).code == 0
+    forget(marker)
+    assert command("watch", out, "--html", page).code == 0
+    assert "their_code:Halved" in page.read_text(encoding="utf-8")
+    assert not marker.exists()
+
+
+def test_a_frontier_shows_methods_of_others_without_importing_them(
+    tmp_path: Path, command: Command, marker: Path
+) -> None:
+    out = tmp_path / "frontier"
+    small = "--gammas 0 --exponents 1 --budgets 0 --seeds 1 --methods their_code:Halved"
+    assert command("frontier", small, SMALL, "--out", out).code == 0
+    forget(marker)
+    (point,) = [p for p in Frontier.load(out).points if p.kind == "method"]
+    assert (point.label, point.method.params) == ("Halved mean", {"share": 0.5})
+    assert not marker.exists()
 
 
 def test_a_method_that_is_not_imported_is_shown_as_it_was_recorded(

@@ -20,13 +20,13 @@ from typing import Any
 
 from deploy import APP
 from deploy.data_files import server_file, write_data_files
-from deploy.flwr_command import DeploymentError
 from deploy.local import Deployment
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import udjfl
+from udjfl.errors import DeploymentError
 from udjfl.metrics import table_metrics
 from udjfl.report.cells import ARROW
 

@@ -7,6 +7,7 @@ from udjfl.data import load as load
 from udjfl.data import register_source as register_source
 from udjfl.errors import CheckpointError as CheckpointError
 from udjfl.errors import DataError as DataError
+from udjfl.errors import DeploymentError as DeploymentError
 from udjfl.errors import DivergedError as DivergedError
 from udjfl.errors import NotDefinedError as NotDefinedError
 from udjfl.errors import QuorumError as QuorumError

@@ -168,9 +168,25 @@ def least_advantaged(disadvantages: Numbers) -> list[int]:
     [2]
     """
     (disadvantages,) = _aligned(disadvantages=disadvantages)
-    count = len(disadvantages) // 10 if len(disadvantages) > MOST_CLIENTS_FOR_ONE else 1
     order = sorted(range(len(disadvantages)), key=lambda index: -disadvantages[index])
-    return sorted(order[:count])
+    return sorted(order[: count_least_advantaged(len(order))])
+
+
+def count_least_advantaged(n_clients: int) -> int:
+    """Return how many clients count as the least advantaged: one, or a tenth of more than 20."""
+    return n_clients // 10 if n_clients > MOST_CLIENTS_FOR_ONE else 1
+
+
+def gains_by_client(accuracies: Numbers, reference_accuracies: Numbers) -> list[float]:
+    """Return the gain over the reference of each client, in percentage points.
+
+    >>> gains_by_client([93.0, 91.0], [95.0, 90.0])
+    [-2.0, 1.0]
+    """
+    accuracies, reference_accuracies = _aligned(
+        accuracies=accuracies, reference_accuracies=reference_accuracies
+    )
+    return [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
 
 
 def gains_of(
@@ -183,11 +199,9 @@ def gains_of(
     >>> gains_of([2], [93.0, 91.0, 90.0], [95.0, 90.0, 86.0])  # 4, and (-2 + 1) / 2
     (4.0, -0.5)
     """
-    accuracies, reference_accuracies = _aligned(
-        accuracies=accuracies, reference_accuracies=reference_accuracies
-    )
-    gains = [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
-    others = [gain for index, gain in enumerate(gains) if index not in members]
+    gains = gains_by_client(accuracies, reference_accuracies)
+    chosen = set(members)
+    others = [gain for index, gain in enumerate(gains) if index not in chosen]
     own = statistics.mean(gains[index] for index in members)
     return own, statistics.mean(others) if others else None
 

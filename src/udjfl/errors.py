@@ -7,6 +7,7 @@
     ├── ReportError         a client's report is unusable; has the client, the round and the field
     ├── DivergedError       training left the finite numbers
     ├── QuorumError         fewer clients than the quorum have a usable report
+    ├── DeploymentError     a part of a deployment on Flower failed, or is missing
     └── StorageError        the run folder cannot be written or read
         └── CheckpointError a checkpoint or final model is damaged
 
@@ -63,6 +64,10 @@ class DivergedError(UdjflError):
 
 class QuorumError(UdjflError):
     """Fewer clients than the quorum have a usable report. Earlier rounds are kept."""
+
+
+class DeploymentError(UdjflError, RuntimeError):
+    """A part of a deployment failed or is missing. After a failure, it has the end of the log."""
 
 
 class StorageError(UdjflError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -84,7 +85,8 @@ class Settings(BaseModel):
         groups = cls.groups()
         if not isinstance(values, dict) or not groups:
             return values
-        nested, used = dict(values), set()
+        nested = dict(values)
+        used: set[str] = set()
         for name, group in groups.items():
             if isinstance(nested.get(name), group):
                 continue
@@ -193,7 +195,8 @@ class DataSettings(Settings):
         str,
         Field(
             description="name of the data (`udjfl data list`), options after colons: "
-            "signs:level=3; or CSV and parquet files, one for each client: hospitals/*.csv"
+            "signs:level=3; or CSV and parquet files, one for each client: hospitals/*.csv; or a "
+            "folder of images (client/class/image) or of a saved federation"
         ),
     ] = "dirty-digits"
     data_root: DataRoot = None
@@ -394,7 +397,7 @@ class TrainingSettings(Settings):
         if value in ("none", "balanced"):
             return value
         try:
-            is_positive = min(float(part) for part in value.split(",")) > 0
+            is_positive = all(0 < float(part) < math.inf for part in value.split(","))
         except ValueError:
             is_positive = False
         if not is_positive:
@@ -523,8 +526,9 @@ AnySettings = TypeVar("AnySettings", bound=Settings)
 def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
     """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
     known, groups = cls.flat_fields(), cls.group_names()
-    values = {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
-    mistakes = [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
+    mistakes = find_double_spellings(values)
+    values = unify_spelling(values)
+    mistakes += [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
     try:
         settings = cls(**{key: value for key, value in values.items() if key in known})
     except ValidationError as error:
@@ -534,16 +538,34 @@ def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnyS
     return settings
 
 
+def find_double_spellings(values: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each setting that is given in both of its spellings."""
+    return [
+        f"{ours}: is given twice, as {ours} and as {other}; leave one out"
+        for other, ours in OTHER_SPELLINGS.items()
+        if ours in values and other in values
+    ]
+
+
+def unify_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names that settings have here."""
+    return {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
+
+
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read the values of a TOML file."""
+    """Read the values of a TOML file, by the names that settings have here."""
     try:
-        return tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
+        values = tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
     except OSError as error:
         raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
     except RecursionError:
         raise SettingsError(f"config: {path} is nested too deeply") from None
     except ValueError as error:  # of the syntax, the encoding, or a number with too many digits
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
+    mistakes = find_double_spellings(values)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return unify_spelling(values)
 
 
 def describe_mistakes(

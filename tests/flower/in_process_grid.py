@@ -121,6 +121,7 @@ def client_data(federation: Federation, client_id: str, **changes: Any) -> Clien
         "train": client.train,
         "test": client.test,
         "n_classes": federation.n_classes,
+        "preprocessing": federation.preprocessing,
     }
     return ClientData(**{**defaults, **changes}, allow_duplicates=True)
 
@@ -128,7 +129,11 @@ def client_data(federation: Federation, client_id: str, **changes: Any) -> Clien
 def server_data(federation: Federation) -> ServerData:
     """Return the server's data of a federation."""
     return ServerData(
-        federation.test, federation.validation, federation.input_shape, federation.n_classes
+        federation.test,
+        federation.validation,
+        federation.input_shape,
+        federation.n_classes,
+        federation.preprocessing,
     )
 
 

@@ -59,7 +59,7 @@ def test_only_what_the_method_declares_leaves_a_client(name: str) -> None:
         for what in rule.needs - {"sizes", "uncertainties", "validation_accuracies", "model"}
     }
     assert seen.pop("train") == {"delta", *declared}
-    about = {"input-shape", "n-classes", "has-groups", "model"}
+    about = {"input-shape", "input-type", "n-classes", "has-groups", "model"}
     assert seen.pop("query.introduce") == {
         *about,
         *(["num-examples"] if "sizes" in rule.needs else []),
@@ -189,8 +189,8 @@ def test_mistakes_in_client_data_name_the_client_and_the_part() -> None:
         DataError, match=r"client 'a', train part: give a tuple \(x, y\); got 3 values"
     ):
         ClientData("a", (x, y, y), (x + 1, y), 2)
-    with pytest.raises(DataError, match="client 'a': n_classes is 0"):
-        ClientData("a", (x, y), (x + 1, y), 0)
+    with pytest.raises(DataError, match="client 'a': n_classes is -1"):
+        ClientData("a", (x, y), (x + 1, y), -1)
     with pytest.raises(DataError, match="a client's id is empty"):
         ClientData("", (x, y), (x + 1, y), 2)
 

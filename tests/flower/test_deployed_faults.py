@@ -7,7 +7,6 @@ import torch
 
 pytest.importorskip("flwr")
 
-from deploy.processes import stop
 from shared_deployment import (
     TRAINING,
     DeployedFederation,
@@ -17,6 +16,7 @@ from shared_deployment import (
 )
 
 import udjfl
+from udjfl.deployment.processes import stop
 
 pytestmark = pytest.mark.processes
 

@@ -9,7 +9,6 @@ pytest.importorskip("flwr")
 
 from demo import last_round, result_tables
 from deploy import APP
-from deploy.flwr_command import DeploymentError
 from shared_deployment import (
     TRAINING,
     DeployedFederation,
@@ -21,6 +20,7 @@ from shared_deployment import (
 
 import udjfl
 from udjfl._measures import psi
+from udjfl.errors import DeploymentError
 
 pytestmark = pytest.mark.processes
 

@@ -15,8 +15,9 @@ import pytest
 pytest.importorskip("flwr")
 
 from deploy import APP
-from deploy.processes import ProcessTree, process_table, stop
 from shared_deployment import wait_until
+
+from udjfl.deployment.processes import ProcessTree, process_table, stop
 
 TIMEOUT = 600.0
 LINUX = sys.platform.startswith("linux")

@@ -14,12 +14,14 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from deploy import APP, keys
+from deploy import APP
 from deploy.local import Deployment
-from deploy.network import HOST, is_healthy
-from deploy.processes import ProcessTree, stop
 from fleet_proxy import run_fleet_proxy
 from shared_deployment import DeployedFederation, files_with_secrets
+
+from udjfl.deployment import keys
+from udjfl.deployment.network import HOST, is_healthy
+from udjfl.deployment.processes import ProcessTree, stop
 
 pytestmark = pytest.mark.processes
 

@@ -23,12 +23,12 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr")
 
 from deploy import APP
-from deploy.flwr_command import flower_environment, write_run_config
-from deploy.network import HOST, free_port
-from deploy.processes import ProcessTree, process_table, stop
 from shared_deployment import assert_same_model, wait_until
 
 import udjfl
+from udjfl.deployment.flwr_command import flower_environment, write_run_config
+from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.processes import ProcessTree, process_table, stop
 
 pytestmark = pytest.mark.processes
 

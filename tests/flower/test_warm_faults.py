@@ -10,13 +10,14 @@ import torch
 
 pytest.importorskip("flwr")
 
-from deploy.processes import process_table, stop
 from shared_deployment import (
     TRAINING,
     DeployedFederation,
     simulate_every_round,
     wait_until,
 )
+
+from udjfl.deployment.processes import process_table, stop
 
 pytestmark = [
     pytest.mark.processes,

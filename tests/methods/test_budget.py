@@ -17,6 +17,7 @@ from torch import Tensor
 
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, Diagnostics, Reports, Setup, State, method
+from udjfl.methods._udj_math import largest_share
 from udjfl.methods.budget import LARGEST_PRICE, Limits, budgeted_step, initial_state
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
@@ -55,7 +56,8 @@ def one_round(
 ) -> tuple[State, Tensor, Diagnostics]:
     """Play one round; unless a limit is given, the mean score may fall to 0."""
     values: dict[str, Any] = {"mean": 1.0, "caution": 0.0, **limits}
-    return budgeted_step(state, reports, theory, advantage, Limits(**values), cap)
+    largest = largest_share(cap, len(reports))
+    return budgeted_step(state, reports, theory, advantage, Limits(**values), largest)
 
 
 # --- directions ---
@@ -245,6 +247,14 @@ def test_caution_by_hand():
     # From FedAvg, with a budget of 0.15: 0.5 - 0.15 + 0.1 - 0.5 = -0.05.
     state, _, _ = one_round(start(2, [[0.5, 0.5]]), halves, mean=0.15, caution=2.0)
     close(state["price"], 0.75)
+
+
+def test_caution_of_a_regression_by_hand():
+    # R^2 of 1/2 and -1/2 of 50 examples: e^2 = (2 / 4 / 50 + 2 * 9 / 4 / 50) / 2^2 = 0.025.
+    # Absolute: 0 + 2 e - 0, times 5.
+    reports = scored([0.5, -0.5], n=50, is_regression=True)
+    state, _, _ = one_round(start(2), reports, mean=0.0, absolute=0.0, caution=2.0)
+    close(state["price"], 1 + 5 * 2 * math.sqrt(0.025))
 
 
 def test_caution_asks_for_no_more_than_fedavg_has():

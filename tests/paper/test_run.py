@@ -265,6 +265,15 @@ def test_accuracies_alone_are_percentages_of_their_test_sets():
             assert right == pytest.approx(round(right), abs=1e-6)
 
 
+def test_the_loss_alone_falls_as_a_client_trains_on():
+    few, many = (reproduce_solo(small_settings(seeds="0,", epochs=n)) for n in (2, 200))
+    for before, after in zip(few.rows, many.rows, strict=True):
+        (early,), (late,) = (row.values["train_loss"].values for row in (before, after))
+        assert early is not None
+        assert late is not None
+        assert 0 < late < early
+
+
 TRAIN_SOLO: Callable[..., dict[str, list[float | None]]] = running.train_solo
 
 

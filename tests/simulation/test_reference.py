@@ -12,7 +12,7 @@ import torch
 from conftest import make_federation, train_briefly
 
 import udjfl
-from udjfl.errors import SettingsError, StorageError
+from udjfl.errors import NotDefinedError, SettingsError, StorageError
 
 BUDGET = "udj:theory=rawls:budget=2"
 
@@ -40,6 +40,12 @@ def test_fedavg_is_trained_first_and_its_scores_are_the_reference() -> None:
     assert comparison.rows[1].client_accuracy["client-1"].mean == pytest.approx(
         alone.client_accuracy["client-1"]
     )
+
+
+def test_if_fedavg_fails_a_budget_says_why() -> None:
+    settings = {"rounds": 3, "hidden": 5, "uncertainty_epochs": 2, "uncertainty_lr": 0.1}
+    with pytest.raises(NotDefinedError, match=r"did not finish: .*client-\d.*diverged"):
+        udjfl.simulate(make_federation(), BUDGET, lr=1e30, **settings)
 
 
 def test_a_finished_fedavg_run_with_scores_serves_as_the_reference(tmp_path: Path) -> None:

@@ -184,3 +184,35 @@ def test_every_run_of_a_comparison_can_be_followed(tmp_path: Path) -> None:
         run.update()
         assert (run.status, run.reached, run.damaged) == ("finished", 3, 0)
         assert {len(points) for points in run.points["test_accuracy"].values()} == {3}
+
+
+def test_a_pipe_or_a_link_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("records.jsonl", "settings.json", ".writer.json"):
+        folder = tmp_path / name
+        start(folder).unlock()
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+        run = FollowedRun(folder)
+        run.update()
+        assert run.points == {}
+        assert not is_being_written(folder)
+    start(tmp_path / "linked").append([accuracy(1, "a", 50.0)])
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "records.jsonl").symlink_to(tmp_path / "linked" / "records.jsonl")
+    run = FollowedRun(tmp_path / "link")
+    run.update()
+    assert run.points == {}
+
+
+def test_numbers_and_lines_that_are_too_large_are_damage(tmp_path: Path) -> None:
+    folder, run = start(tmp_path), FollowedRun(tmp_path)
+    lines = [
+        b'{"round": 1, "client": "a", "metric": "score", "value": %s}\n' % value
+        for value in (b"9" * 400, b"1e999", b"NaN", b"9" * 5000)
+    ]
+    lines.append(b'"score"' * (3 << 17) + b"\n")
+    (tmp_path / "records.jsonl").write_bytes(b"".join(lines) + accuracy(2, "a", 1.0).to_line())
+    run.update()
+    assert run.points == {"test_accuracy": {"a": {2: 1.0}}}
+    assert run.damaged >= 5
+    folder.unlock()

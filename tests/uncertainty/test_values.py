@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
+from dataclasses import replace
 
+import pytest
 import torch
 
 from udjfl.uncertainty import SMALLEST, ClientEvidence, Uncertainty, without_nan
@@ -79,3 +82,28 @@ def test_notes_are_one_sentence_for_each_remark() -> None:
         "Uncertainties that cannot be told apart: a and b.",
     ]
     assert Uncertainty("given", {"a": 1.0}).notes() == []
+
+
+def test_the_work_grows_with_the_clients_and_not_with_their_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts: Counter[str] = Counter()
+
+    def count(name: str) -> property:
+        own = getattr(Uncertainty, name).fget
+
+        def counted(self: Uncertainty) -> object:
+            counts[name] += 1
+            return own(self)
+
+        return property(counted)
+
+    for name in ("uninformative", "readings"):
+        monkeypatch.setattr(Uncertainty, name, count(name))
+    clients = {f"c{number}": 0.1 + number for number in range(50)}
+    uncertainty = Uncertainty("crossfit", clients, evidence=dict.fromkeys(clients, EVIDENCE["c"]))
+    half = replace(uncertainty, unreliable=tuple(clients)[:25], evidence=None)
+    for each in (uncertainty, half):
+        counts.clear()
+        assert each.notes()
+        assert max(counts.values()) <= 4

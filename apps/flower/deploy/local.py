@@ -33,20 +33,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from deploy import keys
-from deploy.flwr_command import (
+from udjfl.deployment import keys
+from udjfl.deployment.flwr_command import (
     CONNECTION,
     TIMEOUT,
     ConfigValue,
-    DeploymentError,
     FlwrCommand,
     executable,
     flower_environment,
     tail,
     write_run_config,
 )
-from deploy.network import HOST, free_port, is_healthy
-from deploy.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.deployment.network import HOST, free_port, is_healthy
+from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.errors import DeploymentError
 from udjfl.flower.warm import executor_command, executor_environment
 
 RUN_TIMEOUT = 3600.0

@@ -25,6 +25,7 @@ COMMANDS = {
     "export": "Write the model of a finished run as ONNX or TorchScript.",
     "methods": "List the methods, or describe one.",
     "data": "List and describe data sources, prepare their files.",
+    "flower": "Deploy a federation on real machines with Flower: a coordinator and nodes.",
     "reproduce": "Compute the paper's tables beside its own numbers.",
 }
 

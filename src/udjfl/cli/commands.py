@@ -4,6 +4,7 @@ from udjfl.cli.choose import choose_command
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.data import app as data_commands
 from udjfl.cli.demo import demo
+from udjfl.cli.flower import app as flower_commands
 from udjfl.cli.methods import methods_command
 from udjfl.cli.options import settings_command
 from udjfl.cli.paper import app as reproduce_commands
@@ -32,4 +33,5 @@ app.command("predict")(predict_command)
 app.command("export")(export_command)
 app.command("methods", cls=LightCommand)(methods_command)
 app.add_typer(data_commands, name="data")
+app.add_typer(flower_commands, name="flower")
 app.add_typer(reproduce_commands, name="reproduce")

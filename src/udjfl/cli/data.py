@@ -35,7 +35,8 @@ NameOrFiles = Annotated[
     list[str],
     typer.Argument(
         metavar="NAME...",
-        help="Name of the data, options after colons: signs:level=3; or files: hospitals/*.csv.",
+        help="Name of the data, options after colons: signs:level=3; or files, hospitals/*.csv; "
+        "or a folder of images (client/class/image) or of a saved federation.",
         autocompletion=complete_data,
     ),
 ]

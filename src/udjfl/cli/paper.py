@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -85,21 +85,27 @@ def make_search(settings: ReproduceSettings, out: Out = None, json: AsJson = Fal
 
     The choice uses data held out of the clients' train parts, and no test data.
     """
+    from udjfl.paper.claims import judge_table
     from udjfl.paper.profiles import PROFILES
-    from udjfl.paper.search import LEARNING_RATES, search_parameters, search_ranges
+    from udjfl.paper.search import search_parameters
+    from udjfl.paper.search_choice import LEARNING_RATES, search_document, search_ranges
     from udjfl.paper.search_table import search_markdown, search_view
 
     ranges = search_ranges(PROFILES[settings.profile])
     methods = {method for searched in ranges for method in searched.methods}
     # FedAvg is trained too; the tests at the end are not counted.
     runs = (len(methods) + 1) * len(LEARNING_RATES) * len(settings.seeds)
-    search = _train(search_parameters, settings, out, runs)
-    document = search.as_dict()
+    table = _train(search_parameters, settings, out, runs)
+    verdicts = judge_table(table)
+    document = {
+        **search_document(table),
+        "verdicts": [verdict.as_dict() for verdict in verdicts],
+    }
     if out:
-        _write(out, {"search.md": search_markdown(search), "search.json": to_json(document)})
-    show(search_view(search), document, json)
+        _write_table(out, table, document, search_markdown(table, verdicts))
+    show(search_view(table, verdicts), document, json)
     if out:
-        print(f"kept in {out}: search.md and .json, and the runs", file=sys.stderr)
+        _say_where(out, table)
 
 
 def _train(
@@ -123,23 +129,33 @@ def _show_table(table: Table, out: Path | None, as_json: bool) -> None:
     """Print the table with its verdicts, and write it to the folder in every format."""
     from udjfl.paper.claims import judge_table
     from udjfl.paper.latex import latex
-    from udjfl.paper.render import csv_rows, seed_rows, table_markdown, table_view
+    from udjfl.paper.render import table_markdown, table_view
 
     verdicts = judge_table(table)
     document = {**table.as_dict(), "verdicts": [verdict.as_dict() for verdict in verdicts]}
     if out:
-        files = {
-            ".json": to_json(document),
-            ".md": table_markdown(table, verdicts),
-            ".csv": to_csv(*csv_rows(table)),
-            "-seeds.csv": to_csv(*seed_rows(table)),
-            ".tex": latex(table),
-        }
-        _write(out, {f"{table.kind}{ending}": text for ending, text in files.items()})
+        _write_table(out, table, document, table_markdown(table, verdicts))
+        _write(out, {f"{table.kind}.tex": latex(table)})
     show(table_view(table, verdicts), document, as_json)
     if out:
-        names = f"{table.kind}.md, .csv, -seeds.csv, .tex and .json"
-        print(f"kept in {out}: {names}, and the runs", file=sys.stderr)
+        _say_where(out, table, ", .tex")
+
+
+def _write_table(out: Path, table: Table, document: Mapping[str, Any], markdown: str) -> None:
+    from udjfl.paper.render import csv_rows, seed_rows
+
+    files = {
+        ".json": to_json(document),
+        ".md": markdown,
+        ".csv": to_csv(*csv_rows(table)),
+        "-seeds.csv": to_csv(*seed_rows(table)),
+    }
+    _write(out, {f"{table.kind}{ending}": text for ending, text in files.items()})
+
+
+def _say_where(out: Path, table: Table, more: str = "") -> None:
+    names = f"{table.kind}.md, .csv, -seeds.csv{more} and .json"
+    print(f"kept in {out}: {names}, and the runs", file=sys.stderr)
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from udjfl.training.records import OnProgress, Progress
+    from udjfl.training.records import OnProgress
 
 
 @contextlib.contextmanager
@@ -30,20 +30,29 @@ def show_status(text: str, quiet: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def show_progress(
-    runs: int, rounds: int, unit: str = "rounds", warnings: bool = True
+    runs: int,
+    rounds: int,
+    unit: str = "rounds",
+    warnings: bool = True,
+    log: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[OnProgress]:
     """Show a bar on a terminal, a line for each finished run elsewhere; and warnings, if asked.
 
-    The bar is made for `runs` runs of `rounds` rounds each and grows if there are more.
+    The bar is made for `runs` runs of `rounds` rounds each and grows if there are more. With a
+    `log`, every round is also written there, with the parameters of the runs.
     """
     from rich.console import Console
 
+    from udjfl.training.observers import observe
+    from udjfl.training.progress_bar import show_rounds
+
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
-        on_progress: OnProgress = _print_finished
         stack.enter_context(_show_warnings(console) if warnings else _hide_warnings())
-        if console.is_terminal:
-            on_progress = stack.enter_context(_show_bar(console, runs, rounds, unit))
+        bar = stack.enter_context(show_rounds(runs, rounds, unit, console))
+        on_progress = stack.enter_context(observe(bar, log=log, parameters=parameters))
+        assert on_progress is not None, "there is a bar"
         yield on_progress
 
 
@@ -113,45 +122,3 @@ def _hide_warnings() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def _print_finished(event: Progress) -> None:
-    if event.stage in ("training", "alone") and event.done == event.total:
-        amount = f", {event.total} rounds" if event.stage == "training" else ""
-        print(f"seed {event.seed}: {event.label} done{amount}", file=sys.stderr, flush=True)
-
-
-@contextlib.contextmanager
-def _show_bar(console: Console, runs: int, rounds: int, unit: str) -> Iterator[OnProgress]:
-    from rich import progress
-    from rich.table import Column
-
-    # Numbers and times are shown whole; label and bar share the rest of the line.
-    narrow = console.width < 80
-    label = Column(ratio=3, no_wrap=True, overflow="ellipsis")
-    columns = (
-        progress.TextColumn("{task.description}", markup=False, table_column=label),
-        progress.BarColumn(bar_width=None, table_column=Column(ratio=1)),
-        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        *(() if narrow else (progress.TextColumn(unit),)),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(compact=narrow),
-    )
-    with progress.Progress(*columns, console=console, transient=True, expand=True) as bar:
-        task = bar.add_task("starting", total=runs * rounds)
-        rounds_done: dict[tuple[str, int], int] = {}  # several runs may train at the same time
-
-        def on_progress(event: Progress) -> None:
-            if event.stage == "uncertainty":
-                done = f"{event.done}/{event.total}"
-                bar.update(task, description=f"seed {event.seed}: uncertainty {done}")
-                return
-            rounds_done[event.label, event.seed] = event.done
-            bar.update(
-                task,
-                completed=sum(rounds_done.values()),
-                total=max(runs, len(rounds_done)) * rounds,
-                description=f"seed {event.seed}: {event.label}",
-            )
-
-        yield on_progress

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from udjfl.cli.options import AsJson
+from udjfl.cli.options import AsJson, TrustModel
 from udjfl.cli.progress import collect_warnings, show_status
 from udjfl.errors import SettingsError
 from udjfl.settings import split_names
@@ -34,6 +34,7 @@ def predict_command(
         str | None,
         typer.Option(help="Columns that are no features, such as the target; by commas."),
     ] = None,
+    trust_model: TrustModel = False,
     json: AsJson = False,
 ) -> None:
     """Predict the class, or the number, of each row of a CSV file with the model of a finished run.
@@ -47,15 +48,15 @@ def predict_command(
     from udjfl.report.plain_tables import to_csv
 
     with collect_warnings(), show_status("predicting"):
-        result = open_run(folder)
+        result = open_run(folder, trust_model=trust_model)
         if result.inputs is None:
             raise SettingsError(f"{folder} does not say what its model takes")
         result.served_model(client)  # an error of its own if there is no such client
         x = result.inputs.read_csv(data, split_names(leave_out or ""), client)
         predictions = result.predict(x, client)
-        if result.n_classes == 0:
-            names, probabilities = [], [[]] * len(predictions)
-        else:
+        names: list[str] = []
+        probabilities: list[list[float]] = [[]] * len(predictions)
+        if result.n_classes != 0:
             probabilities = result.predict_proba(x, client).tolist()
             names = [result.inputs.label(index) for index in range(len(probabilities[0]))]
     rows = list(zip(predictions, probabilities, strict=True))
@@ -82,6 +83,7 @@ def export_command(
     format: Annotated[
         str | None, typer.Option(help="onnx or torchscript, whatever the ending is.")
     ] = None,
+    trust_model: TrustModel = False,
 ) -> None:
     """Write the model of a finished run as ONNX or TorchScript, for other programs.
 
@@ -92,5 +94,5 @@ def export_command(
     from udjfl.training.export import export
 
     with show_status("exporting"):
-        export(open_run(folder), file, client, format)
+        export(open_run(folder, trust_model=trust_model), file, client, format)
     print(f"written to {file}", file=sys.stderr)

@@ -1,14 +1,12 @@
 """The commands that train, `run` and `compare`, and `resume`, which goes on with either."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from udjfl._spec import names_code
-from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics, Out
+from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Log, Metrics, Out, TrustModel
 from udjfl.cli.output import print_folder, show_comparison
 from udjfl.cli.progress import collect_warnings, show_progress, show_status
 from udjfl.cli.search import Tuned, resume_search, tune_first
@@ -23,6 +21,7 @@ def run(
     resume: bool = False,
     json: AsJson = False,
     metrics: Metrics = None,
+    log: Log = None,
 ) -> None:
     """Train one method on one federation and show what it does to each client."""
     from udjfl.data.problems import log_problems
@@ -41,7 +40,8 @@ def run(
     with collect_warnings(), show_status(f"loading {data.data}"):
         federation = load_federation(data.data, data, settings.seed)
         log_problems(federation)
-    with show_progress(1, training.rounds) as on_progress:
+    parameters = settings.to_flat()
+    with show_progress(1, training.rounds, log=log, parameters=parameters) as on_progress:
         result = run_method(federation, spec, out=out, resume=resume, on_progress=on_progress)
     view = result_view(result, columns)
     show(view, {**summary(result), "folder": str(out) if out else None}, json)
@@ -58,6 +58,7 @@ def compare(
     csv: AsCsv = False,
     markdown: AsMarkdown = False,
     latex: AsLatex = False,
+    log: Log = None,
 ) -> None:
     """Train several methods on the same federations, seed by seed, and compare them.
 
@@ -75,7 +76,9 @@ def compare(
     if tuned:
         settings = tune_first(settings, out)
     methods = choose_methods(settings)
-    with show_progress(len(methods) * len(settings.seeds), settings.training.rounds) as on_progress:
+    runs, rounds = len(methods) * len(settings.seeds), settings.training.rounds
+    parameters = settings.to_flat()
+    with show_progress(runs, rounds, log=log, parameters=parameters) as on_progress:
         comparison = run_comparison(
             settings, methods, out=out, resume=resume, on_progress=on_progress, by_name=True
         )
@@ -87,13 +90,7 @@ def resume_command(
     folder: Annotated[
         Path, typer.Argument(help="The folder given as --out to the command that was stopped.")
     ],
-    trust_model: Annotated[
-        bool,
-        typer.Option(
-            "--trust-model",
-            help="Import what the folder names as package.module:Name: a model, methods, data.",
-        ),
-    ] = False,
+    trust_model: TrustModel = False,
     json: AsJson = False,
 ) -> None:
     """Continue a run, a comparison, a frontier or a search that was stopped.
@@ -101,6 +98,7 @@ def resume_command(
     The result is the same as without the stop, to the last bit.
     """
     from udjfl.training.run_folder import RunFolder
+    from udjfl.training.trust import refuse_code
 
     run_folder = RunFolder.open(folder)
     stored = run_folder.read_settings()
@@ -111,7 +109,7 @@ def resume_command(
         )
     for kind in ("frontier", "tune"):
         if not trust_model and isinstance(stored.get(kind), dict):
-            _refuse_code(folder, stored[kind])
+            refuse_code(folder, stored[kind])
     if resume_search(stored, folder, json):
         return
     if "comparison" in stored:
@@ -121,7 +119,7 @@ def resume_command(
                 "or start the comparison again in another folder"
             )
         if not trust_model:
-            _refuse_code(folder, stored["comparison"])
+            refuse_code(folder, stored["comparison"])
         settings = validate_settings(CompareSettings, stored["comparison"])
         compare(settings, folder, resume=True, json=json)
         return
@@ -134,20 +132,5 @@ def resume_command(
     named = {"method": stored["method"], "params": stored["params"]}
     values = {**stored["training"], **stored["origin"], **named}
     if not trust_model:
-        _refuse_code(folder, values)
+        refuse_code(folder, values)
     run(validate_settings(RunSettings, values), folder, True, json)
-
-
-def _refuse_code(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Refuse to import what the settings in a folder name, which another person may have written.
-
-    Names without a colon are looked up among what is built in or installed.
-    """
-    names = [settings.get(key) for key in ("model", "method", "data")]
-    given = settings.get("methods")
-    names += given if isinstance(given, list) else []
-    for name in names:
-        if isinstance(name, str) and names_code(name):
-            raise SettingsError(
-                f"{folder} names code to import: {name}. If you trust it, add --trust-model"
-            )

@@ -97,7 +97,7 @@ def read_items(where: str, dataset: Any, x: str | None, y: str | None) -> Arrays
                 "label) or dicts"
             )
         features.append(_as_features(own))
-        labels.append(int(label))
+        labels.append(_as_class(where, index, label))
     shapes = {array.shape for array in features}
     if len(shapes) > 1:
         one, other = sorted(shapes)[:2]
@@ -105,6 +105,20 @@ def read_items(where: str, dataset: Any, x: str | None, y: str | None) -> Arrays
     if not features:
         raise DataError(f"{where}: the data set is empty")
     return np.stack(features), np.array(labels, dtype=np.int64)
+
+
+def _as_class(where: str, index: int, label: Any) -> int:
+    """Return a label as the number of its class."""
+    try:
+        number = int(label)
+        if float(label) == number:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass  # it is no number at all
+    raise DataError(
+        f"{where}: item {index} has the label {label!r}; labels are the numbers of classes: "
+        "0, 1, 2, ..."
+    )
 
 
 def find_class_names(dataset: Any, y: str | None = None) -> list[str] | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from udjfl.data._contiguous import concatenate, concatenate_known, split_known
 from udjfl.data._label_probabilities import one_hot
+from udjfl.data._on_disk import copy_rows
 from udjfl.data.partition import IndexArray
 
 
@@ -55,6 +57,22 @@ class Examples:
         chosen = torch.from_numpy(np.asarray(indices, dtype=np.int64).copy())
         return self._map(lambda column: column[chosen])
 
+    @staticmethod
+    def take_many(
+        pairs: Sequence[tuple[Examples, IndexArray]], folder: Path | None = None
+    ) -> list[Examples]:
+        """Return for each pair the examples at its indices.
+
+        With a folder the features are not in memory but in a file there, for data that are read
+        from disk; everything else, which is small, is in memory.
+        """
+        if folder is None:
+            return [examples.take(indices) for examples, indices in pairs]
+        rows = [(part.x, torch.from_numpy(indices.copy())) for part, indices in pairs]
+        features = copy_rows(rows, folder)
+        others = [replace(part, x=part.y).take(indices) for part, indices in pairs]
+        return [replace(part, x=x) for part, x in zip(others, features, strict=True)]
+
     def on(self, device: torch.device) -> Examples:
         """Return the examples on a device; `self` if they are on it already."""
         return self if self.x.device == device else self._map(lambda column: column.to(device))
@@ -96,6 +114,7 @@ class Client:
     """One client's data. `ambiguous_share` is that of the train part, None if unknown.
 
     `held_out` examples were taken from the train part, to score models on while they train.
+    `folder` is the one that features are read from as they are used; None: they are in memory.
     """
 
     id: str
@@ -103,6 +122,7 @@ class Client:
     test: Examples
     ambiguous_share: float | None = None
     held_out: Examples | None = None
+    folder: Path | None = None
 
     @property
     def scored(self) -> Examples:

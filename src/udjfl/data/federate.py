@@ -52,6 +52,10 @@ def load(
     if mistakes:
         raise SettingsError(mistakes)
     source, own_options = find_source(name)
+    if source.load_federation is not None and (clients, partition) != (None, None):
+        raise SettingsError(
+            f"clients, partition: {name} is cut into clients already; leave them out"
+        )
     if not isinstance(partition, Partition):
         partition = Partition.parse(partition or source.partition)
     count = source.clients if clients is None else int(clients)
@@ -59,7 +63,15 @@ def load(
         count = DEFAULT_CLIENTS
     known = source.options.model_fields
     given = {**own_options, **{k: v for k, v in (options or {}).items() if k in known}}
-    pools = source.load_pools(source.request(int(seed), root, given, count))
+    request = source.request(int(seed), root, given, count)
+    if source.load_federation is not None:
+        federation = source.load_federation(request)
+        if tuning:
+            return without_test_parts(federation, int(seed))
+        origin = {"data": name, "seed": int(seed), **(options or {})}
+        object.__setattr__(federation, "origin", origin)  # new, and nobody else has it yet
+        return federation
+    pools = source.load_pools(request)
     if pools.clean.y.is_floating_point() and partition.kind in ("shards", "dirichlet"):
         raise SettingsError(
             f"partition: {partition.kind} cuts by class, and the labels are numbers; use iid or "
@@ -189,13 +201,17 @@ def without_test_parts(federation: Federation, seed: int) -> Federation:
 
     A fifth of each client's train part replaces its test part, and all of those fifths together
     replace the global test set. Examples that belong together, and copies, stay on one side.
+    Classes are held out in the proportions that a client has them in, as in the test parts of own
+    data.
     """
     parts = [client.train for client in federation.clients]
     _require_two(federation.ids, parts)
     train = Examples.concatenate(parts)
     _, groups = np.unique([key for part in parts for key in _group_keys(part)], return_inverse=True)
     holdings = np.split(np.arange(len(train)), np.cumsum(federation.sizes)[:-1])
-    splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
+    stream = numpy_stream(seed, "train/validation")
+    labels = None if federation.labels_are_numbers else train.y.cpu().numpy()
+    splits = split_train_test(holdings, groups, stream, labels=labels, ids=federation.ids)
     clients = [
         replace(client, train=train.take(kept), test=train.take(held_out), held_out=None)
         for client, (kept, held_out) in zip(federation.clients, splits, strict=True)

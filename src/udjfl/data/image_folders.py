@@ -56,6 +56,11 @@ def read_image_folders(
     )
 
 
+def has_image_folders(root: Path) -> bool:
+    """Tell whether there is an image in folders client/class/image."""
+    return next(_list_images(root), None) is not None
+
+
 def _list_images(root: Path) -> Iterator[ImageFile]:
     if not root.is_dir():
         raise DataError(f"{root} is no folder; name the one that has a folder for each client")

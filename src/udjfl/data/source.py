@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from udjfl._spec import parse_spec
 from udjfl.data.examples import Examples
@@ -21,6 +21,9 @@ from udjfl.data.split import TEST_SHARE
 from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.errors import DataError, SettingsError
 from udjfl.settings import Settings, validate_settings
+
+if TYPE_CHECKING:
+    from udjfl.data.federation import Federation
 
 # Called with the stage, the amount done, and the total amount (0: unknown).
 OnProgress = Callable[[str, int, int], None]
@@ -152,6 +155,11 @@ class Preparation:
     on_progress: OnProgress = ignore_progress
 
 
+def refuse_pools(_: Request) -> Pools:
+    """Raise an error: a source of whole federations has no examples to cut."""
+    raise DataError("these data are cut into clients already: leave clients and partition out")
+
+
 @dataclass(frozen=True)
 class Source:
     """One kind of data.
@@ -159,6 +167,7 @@ class Source:
     name, summary       its name in `load` and `--data`, and one line that describes it
     how_to_get          one sentence on how to get its files
     load_pools          loads the examples
+    load_federation     loads a federation that is cut already, instead of examples
     options             the options that may follow the name
     clients, partition  the defaults of `load`; clients None: as many as the data have
     find_files          returns the paths of its files without reading them, or raises a DataError
@@ -174,7 +183,7 @@ class Source:
     name: str
     summary: str
     how_to_get: str
-    load_pools: Callable[[Request], Pools]
+    load_pools: Callable[[Request], Pools] = refuse_pools
     options: type[Settings] = NoOptions
     clients: int | None = 5
     partition: str = "shards"
@@ -183,6 +192,7 @@ class Source:
     can_regenerate: bool = False
     to_pixels: Callable[[Any], Any] | None = None
     usual_option: str | None = None
+    load_federation: Callable[[Request], Federation] | None = None
 
     def request(
         self,

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from udjfl._files import explain_os_errors, sync_folder, write_atomic
+from udjfl._files import (
+    explain_os_errors,
+    open_file,
+    parse_json,
+    read_file,
+    sync_folder,
+    write_atomic,
+)
 from udjfl.data.examples import Client, Examples
 from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.errors import DataError
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
     from udjfl.data.federation import Federation
 
 FORMAT = 1
+MOST_BYTES = 1 << 28  # of the description
 DESCRIPTION, TENSORS = "federation.json", "data.safetensors"
 COLUMNS = tuple(field.name for field in fields(Examples))
 
@@ -80,7 +88,7 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
         parts = zip(description["ids"], train, tests, shares, strict=True)
         federation = Federation(
             description["name"],
-            tuple(Client(*part) for part in parts),
+            tuple(Client(*part, folder=path) for part in parts),
             test,
             tuple(description["class_names"]),
             description["allow_duplicates"],
@@ -90,15 +98,17 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: {DESCRIPTION} and {TENSORS} do not fit: {error}") from None
-    if verify and federation.fingerprint != description["fingerprint"]:
+    kept = description["fingerprint"]
+    if not verify:
+        federation.__dict__["fingerprint"] = kept  # not computed again
+    elif kept not in (federation.fingerprint, federation.older_fingerprint):
         raise DataError(f"{path / TENSORS} is damaged: its values are not those that were saved")
-    federation.__dict__["fingerprint"] = description["fingerprint"]  # not computed again
     return federation
 
 
 def _read_description(path: Path) -> dict[str, Any]:
     try:
-        description: dict[str, Any] = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+        description: dict[str, Any] = parse_json(read_file(path / DESCRIPTION, MOST_BYTES))
     except OSError as error:
         raise DataError(f"{path / DESCRIPTION} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -112,6 +122,8 @@ def _open_tensors(path: Path) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        with open_file(path, os.O_RDONLY):
+            pass  # it is a plain file: a pipe would have no end
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:

@@ -5,8 +5,9 @@ attribute, the names and shapes of its model; the number of training examples, i
 it (or the model has buffers, whose mean is weighted by examples); its uncertainty, if the method
 needs it or `report-uncertainties` is set. Sent in each round: the change of the model, and of
 losses, steps and the rest only what the method names in `needs`, `probes` and, with a sensitive
-attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy on its test part. The
-client reads that list from the method itself, not from the server's request.
+attribute, `needs_groups`. Sent after evaluated rounds: loss and accuracy (in a regression R2) on
+its test part; after the last one also the score that is judged, if it is another, and its interval.
+The client reads that list from the method itself, not from the server's request.
 
 With a service, its uncertainty is sent too, and, for service=checkpoints, in each round the score
 of the received model, after the last round that of the final one. For service=prior-..., its term
@@ -39,6 +40,7 @@ from udjfl.flower.messages import (
     EVALUATED,
     EVALUATION_ERROR,
     NUMBERS,
+    judged_numbers,
     make_reply,
     model_signature,
     read_plan,
@@ -48,6 +50,7 @@ from udjfl.flower.messages import (
 from udjfl.flower.service import make_fact, own_offset
 from udjfl.flower.tensors import tensors_of, values_of
 from udjfl.models import ModelChoice
+from udjfl.training.judging import Judge, check_score
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.state import FederationInfo, Run
 from udjfl.uncertainty import measure
@@ -83,11 +86,13 @@ class MessageHandler:
     def introduce(self) -> RecordDict:
         """Describe the client, unless the run needs more than its node discloses."""
         Disclosure.of(self.context.node_config).check(needed_disclosures(self.spec))
+        check_score(self.federation, self.spec.settings)
         module = self.spec.adapt_model(self.base_model)
         has_buffers = any(buffer.numel() for buffer in module.buffers())
         info = self.run.federation
         values = {
             "input-shape": list(info.input_shape),
+            "input-type": str(info.sample.dtype).removeprefix("torch."),
             "n-classes": info.n_classes,
             "has-groups": info.has_groups,
             "model": model_signature(module),
@@ -150,10 +155,11 @@ class MessageHandler:
         """Evaluate one model, or a mixture of several, on the client's test part."""
         service, facts = self.spec.service, dict[str, Tensor]()
         numbers = self._evaluate(self.tensors)
-        is_last = self._round == self.spec.settings.rounds
-        if service is not None and is_last and "shares" not in self.tensors:
-            n_classes, model = self.federation.n_classes, self.tensors["model"]
-            facts = make_fact(service, self.engine, n_classes, model, self.buffers)
+        if self._round == self.spec.settings.rounds:
+            numbers |= self._judge()
+            if service is not None and "shares" not in self.tensors:
+                n_classes, model = self.federation.n_classes, self.tensors["model"]
+                facts = make_fact(service, self.engine, n_classes, model, self.buffers)
         return make_reply(self.id, facts, numbers, {"round": self._round})
 
     def _evaluate(self, tensors: Mapping[str, Tensor]) -> dict[str, float]:
@@ -188,6 +194,23 @@ class MessageHandler:
             return self._evaluate(given or self.tensors), {}
         except Exception as error:  # the server decides what follows from it
             return {}, {EVALUATION_ERROR: f"{type(error).__name__}: {error}"}
+
+    def _judge(self) -> dict[str, float]:
+        """Return the score that is judged, if it is not accuracy, and its interval."""
+        score = self.spec.task(self.run.federation).score
+        if score.kind.is_share:
+            return {}
+        client, model = self.federation.clients[0], self.tensors["model"]
+        judge = Judge(score, self.engine, self.federation, self.spec.seed)
+        judged = judge.judge_client(
+            self.id,
+            model if model.ndim == 2 else model[None],
+            self.tensors.get("shares", torch.ones(1)),
+            self.buffers,
+            client.test,
+            own_offset(self.tensors, client, self.federation.n_classes),
+        )
+        return judged_numbers(judged)
 
     @property
     def _models(self) -> list[Tensor]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from udjfl.errors import ReportError
 from udjfl.flower.messages import NUMBERS, Reply
+from udjfl.training.inputs import STORED_TYPES
 
 # The server builds a model of what a client says of its data: so much fits into memory.
 MOST_AXES, MOST_FEATURES, MOST_CLASSES = 8, 2**28, 2**20
@@ -20,6 +21,7 @@ class ClientInfo:
     has_groups: bool
     model: str
     size: float | None
+    input_type: str = "float32"
 
     @staticmethod
     def of(reply: Reply) -> "ClientInfo":
@@ -32,6 +34,9 @@ class ClientInfo:
             raise ValueError(f"an example of shape {list(shape)}")
         if not 0 <= n_classes <= MOST_CLASSES:
             raise ValueError(f"{n_classes} classes")
+        kind = str(values.get("input-type", "float32"))
+        if kind not in STORED_TYPES:
+            raise ValueError(f"features of type {kind[:20]}")
         return ClientInfo(
             reply.id,
             shape,
@@ -39,6 +44,7 @@ class ClientInfo:
             bool(values["has-groups"]),
             str(values["model"]),
             reply.numbers.get(NUMBERS["sizes"]),
+            kind,
         )
 
     def check_agreement(self, before: "ClientInfo", expected: "ClientInfo") -> None:
@@ -56,11 +62,17 @@ class ClientInfo:
                 f"is {list(self.input_shape)}, elsewhere {list(expected.input_shape)}; bring "
                 "features to one shape",
             ),
+            "input_type": (
+                self.input_type,
+                expected.input_type,
+                f"is {self.input_type}, elsewhere {expected.input_type}; store features in one "
+                "type",
+            ),
             "n_classes": (
                 self.n_classes,
                 expected.n_classes,
                 f"is {self.n_classes}, elsewhere {expected.n_classes}; give the number of classes "
-                "in the whole federation",
+                "in the whole federation (0: a regression)",
             ),
             "sensitive attribute": (
                 self.has_groups,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from udjfl.data import Client, Examples, Federation, validation
+from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.data.validation import Numbers, Part
 from udjfl.errors import DataError
 
@@ -19,7 +20,10 @@ class ClientData:
     id             its name, unique and the same in every run and after every restart
     train, test    (x, y), as arrays, tensors or lists, or `udjfl.Examples` (which may have a
                    sensitive attribute)
-    n_classes      the number of classes in the whole federation, whether or not all occur here
+    n_classes      the number of classes in the whole federation, whether or not all occur here; 0:
+                   a regression, whose labels are numbers
+    preprocessing  what was done to the columns of a table, if something was: scores are in the
+                   units of its labels
     """
 
     id: str
@@ -27,6 +31,7 @@ class ClientData:
     test: Given
     n_classes: int
     allow_duplicates: bool = False
+    preprocessing: Preprocessing | None = None
 
     federation: Federation = field(init=False, repr=False)
     """The federation of which this is the only client."""
@@ -42,7 +47,14 @@ class ClientData:
         names = tuple(str(number) for number in range(self.n_classes))
         clients = (Client(client, parts["train"], parts["test"]),)
         # Duplicates were searched for above.
-        federation = Federation(client, clients, parts["test"], names, allow_duplicates=True)
+        federation = Federation(
+            client,
+            clients,
+            parts["test"],
+            names,
+            allow_duplicates=True,
+            preprocessing=self.preprocessing,
+        )
         for name, value in {"id": client, **parts, "federation": federation}.items():
             object.__setattr__(self, name, value)
 
@@ -54,13 +66,15 @@ class ServerData:
     test           (x, y) for the global accuracy; None: there is none
     validation     (x, y) for methods that score clients' models; None: such a method is refused
     input_shape    the shape of one example
-    n_classes      how many classes there are
+    n_classes      how many classes there are; 0: labels are numbers
+    preprocessing  what was done to the columns of a table, as in `ClientData`
     """
 
     test: Given | None
     validation: Given | None
     input_shape: tuple[int, ...]
     n_classes: int
+    preprocessing: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(int(size) for size in self.input_shape)
@@ -92,21 +106,28 @@ def _convert(
 ) -> tuple[dict[str, Examples], list[str]]:
     """Convert the parts that a user gave; return those that could be, and every mistake."""
     mistakes: list[str] = []
-    converted = {side: _examples(client, side, part, mistakes) for side, part in given.items()}
+    whole = n_classes != 0
+    converted = {
+        side: _examples(client, side, part, mistakes, whole) for side, part in given.items()
+    }
     parts = {side: part for side, part in converted.items() if part is not None}
     if (
         isinstance(n_classes, bool)
         or not isinstance(n_classes, int)
-        or not 1 <= n_classes <= validation.MOST_CLASSES
+        or not 0 <= n_classes <= validation.MOST_CLASSES
     ):
-        mistakes.append(f"{where}: n_classes is {n_classes!r}: give the number of classes")
+        mistakes.append(
+            f"{where}: n_classes is {n_classes!r}: give the number of classes, 0 for a regression"
+        )
     elif not mistakes:
         checked = [Part(client, side, part.x, part.y) for side, part in parts.items()]
         mistakes += validation.find_part_mistakes(checked, n_classes, allow_duplicates)
     return parts, mistakes
 
 
-def _examples(client: str | None, side: str, given: object, mistakes: list[str]) -> Examples | None:
+def _examples(
+    client: str | None, side: str, given: object, mistakes: list[str], whole: bool
+) -> Examples | None:
     if isinstance(given, Examples):
         return given
     arrays = tuple(given) if isinstance(given, list) else given
@@ -114,7 +135,7 @@ def _examples(client: str | None, side: str, given: object, mistakes: list[str])
         got = f"{len(arrays)} values" if isinstance(arrays, tuple) else type(given).__name__
         mistakes.append(f"{validation.part_name(client, side)}: give a tuple (x, y); got {got}")
         return None
-    found = validation.convert_parts(client, (side,), arrays, mistakes)
+    found = validation.convert_parts(client, (side,), arrays, mistakes, whole)
     return Examples(found[0].x, found[0].y) if found else None
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from flwr.app import RecordDict
 
 from udjfl.errors import SettingsError
-from udjfl.flower.messages import NUMBERS
+from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
 from udjfl.flower.service import CLASS_TERM, SCORE
 from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, describe_tensors, values_of
 from udjfl.methods import SERVER_SIDE
@@ -32,6 +32,9 @@ DISCLOSES = {
     DELTA: UPDATES,
     "test-loss": EVALUATIONS,
     "test-accuracy": EVALUATIONS,
+    JUDGED: EVALUATIONS,
+    LOW: EVALUATIONS,
+    HIGH: EVALUATIONS,
     "epistemic": UNCERTAINTIES,
     "unreliable": UNCERTAINTIES,
     **{sent: name for name, sent in NUMBERS.items()},

@@ -7,6 +7,7 @@ and `metrics`, single numbers by name. Nothing in a reply is trusted before it w
 """
 
 import json
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from udjfl.flower.tensors import (
 from udjfl.methods import Plan
 from udjfl.methods import method as build_method
 from udjfl.settings import TrainingSettings, validate_settings
+from udjfl.training.judging import JudgedClient
 from udjfl.training.replies import ClientReply
 from udjfl.training.state import RunSpec
 
@@ -165,6 +167,30 @@ def read_plan(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> Plan:
         personal=tensors.get("personal"),
         personal_mu=config["personal-mu"],
     )
+
+
+# The score that is judged, and the ends of its interval.
+JUDGED, LOW, HIGH = "judged-score", "judged-low", "judged-high"
+
+
+def judged_numbers(judged: JudgedClient) -> dict[str, float]:
+    """Return the numbers in which a client reports the score that is judged."""
+    ends = {} if judged.interval is None else dict(zip((LOW, HIGH), judged.interval, strict=True))
+    return {JUDGED: judged.value, **ends}
+
+
+def read_judged(reply: "Reply", round: int) -> JudgedClient:
+    """Read the score that is judged from a reply, or raise `ReportError`."""
+    value, low, high = (reply.numbers.get(name) for name in (JUDGED, LOW, HIGH))
+    if value is None or not math.isfinite(value):
+        problem = f"is {value}; it must be a finite number (does the client run the same udjfl?)"
+        raise ReportError(reply.id, "judged score", problem, round)
+    if low is None or high is None:
+        return JudgedClient(value)
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        problem = f"is {low} to {high}; it must go from a lower to a higher number"
+        raise ReportError(reply.id, "interval of the judged score", problem, round)
+    return JudgedClient(value, (low, high))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ in one message. Those that do not train in that round get the other request alon
 time. After the last round all are asked apart.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,18 +22,32 @@ from udjfl.flower.messages import (
     EVALUATED,
     EVALUATION_ERROR,
     Reply,
+    read_judged,
 )
 from udjfl.flower.server_evaluation import ServerEvaluation
 from udjfl.flower.service import fact_limits, read_fact, served_tensors
 from udjfl.flower.tensors import TensorLimit
+from udjfl.tasks import Score
 from udjfl.training.clients import TrainRequest
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.judging import JudgedClient, join_judged
 from udjfl.training.records import Record
 from udjfl.training.serving import serve
 from udjfl.training.state import Run, ServerState
 
 NOT_CONNECTED = "is not connected"
-Scores = dict[str, tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class ReportedScores:
+    """Loss, accuracy (0 to 1) and the score that is judged, as a client reports them."""
+
+    loss: float
+    accuracy: float
+    judged: JudgedClient | None = None
+
+
+Scores = dict[str, ReportedScores]
 
 
 class RemoteEvaluation:
@@ -50,7 +65,16 @@ class RemoteEvaluation:
         facts = self._service_facts(outcome.replies, server.round, errors)
         scores = self._scores(outcome.replies, server, errors)
         evaluation = self._evaluation(server, scores, outcome.absent, errors)
-        return self._serve(server, evaluation, facts) if facts else evaluation
+        if facts:
+            evaluation, served = self._serve(server, evaluation, facts)
+            scores = {name: own for name, own in scores.items() if name not in served} | {
+                name: own for name, own in served.items() if own is not None
+            }
+        if not self._is_judged(server.round):
+            return evaluation
+        judged = {name: own.judged for name, own in scores.items() if own.judged is not None}
+        shared = self.server_evaluation.judge(server, self._score)
+        return replace(evaluation, judged=join_judged(judged, shared))
 
     def postpone(self, server: ServerState) -> None:
         """Evaluate a model along with the next round's training."""
@@ -83,6 +107,15 @@ class RemoteEvaluation:
             return []
         (round, evaluation), self._done = self._done, None
         return evaluation.records(round)
+
+    @functools.cached_property
+    def _score(self) -> Score:
+        """The score that is judged."""
+        return self.run.spec.task(self.run.federation).score
+
+    def _is_judged(self, round: int) -> bool:
+        """Tell whether clients report another score than accuracy: after the last round."""
+        return round == self.run.settings.rounds and not self._score.kind.is_share
 
     def _request(self, server: ServerState, clients: Sequence[str]) -> Request:
         shared, own = self._tensors(server)
@@ -124,11 +157,15 @@ class RemoteEvaluation:
     def _scores(
         self, replies: Sequence[Reply], server: ServerState, errors: dict[str, ReportError]
     ) -> Scores:
-        """Return losses and accuracies by client; unusable ones are added to the errors."""
+        """Return the scores by client; unusable ones are added to the errors."""
         scores: Scores = {}
+        round, dtype = server.round, server.vector.dtype
+        is_regression = self.run.federation.labels_are_numbers
         for reply in replies:
             try:
-                scores[reply.id] = _score(reply, server.round, server.vector.dtype)
+                loss, accuracy = _read_scores(reply, round, dtype, is_regression)
+                judged = read_judged(reply, round) if self._is_judged(round) else None
+                scores[reply.id] = ReportedScores(loss, accuracy, judged)
             except ReportError as error:
                 errors[reply.id] = error
         if errors and self.run.settings.on_bad_report == "fail":
@@ -148,8 +185,8 @@ class RemoteEvaluation:
         evaluated = [name for name in ids if name in scores]
         return Evaluation.from_fractions(
             evaluated,
-            [scores[name][0] for name in evaluated],
-            [scores[name][1] for name in evaluated],
+            [scores[name].loss for name in evaluated],
+            [scores[name].accuracy for name in evaluated],
             self.server_evaluation.evaluate(server),
             {name: reasons[name] for name in ids if name not in scores},
             self.server_evaluation.no_global_reason,
@@ -181,8 +218,11 @@ class RemoteEvaluation:
 
     def _serve(
         self, server: ServerState, evaluation: Evaluation, facts: Mapping[str, Tensor]
-    ) -> Evaluation:
-        """Let the clients that are served something else than the common model evaluate that."""
+    ) -> tuple[Evaluation, dict[str, ReportedScores | None]]:
+        """Let the clients that are served something else than the common model evaluate that.
+
+        Return also their scores; None of those without one.
+        """
         serving = serve(self.run, server, facts, self.exchange.readings)
         buffers = {"buffers": server.buffers} if len(server.buffers) else {}
 
@@ -193,7 +233,9 @@ class RemoteEvaluation:
             Request(EVALUATE, server.round, serving.changed, buffers, own)
         )
         scores = self._scores(outcome.replies, server, dict(outcome.errors))
-        return evaluation.with_served(serving, scores)
+        pairs = {name: (own.loss, own.accuracy) for name, own in scores.items()}
+        reported = {name: scores.get(name) for name in serving.changed}
+        return evaluation.with_served(serving, pairs), reported
 
 
 def _rename(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -201,15 +243,18 @@ def _rename(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {EVALUATED + name: value for name, value in tensors.items()}
 
 
-def _score(reply: Reply, round: int, dtype: torch.dtype) -> tuple[float, float]:
+def _read_scores(
+    reply: Reply, round: int, dtype: torch.dtype, is_regression: bool
+) -> tuple[float, float]:
+    """Read loss and accuracy, or of a regression R2, which may be negative."""
     problem = reply.values.get(EVALUATION_ERROR)
     if problem is not None:
         raise ReportError(reply.id, "reply", f"is an error: {shorten(str(problem))}", round)
     loss, accuracy = reply.numbers.get("test-loss"), reply.numbers.get("test-accuracy")
-    if loss is None or accuracy is None or not 0 <= accuracy <= 1:
-        raise ReportError(
-            reply.id, "test accuracy", f"is {accuracy}; it must be from 0 to 1", round
-        )
+    least = -torch.finfo(dtype).max if is_regression else 0
+    if loss is None or accuracy is None or not least <= accuracy <= 1:
+        possible = "at most 1" if is_regression else "from 0 to 1"
+        raise ReportError(reply.id, "test accuracy", f"is {accuracy}; it must be {possible}", round)
     if torch.finfo(dtype).max < loss < math.inf:
         problem = f"is {loss:.4g}; it may be at most {torch.finfo(dtype).max:.4g}"
         raise ReportError(reply.id, "test loss", problem, round)

@@ -6,10 +6,12 @@ import functools
 import torch
 from torch import Tensor, nn
 
-from udjfl.data import Client, Examples
+from udjfl.data import Client, Examples, Federation
 from udjfl.engine import Demands, Engine, EvaluationSet, make_engine
 from udjfl.flower.data import ServerData
 from udjfl.methods import Method
+from udjfl.tasks import Score
+from udjfl.training.judging import Judge
 from udjfl.training.state import ServerState
 
 
@@ -24,6 +26,7 @@ class ServerEvaluation:
         demands: Demands | None = None,
     ) -> None:
         self.method, self._module, self._demands = method, module, demands or Demands()
+        self._preprocessing = None if data is None else data.preprocessing
         self.test = data.test if data and isinstance(data.test, Examples) else None
         self.validation = (
             data.validation if data and isinstance(data.validation, Examples) else None
@@ -54,6 +57,21 @@ class ServerEvaluation:
             server.vector, server.buffers, EvaluationSet([self.test])
         )
         return float(losses[0]), float(accuracies[0])
+
+    def judge(self, server: ServerState, score: Score) -> float | None:
+        """Return the score that is judged on the test data; None as in `evaluate`."""
+        if self.test is None or not self.method.global_model:
+            return None
+        federation = Federation(
+            "server",
+            (Client("server", self.test, self.test),),
+            self.test,
+            (),
+            preprocessing=self._preprocessing,
+            is_checked=True,
+        )
+        judge = Judge(score, self._engine, federation, 0)
+        return judge.judge_shared(server.vector, server.buffers, self.test)
 
     def score(self, models: Tensor, buffers: Tensor) -> Tensor:
         """Return the accuracies of models on the validation data."""

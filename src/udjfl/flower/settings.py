@@ -85,8 +85,6 @@ def read_settings(config: Mapping[str, Any]) -> tuple[FlowerSettings, Method]:
         if key not in keys and (near := difflib.get_close_matches(key, keys, 1, SIMILAR))
     ]
     values = {name: config[key] for key, name in keys.items() if key in config}
-    if values.get("score", "auto") not in ("auto", "accuracy"):
-        mistakes.append("score: clients on other machines report accuracies; leave it out")
     if not values.get("model"):
         values.pop("model", None)
     settings = FlowerSettings()

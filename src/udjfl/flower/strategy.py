@@ -29,6 +29,7 @@ from udjfl.methods import SERVER_SIDE, Method
 from udjfl.models import ModelChoice, describe
 from udjfl.settings import TrainingSettings
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.inputs import STORED_TYPES
 from udjfl.training.lifecycle import (
     RunLog,
     describe_run,
@@ -187,10 +188,11 @@ class MethodStrategy(Strategy):
         federation = FederationInfo(
             tuple(sizes),
             tuple(math.nan if size is None else float(size) for size in sizes.values()),
-            torch.zeros(2, *agreed.input_shape),
+            torch.zeros(2, *agreed.input_shape, dtype=STORED_TYPES[agreed.input_type]),
             agreed.n_classes,
             agreed.has_groups,
             self.server_data is not None and self.server_data.validation is not None,
+            labels_are_numbers=agreed.n_classes == 0,
         )
         self.run = Run(self.spec, federation)
         self.module, server, self.notes = initial_state(
@@ -248,6 +250,8 @@ class MethodStrategy(Strategy):
             "n_classes": federation.n_classes,
             "has_groups": federation.has_groups,
         }
+        kind = federation.inputs.describe().get("input_type")
+        shared |= {} if kind is None else {"input_type": kind}
         digest = hashlib.sha256(json.dumps([federation.ids, shared], sort_keys=True).encode())
         description = {
             "name": NAME,
@@ -367,6 +371,7 @@ def read_members(
             has_groups=bool(federation["has_groups"]),
             model="",
             size=None,
+            input_type=str(federation.get("input_type", "float32")),
         )
         return agreed, {str(client["id"]): client["train"] for client in federation["clients"]}
     except (KeyError, TypeError, ValueError):

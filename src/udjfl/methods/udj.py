@@ -89,18 +89,18 @@ from udjfl.methods.udj_sums import UDJSums
 
 
 def udj_step(
-    reports: Reports, p: Tensor, gamma: float, rule: StepRule, limit: float = 1.0
+    reports: Reports, p: Tensor, gamma: float, rule: StepRule, largest: float = 1.0
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return sum_i s_i c_i (theta - theta_i) / sum_i s'_i c_i (1 + k_i), its factors, c and k.
 
-    No c_i is more than `limit` of their sum.
+    No c_i is more than the share `largest` of their sum.
     """
     H = reports.losses.clamp_min(SMALLEST_LOSS)
     u = floor_uncertainties(reports.uncertainties) if gamma < 0 else reports.uncertainties
     L = lipschitz(rule, reports.lr, reports.momentum, float(reports.steps.mean()))
 
     log_c = log_coefficients(p, u, gamma, H)
-    log_c = log_c.clamp_max(log_cap(log_c, limit))
+    log_c = log_c.clamp_max(log_cap(log_c, largest))
     c = (log_c - log_c.max()).exp()  # a common factor cancels, and no power overflows
     k = curvature_factor(p, H, reports.deltas, L, rule)
     s, s_denominator = step_signs(p, rule)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from udjfl._measures import gains_of
+from udjfl._measures import gains_by_client
 from udjfl.metrics.base import Metric
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def mean_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
     >>> mean_gain_by_joining([90.0, 80.0], [85.0, 82.0])  # (5 - 2) / 2
     1.5
     """
-    return gains_of(range(len(accuracies)), accuracies, alone)[0]
+    return statistics.mean(gains_by_client(accuracies, alone))
 
 
 def least_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
@@ -36,7 +36,7 @@ def least_gain_by_joining(accuracies: Numbers, alone: Numbers) -> float:
     >>> least_gain_by_joining([90.0, 80.0], [85.0, 82.0])
     -2.0
     """
-    return min(gains_of([index], accuracies, alone)[0] for index in range(len(accuracies)))
+    return min(gains_by_client(accuracies, alone))
 
 
 def share_better_alone(accuracies: Numbers, alone: Numbers) -> float:
@@ -48,8 +48,7 @@ def share_better_alone(accuracies: Numbers, alone: Numbers) -> float:
     >>> share_better_alone([90.0, 80.0], [85.0, 82.0])
     50.0
     """
-    gains = [gains_of([index], accuracies, alone)[0] for index in range(len(accuracies))]
-    return 100 * statistics.mean(gain < 0 for gain in gains)
+    return 100 * statistics.mean(gain < 0 for gain in gains_by_client(accuracies, alone))
 
 
 ENTRIES = (

@@ -7,6 +7,7 @@ of a section, whatever else was run. `udjfl.paper.verdicts` turns orderings into
 from itertools import pairwise
 
 from udjfl.paper.published import TITLE, published_results
+from udjfl.paper.search_claims import SEARCH_CLAIMS
 from udjfl.paper.tables import Table
 from udjfl.paper.verdicts import Claim, Order, Point, Verdict, judge_claims
 
@@ -242,11 +243,21 @@ SOLO_CLAIMS = (
     Claim(
         id="solo-local-accuracy-falls",
         theory="none",
-        where="the table; Appendix C argues it for training losses",
+        where="the table",
         says="The more uncertain a client's data, the worse a model of its own does on them.",
         test="From client 1 to client 5 each has a lower accuracy on its own test data than the "
         "one before.",
         orders=_rising("local_accuracy", _CLIENTS[::-1]),
+    ),
+    Claim(
+        id="solo-train-loss-rises",
+        theory="none",
+        where="Appendix C",
+        says="The more uncertain a client's data, the higher its training loss, because the lowest "
+        "that any model could reach is higher.",
+        test="From client 1 to client 5 each has a higher loss on its own train data than the one "
+        "before, after training alone.",
+        orders=_rising("train_loss", _CLIENTS),
     ),
 )
 
@@ -318,5 +329,6 @@ CLAIMS = {
     "results": RESULTS_CLAIMS,
     "solo": SOLO_CLAIMS,
     "distributions": DISTRIBUTION_CLAIMS,
+    "search": SEARCH_CLAIMS,
 }
 """The claims about each kind of table."""

@@ -10,6 +10,7 @@ from udjfl.paper.tables import (
     DistributionsTable,
     ResultsTable,
     Row,
+    SearchTable,
     SoloTable,
     Table,
 )
@@ -26,13 +27,14 @@ SECTION = {
 ARROW = {1: "↑", -1: "↓", 0: ""}
 UNITS = {
     "results": "Accuracies in percent, STD and Psi in points.",
-    "solo": "Accuracies in percent, uncertainty in nats.",
+    "solo": "Accuracies in percent, loss and uncertainty in nats.",
     "distributions": "Accuracies in percent, STD in points.",
+    "search": "Accuracies in percent, STD and Psi in points.",
 }
 AGREES = {True: "yes", False: "no", None: "–"}
 METRIC_TITLE = {
     column.key: column.title
-    for table in (DistributionsTable, SoloTable, ResultsTable)
+    for table in (DistributionsTable, SoloTable, SearchTable, ResultsTable)
     for column in table.columns
 }
 MOST_ORDER_TESTS = 2
@@ -139,7 +141,7 @@ def format_order_test(order_test: OrderTest) -> str:
     order, test = order_test.order, order_test.test
     if test is None or test.difference is None:
         return f"{_format_order(order)}: {order_test.untested_reason}"
-    digits = 3 if order.higher.metric in ("uncertainty", "pearson_r") else 2
+    digits = 3 if order.higher.metric in ("uncertainty", "train_loss", "pearson_r") else 2
     text = f"{round(test.difference, digits) + 0.0:+.{digits}f}"
     if test.ci95 is not None:
         text += f" [{test.ci95[0]:+.{digits}f}, {test.ci95[1]:+.{digits}f}]"

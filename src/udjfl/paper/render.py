@@ -27,7 +27,12 @@ from udjfl.paper.verdicts import Verdict, VerdictOutcome
 from udjfl.report.output import FitWidth, markdown_table, text_width
 
 CLAIMS_TITLE = "What the paper says of this table, tested on ours"
-FIRST_COLUMN = {"results": "Method", "solo": "Client and its shards", "distributions": "Setting"}
+FIRST_COLUMN = {
+    "results": "Method",
+    "solo": "Client and its shards",
+    "distributions": "Setting",
+    "search": "Method and learning rate",
+}
 # Wider than any of these tables.
 MOST_WIDTH = 1000
 # Bold and underline are lost in a pipe; these signs are not.
@@ -52,11 +57,16 @@ def table_view(table: Table, verdicts: Sequence[Verdict]) -> RenderableType:
         Text(""),
         *(Text(line, style="dim") for line in lines),
     ]
-    if verdicts:
-        footer = "Paired t-tests over seeds, 5%. Not decidable: not at this number of seeds."
-        title = Text(CLAIMS_TITLE, style="bold")
-        parts += [Text(""), title, _verdict_grid(verdicts), Text(footer, style="dim")]
-    return Group(*parts)
+    return Group(*parts, *verdicts_view(verdicts))
+
+
+def verdicts_view(verdicts: Sequence[Verdict]) -> list[RenderableType]:
+    """Return the verdicts on the paper's claims, for a terminal; nothing if there are none."""
+    if not verdicts:
+        return []
+    footer = "Paired t-tests over seeds, 5%. Not decidable: not at this number of seeds."
+    title = Text(CLAIMS_TITLE, style="bold")
+    return [Text(""), title, _verdict_grid(verdicts), Text(footer, style="dim")]
 
 
 def _fitting_layout(table: Table, width: int) -> RenderableType:

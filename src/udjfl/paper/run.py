@@ -199,10 +199,10 @@ class SoloTask:
 def train_solo(
     federation: Federation, training: TrainingSettings, seed: int
 ) -> dict[str, list[float | None]]:
-    """Train each client alone; return its accuracies and its uncertainty, in client order.
+    """Train each client alone; return its scores and its uncertainty, in client order.
 
-    Accuracies are on the client's own test part and on the clean test set, in percent. The
-    uncertainty of a model that diverged is None.
+    Accuracies are on the client's own test part and on the clean test set, in percent; the loss is
+    on its own train part. The loss and the uncertainty of a model that diverged are None.
     """
     engine = make_engine(
         RunSpec(FedAvg(), training, seed).build_model(FederationInfo.of(federation)),
@@ -214,22 +214,27 @@ def train_solo(
     with closing(engine):
         trained = train_alone(federation, engine, training, seed)
         own = [client.test for client in federation.clients]
+        losses, _ = _evaluate(engine, trained, [client.train for client in federation.clients])
+        _, local = _evaluate(engine, trained, own)
+        _, clean = _evaluate(engine, trained, [federation.test] * len(own))
         uncertainties = entropies(federation, engine, trained).values()
         return {
-            "local_accuracy": _accuracies(engine, trained, own),
-            "clean_accuracy": _accuracies(engine, trained, [federation.test] * len(own)),
+            "local_accuracy": [100 * accuracy for accuracy in local],
+            "clean_accuracy": [100 * accuracy for accuracy in clean],
+            "train_loss": [finite_or_none(loss) for loss in losses],
             "uncertainty": [finite_or_none(value) for value in uncertainties],
         }
 
 
-def _accuracies(
+def _evaluate(
     engine: Engine, models: Sequence[tuple[Tensor, Tensor]], parts: Sequence[Examples]
-) -> list[float | None]:
-    """Return the accuracy of each model, vector and buffers, on its own part, in percent."""
-    return [
-        100 * float(engine.evaluate(*model, EvaluationSet([part.on(engine.device)]))[1][0])
+) -> tuple[list[float], list[float]]:
+    """Return the loss and the accuracy of each model, vector and buffers, on its own part."""
+    scores = [
+        engine.evaluate(*model, EvaluationSet([part.on(engine.device)]))
         for model, part in zip(models, parts, strict=True)
     ]
+    return [float(losses[0]) for losses, _ in scores], [float(right[0]) for _, right in scores]
 
 
 def reproduce_solo(
@@ -291,7 +296,9 @@ def _solo_table(settings: ReproduceSettings, by_seed: Sequence[Mapping[str, Any]
                 subtitle=f"{clean} clean, {ambiguous} ambiguous",
                 details={"client": number, "clean_shards": clean, "ambiguous_shards": ambiguous},
                 values={
-                    column.key: summarise([columns[column.key][index] for columns in by_seed])
+                    column.key: summarise(
+                        [_value(columns, column.key, index) for columns in by_seed]
+                    )
                     for column in SoloTable.columns
                 },
             )
@@ -299,6 +306,12 @@ def _solo_table(settings: ReproduceSettings, by_seed: Sequence[Mapping[str, Any]
     return SoloTable(
         rows=tuple(rows), **_table_fields(settings, settings.epochs, by_seed[0]["title"])
     )
+
+
+def _value(columns: Mapping[str, Any], key: str, index: int) -> float | None:
+    """Return a client's number; None if the seed was finished before this was measured."""
+    value: float | None = columns[key][index] if key in columns else None
+    return value
 
 
 def _open_solo_folder(out: Path | None, settings: ReproduceSettings) -> RunFolder | None:

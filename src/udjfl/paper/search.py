@@ -3,155 +3,126 @@
 Every candidate trains on four fifths of each client's train part and is scored on the fifth that
 was held out of it; the global accuracy is on the clean examples among those. The best candidate by
 the metric of its theory, on the mean over seeds, is then trained on whole train parts and tested.
-The paper does not say on what data it chose.
+Psi of all candidates is measured from the same FedAvg, the one at the learning rate that is best
+for it. The paper does not say on what data it chose.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from udjfl.data import Federation, load
-from udjfl.methods import UDJ, Method, method
-from udjfl.paper.profiles import PROFILES, Profile, profile_data
+from udjfl.methods import Method
+from udjfl.metrics import METRICS, Outcome
+from udjfl.paper.profiles import PROFILES, profile_data
 from udjfl.paper.run import compare_methods, find_row, paper_partition, prefix_progress
+from udjfl.paper.search_choice import (
+    LEARNING_RATES,
+    TESTED,
+    SearchRange,
+    fedavg_name,
+    find_outcomes,
+    search_ranges,
+)
+from udjfl.paper.tables import Row, SearchTable
 from udjfl.settings import ReproduceSettings
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
-from udjfl.statistics import Summary, metric_of
+from udjfl.statistics import Summary, summarise
 from udjfl.training.records import OnProgress
-
-LEARNING_RATES = (0.1, 0.01, 0.001)
-
-
-@dataclass(frozen=True)
-class SearchRange:
-    """The values of a parameter to try for one method in one section of the table."""
-
-    theory: str
-    title: str
-    parameter: str
-    methods: tuple[Method, ...]
-    values: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One value at one learning rate. `score` is the theory's metric on the held-out examples."""
-
-    lr: float
-    value: float
-    method: Method
-    score: Summary
-
-
-@dataclass(frozen=True)
-class SearchOutcome:
-    """A range, its candidates, the best of them and its test; None if nothing could be scored."""
-
-    range: SearchRange
-    candidates: tuple[Candidate, ...]
-    chosen: Candidate | None
-    tested: MethodSummary | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for `--json`."""
-        name, chosen, tested = self.range.parameter, self.chosen, self.tested
-        return {
-            "theory": self.range.theory,
-            "method": self.range.title,
-            "metric": metric_of(self.range.theory).key,
-            "tried": [
-                {"lr": one.lr, name: one.value, **asdict(one.score)} for one in self.candidates
-            ],
-            "chosen": None if chosen is None else {"lr": chosen.lr, name: chosen.value},
-            "test": None
-            if tested is None
-            else {key: asdict(value) for key, value in tested.metrics.items()},
-        }
-
-
-@dataclass(frozen=True)
-class Search:
-    """A search over all ranges."""
-
-    data: str
-    profile: str
-    seeds: tuple[int, ...]
-    rounds: int
-    outcomes: tuple[SearchOutcome, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain values, for `--json`."""
-        return {
-            "data": self.data,
-            "profile": self.profile,
-            "seeds": list(self.seeds),
-            "rounds": self.rounds,
-            "found": [outcome.as_dict() for outcome in self.outcomes],
-        }
-
-
-def search_ranges(profile: Profile) -> list[SearchRange]:
-    """Return the ranges of the paper's appendix; for UDJ-FL, of which it lists none, our own."""
-
-    def of(
-        theory: str, name: str, parameter: str, values: Sequence[float], **fixed: Any
-    ) -> SearchRange:
-        methods = tuple(method(name, **{parameter: value}, **fixed) for value in values)
-        return SearchRange(theory, methods[0].title, parameter, methods, tuple(values))
-
-    def udj(theory: Any, values: Sequence[float]) -> SearchRange:
-        # At beta = 0 the authors' step divides by zero.
-        methods = tuple(
-            UDJ(
-                theory=theory,
-                beta=value,
-                step="normalised" if profile.step == "authors" and value == 0 else profile.step,
-                cap=1,
-            )
-            for value in values
-        )
-        return SearchRange(theory, methods[0].title, "beta", methods, tuple(values))
-
-    return [
-        of("utilitarian", "propfair", "M", (2, 3, 4, 5)),
-        of("utilitarian", "qffl", "q", (0, 0.1, 1, 2, 5), lipschitz="paper"),
-        udj("utilitarian", (0, 0.1, 0.5)),
-        of("egalitarian", "term", "t", (0.01, 0.1, 0.5)),
-        of("egalitarian", "fedmgda", "epsilon", (0.05, 0.1, 0.5)),
-        of("rawls", "propfair", "M", (2, 3, 4, 5)),
-        of("rawls", "qffl", "q", (0, 0.1, 1, 2, 5), lipschitz="paper"),
-        udj("rawls", (1, 2, 5)),
-        of("desert", "cffl", "alpha", (1, 2, 3, 4, 5)),
-    ]
 
 
 def search_parameters(
     settings: ReproduceSettings, out: Path | None = None, progress: OnProgress | None = None
-) -> Search:
+) -> SearchTable:
     """Choose parameters on held-out train data, then test the chosen ones."""
     ranges = search_ranges(PROFILES[settings.profile])
     methods = list(dict.fromkeys(method for each in ranges for method in each.methods))
     by_lr = {lr: _train(settings, methods, lr, out, progress, tuning=True) for lr in LEARNING_RATES}
-    candidates = [_candidates(each, by_lr) for each in ranges]
-    chosen = [_best(each.theory, tried) for each, tried in zip(ranges, candidates, strict=True)]
-    best_by_lr = {
-        lr: list(dict.fromkeys(best.method for best in chosen if best and best.lr == lr))
+    best_lr = _best_rate({lr: comparison.rows[0] for lr, comparison in by_lr.items()})
+    reference = by_lr[best_lr].rows[0]
+    rows = [
+        *(_make_row(fedavg_name(lr), by_lr[lr].rows[0], reference) for lr in LEARNING_RATES),
+        *_candidate_rows(ranges, by_lr, reference),
+    ]
+    first = by_lr[LEARNING_RATES[0]]
+    table = _make_table(settings, first, best_lr, rows)
+    chosen = [outcome.chosen for outcome in find_outcomes(table)]
+    methods_by_name = {
+        each.row_name(value, lr): rule
+        for each in ranges
+        for rule, value in zip(each.methods, each.values, strict=True)
         for lr in LEARNING_RATES
     }
-    tests = {
-        lr: _train(settings, methods, lr, out, progress, tuning=False)
-        for lr, methods in best_by_lr.items()
-        if methods
-    }
-    outcomes = tuple(
-        SearchOutcome(each, tried, best, find_row(tests[best.lr], best.method) if best else None)
-        for each, tried, best in zip(ranges, candidates, chosen, strict=True)
+    for lr in LEARNING_RATES:
+        best = {one.name: methods_by_name[one.name] for one in chosen if one and one.lr == lr}
+        if best:
+            unique = list(dict.fromkeys(best.values()))
+            test = _train(settings, unique, lr, out, progress, tuning=False)
+            rows += [
+                _make_row(name + TESTED, find_row(test, method), test.rows[0])
+                for name, method in best.items()
+            ]
+    return _make_table(settings, first, best_lr, rows)
+
+
+def _make_table(
+    settings: ReproduceSettings, first: Comparison, best_lr: float, rows: Sequence[Row]
+) -> SearchTable:
+    return SearchTable(
+        data=first.data,
+        profile=settings.profile,
+        seeds=tuple(settings.seeds),
+        rounds=settings.rounds,
+        rows=tuple(rows),
+        published_for=None,
+        same_data=False,
+        setting={
+            "model": settings.model,
+            "candidates": "on a fifth of each client's train part, which was held out; Psi from "
+            f"FedAvg at a learning rate of {best_lr:g}",
+            "tests": "on test data; Psi from FedAvg at the same learning rate",
+        },
     )
-    data = by_lr[LEARNING_RATES[0]].data
-    return Search(data, settings.profile, tuple(settings.seeds), settings.rounds, outcomes)
+
+
+def _candidate_rows(
+    ranges: Sequence[SearchRange], by_lr: Mapping[float, Comparison], reference: MethodSummary
+) -> list[Row]:
+    """Return a row of each candidate; one that several theories share is there once."""
+    rows = {}
+    for each in ranges:
+        for lr, comparison in by_lr.items():
+            for rule, value in zip(each.methods, each.values, strict=True):
+                name = each.row_name(value, lr)
+                rows[name] = _make_row(name, find_row(comparison, rule), reference)
+    return list(rows.values())
+
+
+def _make_row(name: str, measured: MethodSummary, reference: MethodSummary) -> Row:
+    """Return the numbers of a method, with Psi measured from this FedAvg."""
+    metrics = {**measured.metrics, "psi": _psi(measured, reference)}
+    return Row(
+        name=name,
+        values={column.key: metrics[column.key] for column in SearchTable.columns},
+        details={"method": measured.method.label},
+        failed=measured.failed,
+    )
+
+
+def _psi(measured: MethodSummary, reference: MethodSummary) -> Summary:
+    by_client = (measured.client_accuracy, measured.uncertainty, reference.client_accuracy)
+    values: list[float | None] = []
+    for number in range(len(measured.metrics["psi"].values)):
+        columns = [[summary.values[number] for summary in one.values()] for one in by_client]
+        accuracies, uncertainties, before = (
+            [math.nan if value is None else value for value in column] for column in columns
+        )
+        is_known = not any(math.isnan(value) for value in (*accuracies, *before))
+        outcome = Outcome(accuracies, uncertainties, before) if is_known else None
+        values.append(METRICS["psi"].evaluate(outcome)[0] if outcome else None)
+    return summarise(values)
 
 
 def _train(
@@ -185,24 +156,6 @@ def _load_federation(
     return load(data, None, partition, seed, root, tuning=tuning)
 
 
-def _candidates(searched: SearchRange, by_lr: Mapping[float, Comparison]) -> tuple[Candidate, ...]:
-    key = metric_of(searched.theory).key
-    return tuple(
-        Candidate(lr, value, method, find_row(comparison, method).metrics[key])
-        for lr, comparison in by_lr.items()
-        for method, value in zip(searched.methods, searched.values, strict=True)
-    )
-
-
-def _best(theory: str, candidates: Sequence[Candidate]) -> Candidate | None:
-    """Return the candidate with the best mean; None if none has a value on every seed.
-
-    Of equals the first is taken: the larger learning rate, then the smaller value.
-    """
-    complete = [
-        candidate
-        for candidate in candidates
-        if candidate.score.mean is not None and None not in candidate.score.values
-    ]
-    better = metric_of(theory).better
-    return max(complete, key=lambda candidate: better * (candidate.score.mean or 0.0), default=None)
+def _best_rate(fedavg: Mapping[float, MethodSummary]) -> float:
+    """Return the learning rate at which FedAvg's clients have the highest mean accuracy."""
+    return max(fedavg, key=lambda lr: fedavg[lr].metrics["mean_accuracy"].mean or 0.0)

@@ -1,4 +1,4 @@
-"""Our numbers beside the published ones: three kinds of tables, one shape.
+"""Our numbers beside the published ones: four kinds of tables, one shape.
 
 A table has rows and columns; a cell has our mean over seeds, the published mean, and their
 difference. Values that were not measured, or failed, are summaries without a mean, never stand-in
@@ -80,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Table(ABC):
-    """The common part of the three tables.
+    """The common part of all tables.
 
     data           title of the data
     published_for  the data set of the paper that the published numbers are for; None: none shown
@@ -210,22 +210,20 @@ class Table(ABC):
         }
 
 
+def _metric_columns(*keys: str) -> tuple[Column, ...]:
+    metrics = [METRICS[key] for key in keys]
+    return tuple(Column(m.key, m.title, m.better, heading=m.heading) for m in metrics)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResultsTable(Table):
     """The main table: methods by metrics, in sections by theory."""
 
     kind: ClassVar[str] = "results"
     title: ClassVar[str] = "Results"
-    columns: ClassVar[tuple[Column, ...]] = tuple(
-        Column(key, METRICS[key].title, METRICS[key].better, heading=METRICS[key].heading)
-        for key in (
-            "global_accuracy",
-            "accuracy_most_uncertain",
-            "accuracy_least_uncertain",
-            "std",
-            "psi",
-            "pearson_r",
-        )
+    columns: ClassVar[tuple[Column, ...]] = _metric_columns(
+        *("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain"),
+        *("std", "psi", "pearson_r"),
     )
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
@@ -242,6 +240,7 @@ class SoloTable(Table):
     columns: ClassVar[tuple[Column, ...]] = (
         Column("local_accuracy", "Accuracy on own test data", 1, heading="Own test data"),
         Column("clean_accuracy", "Accuracy on clean test data", 1, heading="Clean test data"),
+        Column("train_loss", "Loss on own train data", 0, digits=3, heading="Train loss"),
         Column("uncertainty", "Uncertainty (nats)", 0, digits=3, heading="Uncertainty"),
     )
     rounds_label: ClassVar[str] = "epochs"
@@ -269,3 +268,20 @@ class DistributionsTable(Table):
 
     def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
         return published_distributions(self.published_for)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchTable(Table):
+    """Candidates of a search on held-out data, and the chosen ones on test data.
+
+    Psi of all candidates is measured from one FedAvg.
+    """
+
+    kind: ClassVar[str] = "search"
+    title: ClassVar[str] = "Everything tried, and tests of what was chosen,"
+    columns: ClassVar[tuple[Column, ...]] = _metric_columns(
+        *("global_accuracy", "mean_accuracy", "std", "psi", "pearson_r")
+    )
+
+    def published_rows(self) -> Mapping[str, Mapping[str, Published]]:
+        return {}

@@ -18,14 +18,21 @@ from udjfl.training.result import FinishedRun, Result, read_served
 from udjfl.training.run_folder import MODEL, RunFolder
 from udjfl.training.state import FederationInfo, RunSpec
 from udjfl.training.tensor_file import unpack_content
+from udjfl.training.trust import refuse_code
 
 
-def open(folder: str | os.PathLike[str], model: ModelChoice | None = None) -> Result:
+def open(
+    folder: str | os.PathLike[str],
+    model: ModelChoice | None = None,
+    *,
+    trust_model: bool = False,
+) -> Result:
     """Open a finished run: the result that `udjfl.simulate` returned, from its folder.
 
     folder  the one given as `out`; runs on Flower can be opened, too
-    model   the function that makes the model, if it was given as a function that cannot be
-            imported again; a network with its parameters' names and shapes
+    model   the function that makes the model, or its name, if it is not one of udjfl's; a network
+            with its parameters' names and shapes
+    trust_model   import the model, the loss and the score that the folder names
     """
     run_folder = RunFolder.open(folder)
     if "comparison" in run_folder.read_settings():
@@ -38,7 +45,7 @@ def open(folder: str | os.PathLike[str], model: ModelChoice | None = None) -> Re
         raise StorageError(f"{folder} is not finished; `udjfl resume {folder}` goes on")
     saved = read_run(Path(folder))
     inputs = Inputs.from_description(run_folder.read_settings("federation")["federation"])
-    network = _build_network(run_folder, saved, inputs, model)
+    network = _build_network(run_folder, saved, inputs, model, trust_model)
     content = run_folder.read(MODEL)
     if content is not None:
         tensors, _ = unpack_content(content, run_folder.path / MODEL)
@@ -54,10 +61,20 @@ def open(folder: str | os.PathLike[str], model: ModelChoice | None = None) -> Re
 
 
 def _build_network(
-    folder: RunFolder, saved: FinishedRun, inputs: Inputs | None, model: ModelChoice | None
+    folder: RunFolder,
+    saved: FinishedRun,
+    inputs: Inputs | None,
+    model: ModelChoice | None,
+    trust_model: bool,
 ) -> nn.Module:
     """Build the network of a run, with the parameters of its settings; its values come later."""
     settings = folder.read_settings("training", "model")
+    if not trust_model:
+        named = {**settings["training"], **({} if model is None else {"model": ""})}
+        try:
+            refuse_code(folder.path, named)
+        except SettingsError as error:
+            raise SettingsError(f"{error}, or give model=, the function that makes it") from None
     training = validate_settings(TrainingSettings, {**settings["training"], "device": "cpu"})
     if inputs is None or saved.n_classes is None:
         raise StorageError(

@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from udjfl._spec import names_code
 from udjfl.errors import DataError, SettingsError, StorageError
-from udjfl.methods import METHODS, THEORIES, Diagnostics, Method, Reports, State
-from udjfl.methods import method as build_method
+from udjfl.methods import METHODS, THEORIES, Method
+from udjfl.methods.recorded import build_recorded
 from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison
@@ -108,36 +105,20 @@ def read_run(path: Path) -> SavedRun:
 
 def _build_method(settings: Mapping[str, Any], result: Mapping[str, Any]) -> Method:
     """Return the method of a run; code that its folder names is not imported to show it."""
-    if not names_code(settings["method"]):
-        return build_method(settings["method"], **settings["params"])
-    declared = {
-        "name": str(result["method"]),
-        "title": str(result["label"]),
-        "theories": tuple(str(theory) for theory in result["theory"]),
-        "grade": str(result["grade"]),
-        "params": dict(settings["params"]),
-    }
-    method: Method = type("RecordedMethod", (_RecordedMethod,), declared)()
-    return method
+    return build_recorded(
+        settings["method"],
+        settings["params"],
+        name=result["method"],
+        label=result["label"],
+        theories=result["theory"],
+        grade=result["grade"],
+    )
 
 
 def read_method(folder: RunFolder, settings: Mapping[str, Any]) -> Method:
     """Return the method of a run, finished or not, without importing code that its folder names."""
     unfinished = {"method": "unknown", "label": settings["method"], "theory": [], "grade": ""}
     return _build_method(settings, folder.read_json("result.json") or unfinished)
-
-
-class _RecordedMethod(Method):
-    """A method of another package as a run's result describes it: it can be shown, not run."""
-
-    paper = ""
-
-    def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
-        raise NotImplementedError("it is not imported")
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        return {}  # the label, which is its title here, has them
 
 
 def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dict[str, int] | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from udjfl.settings import CompareSettings, DataSettings, SeedSettings, TrainingSettings
+from udjfl.tasks import SCORES
 
 SEEDS = list(range(10))
 NO_FLOOR: dict[str, float] = {}
@@ -14,6 +15,18 @@ EXPONENTS = [-1.0, -0.5, 1.0, 2.0, 4.0, 6.0]
 GAMMAS = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]
 BUDGETS = [1.0, 2.0, 5.0]
 METHODS = ["afl", "qffl", "propfair", "fedfv", "term"]
+
+
+def _check_score(training: TrainingSettings) -> TrainingSettings:
+    """Refuse scores that points are not compared by: those that are no percentages."""
+    name = training.score
+    known = SCORES.get(name) if isinstance(name, str) else None
+    if name != "auto" and (known is None or not known.kind.percent):
+        fitting = [each for each, score in SCORES.items() if score.kind.percent]
+        raise ValueError(
+            f"score: a search compares percentages, and {name} is none; try {', '.join(fitting)}"
+        )
+    return training
 
 
 class FrontierSettings(CompareSettings):
@@ -40,6 +53,8 @@ class FrontierSettings(CompareSettings):
     methods: Annotated[
         list[str], Field(description="other methods to mark, separated by commas, or all")
     ] = METHODS
+
+    _check_training = field_validator("training")(_check_score)
 
     @field_validator("exponents", "gammas", "budgets", mode="before")
     @classmethod
@@ -77,8 +92,11 @@ class TuneSettings(SeedSettings):
         Field(ge=0, le=100, description="points of mean accuracy that the point may cost"),
     ] = 2.0
     floor: Annotated[
-        dict[str, Annotated[float, Field(ge=0, le=100)]],
-        Field(description="percent that clients have at least: client-5=70,client-1=85"),
+        dict[str, float],
+        Field(
+            description="percent that clients have at least: client-5=70,client-1=85; of another "
+            "score, the value that they have or a better one"
+        ),
     ] = NO_FLOOR
     cost: Annotated[
         float,
@@ -92,6 +110,8 @@ class TuneSettings(SeedSettings):
         list[Annotated[int, Field(ge=0)]],
         Field(min_length=1, description="number of seeds (from 0), or a list: 0,3,7"),
     ] = SEEDS
+
+    _check_training = field_validator("training")(_check_score)
 
     @field_validator("floor", mode="before")
     @classmethod

@@ -9,14 +9,15 @@ trained to show how much depends on it, and only then does anything see test dat
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from udjfl.data import Federation, load
-from udjfl.data.federate import without_test_parts
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl.data import Federation
+from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
@@ -29,8 +30,12 @@ from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.tasks import ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
+from udjfl.uncertainty.alone import task_of
+
+CHOICE, TEST = "choice.json", "test"  # in the folder of a search
 
 
 @dataclass(frozen=True)
@@ -70,9 +75,43 @@ class Choice:
                 {"rounds": rung.rounds, "scores": [each.as_dict() for each in rung.scores]}
                 for rung in self.rungs
             ],
+            "defaults": list(self.default_names),
             "cost": self.cost,
             "grid_cost": self.grid_cost,
         }
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Choice:
+        """Read the choice that a search left in its folder."""
+        path = Path(folder) / CHOICE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            default = Score.from_dict(kept["default"])
+            names = tuple(str(name) for name in kept.get("defaults", ()))
+            return cls(
+                default.candidate.method,
+                str(kept["theory"]),
+                Limits(float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}),
+                tuple(
+                    Rung(int(rung["rounds"]), tuple(map(Score.from_dict, rung["scores"])))
+                    for rung in kept["rungs"]
+                ),
+                Score.from_dict(kept["chosen"]),
+                default,
+                tuple(map(Score.from_dict, kept["neighbours"])),
+                names or (default.candidate.name,),
+                float(kept["cost"]),
+                float(kept["grid_cost"]),
+            )
+        except FileNotFoundError:
+            raise StorageError(
+                f"{folder} has no {CHOICE}: the search is not finished; `udjfl resume` continues it"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+            raise StorageError(
+                f"{path} is damaged ({error}); run the same `udjfl tune` again: it writes the file "
+                "anew"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -95,13 +134,8 @@ class HeldOutData:
     settings: DataSettings
 
     def __call__(self, seed: int) -> Federation:
-        """Load a federation. Of named data, the global held-out set has clean examples only."""
-        if not isinstance(self.data, str):
-            return without_test_parts(load_federation(self.data, self.settings, seed), seed)
-        chosen = self.settings
-        return load(
-            self.data, chosen.clients, chosen.partition, seed, chosen.data_root, tuning=True
-        )
+        """Load the federation of a seed."""
+        return load_federation(self.data, self.settings, seed, tuning=True)
 
 
 def tune(
@@ -118,25 +152,22 @@ def tune(
     `method` is the one to search, by default UDJ-FL. `data` and `model` replace those that the
     settings name. With a folder, a search that was stopped goes on there.
     """
-    data = settings.federation.data if data is None else data
-    choice, folder = _choose(settings, method, data, model, out, on_progress)
-    try:
-        methods = [choice.default.candidate.method, choice.chosen.candidate.method]
-        # The theory with the budget is the fair rival: both promise the same.
-        methods += [each.method for each in find_defaults(settings, method)]
-        path = folder.path / "test" if folder else None
-        test = run_comparison(
-            compare_settings(settings, settings.training.rounds),
-            with_reference(methods),
-            data=data,
-            model=model,
-            out=path,
-            resume=path is not None and RunFolder(path).holds_a_run,
-            on_progress=on_progress,
-        )
-    finally:
-        if folder:
-            folder.unlock()
+    choice = choose_point(
+        settings, method, data=data, model=model, out=out, on_progress=on_progress
+    )
+    methods = [choice.default.candidate.method, choice.chosen.candidate.method]
+    # The theory with the budget is the fair rival: both promise the same.
+    methods += [each.method for each in find_defaults(settings, method)]
+    folder = None if out is None else Path(out) / TEST
+    test = run_comparison(
+        compare_settings(settings, settings.training.rounds),
+        with_reference(methods),
+        data=data,
+        model=model,
+        out=folder,
+        resume=folder is not None and RunFolder(folder).holds_a_run,
+        on_progress=on_progress,
+    )
     # The limit is the one that was asked for, whatever budget the chosen rule has.
     return Tuned(choice, replace(test, margin=settings.budget, margin_for_all=True))
 
@@ -155,10 +186,25 @@ def choose_point(
 
     If no point keeps the limits, that is an error, or, unless `strict`, the nearest is chosen.
     """
-    data = settings.federation.data if data is None else data
-    choice, folder = _choose(settings, method, data, model, out, on_progress, strict)
-    if folder:
-        folder.unlock()
+    rule = build_method(settings.theory) if method is None else method
+    families, defaults = find_space(rule, settings.theory, settings.budget)
+    if not families:
+        raise SettingsError(f"methods: {rule.label} has no parameters to search")
+    plan = Plan.make(settings, families, defaults)
+    held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
+    first = held_out(settings.seeds[0])
+    _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
+    flat = {**settings.to_flat(), "searched": rule.label}
+    own = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
+    try:
+        search = Halving(settings, plan, held_out, first, model, folder, on_progress)
+        choice = _play(search, rule, strict)
+        if folder:
+            folder.write_json(CHOICE, choice.as_dict())
+    finally:
+        if folder:
+            folder.unlock()
     return choice
 
 
@@ -166,38 +212,6 @@ def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candida
     """Return the method as it is by default; of UDJ-FL also with the budget."""
     rule = build_method(settings.theory) if method is None else method
     return find_space(rule, settings.theory, settings.budget)[1]
-
-
-def _choose(
-    settings: TuneSettings,
-    method: Method | None,
-    data: DataChoice,
-    model: ModelChoice | None,
-    out: str | os.PathLike[str] | None,
-    on_progress: OnProgress | None,
-    strict: bool = True,
-) -> tuple[Choice, RunFolder | None]:
-    """Return the choice and the folder, locked, with the choice written there."""
-    rule = build_method(settings.theory) if method is None else method
-    families, defaults = find_space(rule, settings.theory, settings.budget)
-    if not families:
-        raise SettingsError(f"methods: {rule.label} has no parameters to search")
-    plan = Plan.make(settings, families, defaults)
-    held_out = HeldOutData(data, settings.federation)
-    first = held_out(settings.seeds[0])
-    _check_floors(settings.floor, first.ids)
-    flat = {**settings.to_flat(), "searched": rule.label}
-    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
-    try:
-        search = Halving(settings, plan, held_out, first, model, folder, on_progress)
-        choice = _play(search, rule, strict)
-        if folder:
-            folder.write_json("choice.json", choice.as_dict())
-    except BaseException:
-        if folder:
-            folder.unlock()
-        raise
-    return choice, folder
 
 
 def _play(search: Halving, method: Method, strict: bool) -> Choice:
@@ -223,8 +237,13 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
     )
 
 
-def _check_floors(floors: Mapping[str, float], ids: Sequence[str]) -> None:
+def _check_floors(floors: Mapping[str, float], ids: Sequence[str], score: ScoreKind) -> None:
     mistakes = [
+        f"floor: of client {client!r} is {floor:g}, which is no {score.title}"
+        for client, floor in floors.items()
+        if score.clip(floor) != floor
+    ]
+    mistakes += [
         f"floor: there is no client {client!r}.{did_you_mean(client, ids)}"
         for client in floors
         if client not in ids

@@ -39,6 +39,7 @@ from udjfl.simulation.simulate import (
 )
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.lifecycle import check_complete, versions
+from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.result import FinishedRun
 from udjfl.training.run_folder import RunFolder
@@ -57,6 +58,8 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,
+    progress: bool = False,
+    log: str | None = None,
     **settings: Any,
 ) -> Comparison:
     """Train every method on every seed's federation, and compare them with FedAvg.
@@ -71,7 +74,7 @@ def compare(
                  needs the usual `if __name__ == "__main__":`
     uncertainty  how to measure it, or the clients' uncertainties by id
     out, resume  keep every run in a folder of its own; finished runs found there are not run again
-    on_progress  is called with a `Progress` event as the work goes on
+    on_progress, progress, log  as in `udjfl.simulate`
 
     Every other keyword is a setting, as in `udjfl.simulate`. A method whose training fails on a
     seed, or that is not defined for the federation, has no values there and the reason in
@@ -96,17 +99,25 @@ def compare(
     else:
         rules = with_reference([as_method(method) for method in given_methods])
     given = None if isinstance(uncertainty, str) else uncertainty
-    return run_comparison(
-        chosen,
-        rules,
-        data=data,
-        model=model,
-        uncertainty=given,
-        out=out,
-        resume=resume,
-        on_progress=on_progress,
-        by_name=by_name,
-    )
+    with observe(
+        on_progress,
+        progress=progress,
+        log=log,
+        runs=len(rules) * len(chosen.seeds),
+        rounds=chosen.training.rounds,
+        parameters=chosen.to_flat(),
+    ) as observer:
+        return run_comparison(
+            chosen,
+            rules,
+            data=data,
+            model=model,
+            uncertainty=given,
+            out=out,
+            resume=resume,
+            on_progress=observer,
+            by_name=by_name,
+        )
 
 
 show_settings(compare)

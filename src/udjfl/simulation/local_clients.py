@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,9 +22,9 @@ from udjfl.engine import (
 )
 from udjfl.methods import ServedModels
 from udjfl.seeds import numpy_stream
-from udjfl.tasks import Score, as_predictions
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation, Judged
+from udjfl.training.judging import Judge, join_judged
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.service import PriorService, class_term
 from udjfl.training.serving import Serving, serve
@@ -143,44 +142,32 @@ class LocalClients:
             if self._client_tests[index].group is not None
             and not self.federation.labels_are_numbers
         }
-        judged = None if self._score.kind.is_share else self._judge(server, served)
+        judged = None if self._judge.score.kind.is_share else self._judge_served(server, served)
         return replace(evaluation.with_expected(expected), groups=groups or None, judged=judged)
 
     @functools.cached_property
-    def _score(self) -> Score:
-        return self.run.spec.task(self.run.federation).score
+    def _judge(self) -> Judge:
+        score = self.run.spec.task(self.run.federation).score
+        return Judge(score, self.engine, self.federation, self.run.seed)
 
-    def _judge(self, server: ServerState, served: ServedModels) -> Judged:
+    def _judge_served(self, server: ServerState, served: ServedModels) -> Judged:
         """Compute the score that is judged of what clients are served, with intervals."""
-        values, intervals = {}, {}
-        for index, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True)):
-            labels, predicted = self._predict(
-                server, served.models, served.shares[index], test, served.offset(index)
+        clients = {
+            name: self._judge.judge_client(
+                name,
+                served.models,
+                served.shares[index],
+                server.buffers,
+                test,
+                served.offset(index),
             )
-            values[name] = self._score.compute(labels, predicted)
-            interval = self._score.interval(labels, predicted, (self.run.seed, name))
-            if interval is not None:
-                intervals[name] = interval
+            for index, (name, test) in enumerate(zip(self.run.ids, self._client_tests, strict=True))
+        }
         shared = None
         if self.run.method.global_model:
-            one, test = torch.ones(1), self.federation.test.on(self.engine.device)
-            labels, predicted = self._predict(server, server.vector[None], one, test, None)
-            shared = self._score.compute(labels, predicted)
-        return Judged(values, intervals, shared)
-
-    def _predict(
-        self,
-        server: ServerState,
-        models: Tensor,
-        shares: Tensor,
-        test: Examples,
-        offset: Tensor | None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels and predictions, as a score takes them."""
-        outputs = self.engine.mix_predictions(models, shares, server.buffers, test, offset)
-        predicted = as_predictions(outputs, self.engine.criterion.is_regression)
-        restore = self.federation.restore_labels
-        return restore(test.y.cpu().numpy()), restore(predicted)
+            test = self.federation.test.on(self.engine.device)
+            shared = self._judge.judge_shared(server.vector, server.buffers, test)
+        return join_judged(clients, shared)
 
     def _count_groups(
         self, server: ServerState, served: ServedModels, index: int

@@ -188,10 +188,12 @@ def _pair(
     ids: Sequence[str], results: Mapping[int, FinishedRun], references: Mapping[int, FinishedRun]
 ) -> PairedRuns:
     seeds = [seed for seed in results if seed in references]
-    factor = points_factor(references.values())
+    score = next(iter(references.values())).score
+    factor = score.points_factor(
+        value for run in references.values() for value in run.client_accuracy.values()
+    )
     outcomes = [outcome_of(results[seed], references[seed]) for seed in seeds]
     before = [outcome_of(references[seed], references[seed]) for seed in seeds]
-    score = next(iter(references.values())).score
     alone = [_in_order(ids, results[seed].accuracy_alone) for seed in seeds]
     scale = factor * score.better
     return PairedRuns(
@@ -201,19 +203,6 @@ def _pair(
         tuple(None if own is None else [scale * value for value in own] for own in alone),
         score,
     )
-
-
-def points_factor(references: Iterable[FinishedRun]) -> float:
-    """Return what turns a score into points: 1 for percentages.
-
-    Else a point is a hundredth of the mean score of all clients and seeds under the reference.
-    """
-    runs = list(references)
-    if runs[0].score.percent:
-        return 1.0
-    values = [value for run in runs for value in run.client_accuracy.values()]
-    level = abs(math.fsum(values) / len(values))
-    return 100 / level if level > 0 else 1.0
 
 
 def _in_order(ids: Sequence[str], values: Mapping[str, float] | None) -> list[float] | None:

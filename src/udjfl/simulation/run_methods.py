@@ -5,20 +5,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Federation
 from udjfl.engine import Demands, Engine, make_engine, make_engines, one_thread
-from udjfl.errors import DataError, NotDefinedError, StorageError
+from udjfl.errors import NotDefinedError, StorageError
 from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
@@ -26,7 +24,7 @@ from udjfl.simulation.local_clients import LocalClients
 from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
 from udjfl.simulation.prepare import PreparedMethods, StartedMethod, prepare_methods
 from udjfl.simulation.reference import scores_alone
-from udjfl.tasks import as_predictions
+from udjfl.training.judging import check_score
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
@@ -42,7 +40,6 @@ from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import FederationInfo, RunSpec, initial_state
 from udjfl.uncertainty import Uncertainty, measure_many
-from udjfl.uncertainty.alone import task_of
 
 
 @dataclass(frozen=True)
@@ -142,22 +139,6 @@ def _prepare_seeds(
     return seeds
 
 
-def check_score(federation: Federation, settings: TrainingSettings) -> None:
-    """Raise an error if the score that is judged is not defined for a client's test part."""
-    task = task_of(federation, settings)
-    if task.score.kind.is_share:
-        return
-    for client in federation.clients:
-        labels, n = client.test.y.cpu(), len(client.test)
-        outputs = torch.zeros(n, task.n_outputs)
-        guess = as_predictions(outputs, task.criterion.is_regression)
-        if not math.isfinite(task.score.compute(labels.numpy(), guess)):
-            raise DataError(
-                f"client {client.id!r}: {task.score.kind.title} is not defined for its test part, "
-                "whose labels are all the same; choose another score, or leave the client out"
-            )
-
-
 def _make_engines(
     seeds: Sequence[_Seed], settings: TrainingSettings, stack: contextlib.ExitStack
 ) -> list[Engine]:
@@ -189,6 +170,7 @@ class _Seed:
         self.task, self.prepared, self.settings, self.model = task, prepared, settings, model
         self.started: dict[int, MethodRun | Failure] = {}
         self.uncertainty = task.uncertainty
+        self.reference_failure: Failure | None = None
 
     @property
     def demands(self) -> Demands:
@@ -235,7 +217,9 @@ class _Seed:
         scores = self.task.reference_scores
         if self.task.needs_reference_run:
             reference = self.started[self.reference]
-            if isinstance(reference, MethodRun) and reference.failure is None:
+            failure = reference.failure if isinstance(reference, MethodRun) else reference
+            self.reference_failure = failure
+            if isinstance(reference, MethodRun) and failure is None:
                 scores = scores_by_round(reference.log.history(), self.task.federation.ids)
         left = [n for n in range(len(self.task.methods)) if n not in self.started]
         return self._start(left, scores, stack)
@@ -248,7 +232,8 @@ class _Seed:
             task = self.task.methods[number]
             method = task.method
             if method.needs_reference and scores is None and not self.task.is_under_way(task):
-                sentence = "FedAvg, from which its budget is measured, did not finish"
+                why = "" if self.reference_failure is None else f": {self.reference_failure}"
+                sentence = f"FedAvg, from which its budget is measured, did not finish{why}"
                 start = NotDefinedError(f"{method.label}: {sentence}")
             self.started[number] = (
                 start

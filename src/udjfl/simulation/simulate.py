@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from udjfl.data import Federation, load
+from udjfl.data.federate import without_test_parts
 from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError
 from udjfl.methods import Method
@@ -25,6 +26,7 @@ from udjfl.settings import (
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.training.lifecycle import reference_accuracies, reference_scores
+from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec
@@ -46,6 +48,8 @@ def simulate(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     on_progress: OnProgress | None = None,
+    progress: bool = False,
+    log: str | None = None,
     **settings: Any,
 ) -> Result:
     """Train one method on one federation, and return what it did to each client.
@@ -60,6 +64,9 @@ def simulate(
     out, resume  keep the run in a folder; continue the run that is there
     on_progress  is called with a `Progress` event as the work goes on; after a round it has all
                  that was recorded of it, as `event.metrics` and `event.client_metrics`
+    progress     show a bar, in a notebook or on a terminal
+    log          "tensorboard", "mlflow" or "wandb": write every round there, too; with options as
+                 in "tensorboard:folder=runs" (see `udjfl.training.run_logs`)
 
     Every other keyword is a setting of `udjfl.settings.TrainingSettings` (`rounds=100`, `lr=0.1`,
     ...) or, with data given by name, of `udjfl.settings.DataSettings` (`clients`, `partition`,
@@ -87,15 +94,22 @@ def simulate(
     if isinstance(data, str):
         log_problems(federation)
     spec = RunSpec(rule, chosen.training, seed, model)
-    return run_method(
-        federation,
-        spec,
-        reference=reference,
-        uncertainty=given,
-        out=out,
-        resume=resume,
-        on_progress=on_progress,
-    )
+    with observe(
+        on_progress,
+        progress=progress,
+        log=log,
+        rounds=spec.settings.rounds,
+        parameters=chosen.to_flat(),
+    ) as observer:
+        return run_method(
+            federation,
+            spec,
+            reference=reference,
+            uncertainty=given,
+            out=out,
+            resume=resume,
+            on_progress=observer,
+        )
 
 
 class SimulateSettings(Settings):
@@ -145,19 +159,30 @@ def validate_keywords(
     return settings
 
 
-def load_federation(data: DataChoice, settings: DataSettings, seed: int) -> Federation:
-    """Return the federation of a seed."""
+def load_federation(
+    data: DataChoice, settings: DataSettings, seed: int, *, tuning: bool = False
+) -> Federation:
+    """Return the federation of a seed; for `tuning` without its test parts.
+
+    Of named data, the global held-out set for tuning has clean examples only.
+    """
     if isinstance(data, str):
-        chosen = (data, settings.clients, settings.partition, seed, settings.data_root)
-        columns = settings.table.given
-        return load(*chosen, options=columns) if columns else load(*chosen)
+        return load(
+            data,
+            settings.clients,
+            settings.partition,
+            seed,
+            settings.data_root,
+            tuning=tuning,
+            options=settings.table.given or None,
+        )
     federation = data if isinstance(data, Federation) or not callable(data) else data(seed)
     if not isinstance(federation, Federation):
         raise SettingsError(
             f"data: got {type(federation).__name__}; give a udjfl.Federation, a function from the "
             "seed to one, or the name of data"
         )
-    return federation
+    return without_test_parts(federation, seed) if tuning else federation
 
 
 def as_method(given: Method | str) -> Method:

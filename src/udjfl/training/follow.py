@@ -6,18 +6,20 @@ by any process, and without disturbing it.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from udjfl.training.records import Record
+from udjfl._files import open_file, parse_json, read_file
+from udjfl.training.records import Record, parse_record
 from udjfl.training.run_folder import OWNER
 
 BLOCK = 1 << 20  # bytes
+MOST_BYTES = 1 << 26  # of settings
 MOST_ROUNDS = 120  # of one metric; more are thinned out
 FOLLOWED = ("test_accuracy", "score", "test_loss", "train_loss", "weight", "step_share")
 MISSED = ("absent", "excluded")
@@ -49,29 +51,24 @@ class RecordFollower:
 
     def read_lines(self) -> Iterator[bytes]:
         """Yield the lines that were completed since the last call."""
-        try:
-            file = self.path.open("rb")
-        except OSError:
-            return  # not yet there, or being replaced
-        with file:
-            status = os.fstat(file.fileno())
+        with suppress(OSError), open_file(self.path, os.O_RDONLY) as descriptor:
+            status = os.fstat(descriptor)
             self._identity = (status.st_dev, status.st_ino)
-            file.seek(self._offset)
-            while block := file.read(BLOCK):
+            while block := os.pread(descriptor, BLOCK, self._offset):
                 self._offset += len(block)
                 *lines, self._rest = (self._rest + block).split(b"\n")
                 yield from lines
+                if len(self._rest) > BLOCK:  # no record is that long
+                    yield self._rest
+                    self._rest = b""
 
 
-def parse_record(line: bytes) -> Record | None:
-    """Return the record of a line, None if it is damaged or not one that is followed."""
+def read_record(line: bytes) -> Record | None:
+    """Return the record of a line, None if it is damaged."""
     try:
-        record = Record(**json.loads(line))
-    except (ValueError, TypeError, RecursionError):
+        return parse_record(line)
+    except ValueError:
         return None
-    if not isinstance(record.round, int) or not isinstance(record.client, str | None):
-        return None
-    return record
 
 
 @dataclass
@@ -135,7 +132,7 @@ class FollowedRun:
             # Most lines of a large run are of metrics that are not followed: not worth parsing.
             if any(name in line for name in _NAMES):
                 self._add(line)
-        record = parse_record(last) if last else None
+        record = read_record(last) if last else None
         if record is not None:
             self.reached = max(self.reached, record.round)
 
@@ -147,7 +144,7 @@ class FollowedRun:
             version = (status.st_ino, status.st_mtime_ns)
             if version == self._settings_version:
                 return False
-            settings = json.loads(path.read_text(encoding="utf-8"))
+            settings = parse_json(read_file(path, MOST_BYTES))
         except (OSError, ValueError):
             return False  # being replaced, or damaged: what was known stays
         was_known, self._settings_version = self._settings_version is not None, version
@@ -155,7 +152,7 @@ class FollowedRun:
         return was_known
 
     def _add(self, line: bytes) -> None:
-        record = parse_record(line)
+        record = read_record(line)
         if record is None:
             self.damaged += 1
             return
@@ -186,7 +183,7 @@ class FollowedRun:
 def is_being_written(folder: Path) -> bool:
     """Tell if a process holds the folder; one that was killed on this machine does not."""
     try:
-        owner = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        owner = parse_json(read_file(folder / OWNER, MOST_BYTES))
         pid, host = int(owner["pid"]), str(owner["host"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from udjfl._files import explain_os_errors
-from udjfl.data.tables.files import read_table
+from udjfl._files import explain_os_errors, read_prefix
+from udjfl.data.tables.files import MOST_BYTES, read_table
 from udjfl.data.tables.new_rows import is_frame, prepare_rows
 from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.errors import DataError, StorageError
@@ -126,11 +127,12 @@ class Inputs:
                 lines = str(error).splitlines()
                 named = [line if str(path) in line else f"{path}: {line}" for line in lines]
                 raise DataError("\n".join(named)) from None
-        with explain_os_errors(path), path.open(newline="", encoding="utf-8-sig") as file:
-            try:
-                heading, *rows = csv.reader(file)
-            except (ValueError, csv.Error) as error:  # empty, or not a text
-                raise DataError(f"{path}: is not a CSV file with a heading ({error})") from None
+        with explain_os_errors(path, "read"):
+            content = read_prefix(path, MOST_BYTES)
+        try:
+            heading, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        except (ValueError, csv.Error) as error:  # empty, or not a text
+            raise DataError(f"{path}: is not a CSV file with a heading ({error})") from None
         missing = [name for name in leave_out if name not in heading]
         if missing:
             columns = ", ".join(heading)

@@ -277,10 +277,10 @@ def reference_scores(
 
 def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
     """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
-    scores = [r for r in history.records if r.metric == "score" and r.client in ids]
+    index = {name: number for number, name in enumerate(ids)}
+    scores = [r for r in history.records if r.metric == "score" and r.client in index]
     if not scores:
         return None
-    index = {name: number for number, name in enumerate(ids)}
     table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
     for record in scores:
         if isinstance(record.value, float) and record.client is not None:

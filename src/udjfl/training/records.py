@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -11,6 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from udjfl._files import parse_json
+
+LARGEST = sys.float_info.max
 
 
 class Record(NamedTuple):
@@ -35,6 +38,8 @@ def parse_record(line: bytes) -> Record:
     kinds = (int, str | None, str, float | int | str | None)
     if not all(isinstance(part, kind) for part, kind in zip(record, kinds, strict=True)):
         raise ValueError("it is not a record")
+    if not all(abs(part) <= LARGEST for part in record if isinstance(part, int | float)):
+        raise ValueError("it has a number that is too large")
     return record
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
+from udjfl._plots import draw
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
@@ -145,7 +145,7 @@ class Result(FinishedRun):
 
         Needs the extra `udjfl[report]`.
         """
-        return _plots().plot_result(self)
+        return draw("plot_result", self)
 
     @property
     def global_accuracy(self) -> float | None:
@@ -209,11 +209,6 @@ class Result(FinishedRun):
                 for part in torch.split(examples, 1024)
             ]
         return torch.cat(outputs).to(torch.float64)
-
-
-def _plots() -> Any:
-    # By its name: figures are made of results, so their package is above this one.
-    return importlib.import_module("udjfl.report.html.plots")
 
 
 def build_served(model: nn.Module, served: ServedModels, client_index: int) -> nn.Module:

@@ -65,8 +65,9 @@ def parse_schedule(text: str) -> tuple[str, dict[str, float]]:
             options[key] = float(value)
         except ValueError:
             raise SettingsError(f"lr_schedule: {key} is {value!r}; give a number") from None
-    if options.get("every", 1) < 1:
-        raise SettingsError("lr_schedule: every must be at least one round")
+    every = options.get("every", 1.0)
+    if every < 1 or not every.is_integer():
+        raise SettingsError("lr_schedule: every must be at least one round, and a whole number")
     if not 0 < options.get("factor", 1) <= 1 or not 0 <= options.get("to", 0) <= 1:
         raise SettingsError("lr_schedule: the rate may not rise: give a number from 0 to 1")
     return spec.name, options

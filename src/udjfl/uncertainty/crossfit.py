@@ -37,7 +37,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from udjfl.data.federation import Client
+from udjfl.data.federation import Client, Examples
 from udjfl.engine import Engine, LocalTraining, TrainJob
 from udjfl.models import ModelChoice, buffers_to_vector, build, to_vector
 from udjfl.settings import TrainingSettings
@@ -141,22 +141,20 @@ def _prepare(
     make_engine: EngineMaker,
 ) -> tuple[list[_Search], _FoldModels]:
     """Make the folds, and one engine whose clients are all folds, then all held-out parts."""
-    train_parts: list[Client] = []
-    held_out_parts: list[Client] = []
+    parts: list[Client] = []
+    folds_of_parts: list[Fold] = []
     searches, vectors, buffers, seeds = [], [], [], []
     for one in measured:
         module = _build(model, one, task, settings)
         for client in one.clients:
             folds = make_folds(client, settings.uncertainty_folds, settings.batch_size, one.seed)
-            searches.append(_Search(client, folds, len(train_parts), task, settings))
-            for number, fold in enumerate(folds):
-                part = replace(client, id=f"{client.id} fold {number}")
-                train_parts.append(replace(part, train=client.train.take(fold.train)))
-                held_out_parts.append(replace(part, train=client.train.take(fold.held_out)))
+            searches.append(_Search(client, folds, len(parts), task, settings))
+            parts += [replace(client, id=f"{client.id} fold {i}") for i in range(len(folds))]
+            folds_of_parts += folds
             vectors += [to_vector(module)] * len(folds)
             buffers += [buffers_to_vector(module)] * len(folds)
             seeds += [one.seed] * len(folds)
-    engine = make_engine(module, [*train_parts, *held_out_parts])
+    engine = make_engine(module, _take_folds(parts, folds_of_parts))
     training = LocalTraining(
         settings.uncertainty_lr,
         settings.momentum,
@@ -167,6 +165,22 @@ def _prepare(
     )
     starts = torch.stack(vectors).to(engine.device), torch.stack(buffers)
     return searches, _FoldModels(engine, training, seeds, *starts)
+
+
+def _take_folds(parts: Sequence[Client], folds: Sequence[Fold]) -> list[Client]:
+    """Return clients with the train examples of each fold, then clients with the held-out ones.
+
+    The data of clients on disk stay there.
+    """
+    pairs = list(zip(parts, folds, strict=True))
+    examples = Examples.take_many(
+        [
+            *((part.train, fold.train) for part, fold in pairs),
+            *((part.train, fold.held_out) for part, fold in pairs),
+        ],
+        parts[0].folder,
+    )
+    return [replace(p, train=own) for p, own in zip([*parts, *parts], examples, strict=True)]
 
 
 def _build(

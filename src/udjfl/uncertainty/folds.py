@@ -10,6 +10,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from udjfl.data.federation import Client
+from udjfl.data.validation import hash_examples
 from udjfl.seeds import numpy_stream
 
 Indices = npt.NDArray[np.int64]
@@ -60,7 +61,7 @@ def _equal_images(x: Tensor) -> Indices:
     """Return a group number for each example; only equal images share one."""
     if x.ndim < 3:
         return np.arange(len(x))
-    return _number([row.tobytes() for row in x.cpu().numpy()])
+    return _number(hash_examples(x.cpu()))
 
 
 def _number(keys: Sequence[Hashable]) -> Indices:

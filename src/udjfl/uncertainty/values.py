@@ -139,7 +139,8 @@ class Uncertainty:
         the median of the others, so that it is neither rewarded nor held back. The paper's measure
         is read as it is.
         """
-        left = {k: v for k, v in self.values.items() if k not in self.uninformative}
+        replaced = set(self.uninformative)
+        left = {name: value for name, value in self.values.items() if name not in replaced}
         known = [value for value in left.values() if math.isfinite(value)]
         if self.kind in PUBLISHED or not known:
             return self.values
@@ -163,13 +164,13 @@ class Uncertainty:
 
     def notes(self) -> list[str]:
         """Return short sentences for readers of tables, one for each thing to beware of."""
-        evidence = self.evidence or {}
+        evidence, readings, far = self.evidence or {}, self.readings, self.far
         notes = []
         for flag in (*REASONS, TINY):
             names = [name for name, client in evidence.items() if flag in client.flags]
             if names:
                 notes.append(_NOTES[flag].format(names=", ".join(names)))
-        replaced = [name for name in self.uninformative if self.readings[name] != self.values[name]]
+        replaced = [name for name in self.uninformative if readings[name] != self.values[name]]
         if replaced:
             notes.append(
                 f"Uncertainties that count as the median of the others: {', '.join(replaced)}."
@@ -181,10 +182,10 @@ class Uncertainty:
         ]
         if pairs:
             notes.append(f"Uncertainties that cannot be told apart: {'; '.join(pairs)}.")
-        if self.far:
+        if far:
             notes.append(
                 "Uncertainties far from those of all other clients, which an error or a lie would "
-                f"explain as well: {', '.join(self.far)}."
+                f"explain as well: {', '.join(far)}."
             )
         return notes
 

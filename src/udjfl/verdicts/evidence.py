@@ -221,8 +221,9 @@ def _gains_by_seed(
             gains.append(None)
             others.append(None)
             continue
+        position = {index: number for number, index in enumerate(usable)}
         own, rest = gains_of(
-            [usable.index(index) for index in chosen],
+            [position[index] for index in chosen],
             [outcome.accuracies[index] for index in usable],
             [reference.accuracies[index] for index in usable],
         )

@@ -102,6 +102,15 @@ def test_missing_files(tmp_path: Path) -> None:
             find_files(text)
 
 
+def test_only_a_text_is_split_at_commas(tmp_path: Path) -> None:
+    paths = [tmp_path / "Paris, north.csv", tmp_path / "b.csv"]
+    for path in paths:
+        path.write_text("x\n1\n")
+    assert find_files(paths) == find_files([str(path) for path in paths]) == sorted(paths)
+    assert find_files(paths[0]) == [paths[0]]
+    assert find_files(f"{tmp_path}/Paris*, {tmp_path}/b.csv") == sorted(paths)
+
+
 def test_equal_names_take_the_folder(tmp_path: Path) -> None:
     for name, frame in make_hospitals().items():
         (tmp_path / name).mkdir()

@@ -47,6 +47,14 @@ def test_one_frame_with_a_column_of_clients_is_the_same() -> None:
         Federation.from_frames(joined, target="ill")
 
 
+def test_long_numbers_name_clients_of_their_own() -> None:
+    frames = {"1000001": make_hospital(0, 30), "1000002": make_hospital(1, 30)}
+    joined = pd.concat([f.assign(site=float(name)) for name, f in frames.items()])
+    nameless = make_hospital(2, 1).assign(site=np.nan)  # makes the column one of floats
+    federation = Federation.from_frames(pd.concat([joined, nameless]), target="ill", client="site")
+    assert federation.ids == ("1000001", "1000002")
+
+
 def test_test_parts_are_stratified() -> None:
     frame = pd.DataFrame({"x": np.arange(100) ** 1.5, "y": [0] * 80 + [1] * 15 + [2] * 5})
     federation = Federation.from_frames({"a": frame, "b": frame + 0}, target="y", categories=[])

@@ -24,6 +24,7 @@ def read(target: str, **columns: list[object]) -> tuple[dict[str, list[int]], tu
     [
         (["b", " a"], ["c", None], ([1, 0], [2, -1]), ("a", "b", "c")),
         ([10, 2], [2.0, np.nan], ([1, 0], [0, -1]), ("2", "10")),  # sorted as numbers
+        ([1000001, 1000002], [1000002.0, np.nan], ([0, 1], [1, -1]), ("1000001", "1000002")),
         ([True, False], [True, None], ([1, 0], [1, -1]), ("False", "True")),
     ],
 )

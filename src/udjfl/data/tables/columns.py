@@ -179,12 +179,13 @@ def as_numbers(column: pd.Series) -> Values:
 
 def as_texts(column: pd.Series) -> pd.Series:
     """Return a column as stripped texts; whole numbers without a decimal point."""
+    return column.astype(object).map(as_text, na_action="ignore")
 
-    def convert(value: Any) -> str:
-        whole = isinstance(value, float) and value.is_integer()
-        return str(int(value)) if whole else str(value).strip()
 
-    return column.astype(object).map(convert, na_action="ignore")
+def as_text(value: Any) -> str:
+    """Return a value as a stripped text with all its digits; a whole number without a point."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value).strip()
 
 
 def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str]) -> bool:
@@ -229,7 +230,9 @@ def _numbers_rows(column: pd.Series) -> bool:
 
 
 def _show_value(column: Column, value: float) -> str:
-    return repr(dict(zip(column.codes, column.labels, strict=True)).get(value, f"{value:g}"))
+    return repr(
+        dict(zip(column.codes, column.labels, strict=True)).get(value, as_text(float(value)))
+    )
 
 
 def _list_reasons(left_out: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from udjfl._files import read_prefix
 from udjfl.data.tables.frames import import_pandas
 from udjfl.errors import DataError
 
@@ -23,6 +24,7 @@ Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 logger = logging.getLogger("udjfl")
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = ["?", ""]  # beside pandas' own: NA, NaN, null, None, n/a, ...
+MOST_BYTES = 1 << 31  # of a file of text
 SNIFFED = 1 << 16  # characters that show how the columns are separated
 BOMS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
@@ -31,15 +33,25 @@ def name_files(text: str) -> bool:
     """Tell whether the name of data is that of files: one with a suffix of tables, or a path."""
     pieces = [piece.strip() for piece in text.split(",")]
     return all(
-        piece.lower().endswith(SUFFIXES) or "*" in piece or piece.startswith((".", "/", "~"))
+        piece.lower().endswith(SUFFIXES)
+        or "*" in piece
+        or piece.startswith((".", "/", "~"))
+        or Path(piece).is_dir()
         for piece in pieces
     )
 
 
 def find_files(files: Files) -> list[Path]:
-    """Return the files that patterns, folders and paths name, sorted; an error if there is none."""
-    given = [files] if isinstance(files, str | os.PathLike) else list(files)
-    pieces = [piece.strip() for text in given for piece in os.fspath(text).split(",")]
+    """Return the files that patterns, folders and paths name, sorted; an error if there is none.
+
+    A text may name several, separated by commas; paths and the items of a list may have commas.
+    """
+    if isinstance(files, str):
+        pieces = [piece.strip() for piece in files.split(",")]
+    else:
+        pieces = [
+            os.fspath(path) for path in ([files] if isinstance(files, os.PathLike) else files)
+        ]
     found: list[Path] = []
     for piece in pieces:
         path = Path(piece).expanduser()
@@ -50,7 +62,12 @@ def find_files(files: Files) -> list[Path]:
         else:
             anchor = Path(path.anchor)
             pattern = str(path.relative_to(anchor) if path.is_absolute() else path)
-            matches = [own for own in (anchor or Path()).glob(pattern) if own.is_file()]
+            matches = [own for own in anchor.glob(pattern) if own.is_file()]
+        if not matches and path.is_dir():
+            raise DataError(
+                f"{piece} has no tables ({', '.join(SUFFIXES)}), no images in folders "
+                "client/class/image, and no saved federation"
+            )
         if not matches:
             raise DataError(f"no file is called {piece}, and none matches it as a pattern")
         found += matches
@@ -90,7 +107,7 @@ def read_table(path: Path) -> pd.DataFrame:
     try:
         if path.suffix.lower() == ".parquet":
             return pandas.read_parquet(path)
-        text = decode(path.read_bytes(), path)
+        text = decode(read_prefix(path, MOST_BYTES), path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
     except ImportError:

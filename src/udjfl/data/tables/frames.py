@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from udjfl.data.partition import MIN_EXAMPLES, IndexArray
 from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
-from udjfl.data.tables.columns import Schema, find_header_problems, infer_schema
+from udjfl.data.tables.columns import Schema, as_texts, find_header_problems, infer_schema
 from udjfl.data.tables.labels import (
     Labels,
     Target,
@@ -35,6 +35,14 @@ NEEDS_PANDAS = "tables need pandas: pip install 'udjfl[frames]'"
 TEST = "the global test set"
 
 
+@dataclass(frozen=True)
+class Agreement:
+    """Columns and classes that clients agreed on without showing each other their rows."""
+
+    schema: Schema
+    class_names: tuple[str, ...]
+
+
 def make_pools(
     frames: Mapping[str, Any],
     settings: TableSettings,
@@ -42,12 +50,14 @@ def make_pools(
     *,
     has_owners: bool = True,
     title: str | None = None,
+    agreed: Agreement | None = None,
 ) -> Pools:
     """Return the rows of all frames, labelled, in numbers and owned, ready to be split.
 
     frames      by client; all rows of all of them if the settings name a column of clients
     test        a frame of examples of no client, the global test set
     has_owners  False: the frames are one table, and nothing says which client has which row
+    agreed      columns and classes that were agreed on before; None: those that the frames have
     """
     if not frames:
         raise DataError("there are no clients: give at least one frame")
@@ -60,7 +70,10 @@ def make_pools(
     target = _find_target(tables, settings.target)
     _check_columns(tables, settings, target)
     is_regression = settings.task == "regression"
-    labels = read_numbers(tables, target) if is_regression else read_labels(tables, target)
+    class_names = agreed.class_names if agreed else ()
+    labels = (
+        read_numbers(tables, target) if is_regression else read_labels(tables, target, class_names)
+    )
     problems += find_similar_classes(labels.class_names)
     unlabelled: list[str] = []
     labelled = {
@@ -70,7 +83,11 @@ def make_pools(
     problems += limit(unlabelled, MAX_CLIENTS)
     shared = labelled.pop(TEST, None)
     _check_sizes(labelled)
-    schema = _infer_schema(labelled, settings, target, problems)
+    if agreed is None:
+        schema = _infer_schema(labelled, settings, target, problems)
+    else:
+        schema = agreed.schema
+        problems += limit(find_header_problems(labelled, [c.name for c in schema.columns]))
     examples = _encode(schema, labelled, labels, settings.sensitive)
     groups = _group_rows(examples, labelled, settings.group)
     if settings.group is not None:  # folds and holdouts keep them together, too
@@ -86,7 +103,12 @@ def make_pools(
         if has_owners
         else None,
         preprocess=TablePreprocessor(
-            schema, labels.class_names, settings.scaling, str(target), True, tuple(problems)
+            schema,
+            labels.class_names,
+            settings.scaling,
+            str(target),
+            agreed is None,
+            tuple(problems),
         ),
         title=title,
         tabular=True,
@@ -135,10 +157,9 @@ def _split_by_client(
     if nameless:
         problems.append(f"column {column!r}: {nameless} rows name no client and are left out")
     table = table[table[column].notna()]
-    names = table[column].map(lambda name: f"{name:g}" if isinstance(name, float) else str(name))
     return {
-        str(name).strip(): rows.drop(columns=column).reset_index(drop=True)
-        for name, rows in table.groupby(names.str.strip(), sort=True)
+        str(name): rows.drop(columns=column).reset_index(drop=True)
+        for name, rows in table.groupby(as_texts(table[column]), sort=True)
     }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from udjfl.data.tables.columns import as_numbers
+from udjfl.data.tables.columns import as_numbers, as_text
 from udjfl.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -107,8 +107,13 @@ class Labels:
         return numbers >= 0 if self.class_names else np.isfinite(numbers)
 
 
-def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
-    """Number the classes over all clients, sorted; labels of different types are an error."""
+def read_labels(
+    frames: Mapping[str, pd.DataFrame], target: Target, class_names: Sequence[str] = ()
+) -> Labels:
+    """Number the classes over all clients, sorted; labels of different types are an error.
+
+    With `class_names`, classes are numbered by these, and other labels are an error.
+    """
     if target.class_names is not None:
         numbers = {
             client: target.compare(frame[target.column]).fillna(-1).to_numpy().astype(np.int64)
@@ -116,10 +121,12 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         }
         return Labels(numbers, target.class_names)
     columns = {client: _clean_labels(frame[target.column]) for client, frame in frames.items()}
+    if class_names:
+        return _number_by(columns, target, tuple(class_names))
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
-        only = f"only {_format(values[0])!r}" if values else "no labels"
+        only = f"only {as_text(values[0])!r}" if values else "no labels"
         raise DataError(
             f"target {str(target)!r}: there is {only} in the whole federation: a model needs at "
             "least two classes"
@@ -132,8 +139,26 @@ def read_labels(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
             client: column.map(position).fillna(-1).to_numpy().astype(np.int64)
             for client, column in columns.items()
         },
-        tuple(map(_format, values)),
+        tuple(map(as_text, values)),
     )
+
+
+def _number_by(
+    columns: Mapping[str, pd.Series], target: Target, class_names: tuple[str, ...]
+) -> Labels:
+    position = {name: number for number, name in enumerate(class_names)}
+    numbers = {}
+    for client, column in columns.items():
+        names = column.map(as_text, na_action="ignore")
+        unknown = sorted(set(names.dropna()) - set(class_names))
+        if unknown:
+            raise DataError(
+                f"client {client!r}, column {target.column!r}: label "
+                f"{', '.join(map(repr, unknown[:MAX_SHOWN]))} is no class of this federation; "
+                f"its classes are {', '.join(map(repr, class_names))}"
+            )
+        numbers[client] = names.map(position).fillna(-1).to_numpy().astype(np.int64)
+    return Labels(numbers, class_names)
 
 
 def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
@@ -158,7 +183,7 @@ def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         raise DataError("\n".join(mistakes))
     known = np.concatenate([own[np.isfinite(own)] for own in numbers.values()])
     if len(np.unique(known)) < 2:
-        only = f"only {known[0]:g}" if len(known) else "no label"
+        only = f"only {as_text(float(known[0]))}" if len(known) else "no label"
         raise DataError(f"target {str(target)!r}: there is {only} in the whole federation")
     return Labels(numbers, ())
 
@@ -197,7 +222,7 @@ def _check_types(columns: Mapping[str, pd.Series], target: Target) -> None:
         return
     usual = Counter(kinds.values()).most_common(1)[0][0]
     shown = {
-        client: ", ".join(repr(_format(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
+        client: ", ".join(repr(as_text(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
         for client, column in columns.items()
     }
     model = next(client for client, kind in kinds.items() if kind == usual)
@@ -223,11 +248,7 @@ def _check_class_numbers(values: Sequence[float], target: Target) -> None:
         return
     middle = values[len(values) // 2]
     raise DataError(
-        f"target {str(target)!r}: has {len(values)} different numbers, from {_format(values[0])} "
-        f"to {_format(values[-1])}: to predict the number choose task=regression (--task "
-        f"regression); for two classes compare, as in '{target.column}>{_format(middle)}'"
+        f"target {str(target)!r}: has {len(values)} different numbers, from {as_text(values[0])} "
+        f"to {as_text(values[-1])}: to predict the number choose task=regression (--task "
+        f"regression); for two classes compare, as in '{target.column}>{as_text(middle)}'"
     )
-
-
-def _format(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -42,7 +42,6 @@ def _always(_: Answers) -> bool:
     return True
 
 
-NOT_CHOSEN = ("means", "place", "nature")
 JUSTICE, UNCERTAINTY = "experiments/JUSTICE.md", "experiments/UNCERTAINTY.md"
 CAUTIONS = (
     Caution(

@@ -29,7 +29,7 @@ class Theory:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What there is to say of it, by heading."""
+        """The texts by heading."""
         return {
             "Aim": self.aim,
             "Gains": self.gains,

@@ -6,17 +6,20 @@ seeds only the first few.
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from udjfl._files import read_file
 from udjfl.errors import UdjflError
 from udjfl.report.html.figure import name_method
 from udjfl.report.saved_runs import read_method
-from udjfl.training.records import Record
+from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.tasks.scores import R2
+from udjfl.training.records import Record, parse_record
 from udjfl.training.run_folder import RunFolder
 
 MOST_SEEDS, MOST_POINTS = 5, 50
@@ -39,6 +42,7 @@ class Curves:
     of_clients  metric -> client -> values by round
     of_server   metric -> values by round, of the whole round
     missed      client -> the number of rounds in which it was absent or excluded, over these seeds
+    score       what `test_accuracy` and `score` are: accuracy, or R2 in a regression
     """
 
     label: str
@@ -48,6 +52,7 @@ class Curves:
     of_clients: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
     of_server: Mapping[str, Points] = field(default_factory=dict)
     missed: Mapping[str, int] = field(default_factory=dict)
+    score: ScoreKind = ACCURACY
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class _Run:
     rounds: int
     eval_every: int
     path: Path
+    score: ScoreKind
 
 
 def read_curves(folders: Sequence[Path]) -> tuple[Curves, ...]:
@@ -70,7 +76,8 @@ def read_curves(folders: Sequence[Path]) -> tuple[Curves, ...]:
     for label, runs in of_label.items():
         first = sorted(runs, key=lambda run: run.seed)[:MOST_SEEDS]
         rounds = max(run.rounds for run in first)
-        curves.append(make_curves(label, rounds, {run.seed: _read_records(run) for run in first}))
+        records = {run.seed: _read_records(run) for run in first}
+        curves.append(make_curves(label, rounds, records, first[0].score))
     return tuple(curves)
 
 
@@ -81,12 +88,26 @@ def _open_run(path: Path) -> _Run | None:
         training = settings["training"]
         label = name_method(read_method(folder, settings), training.get("service", "none"))
         numbers = int(training["rounds"]), int(training.get("eval_every", 1))
-        return _Run(label, int(settings["seed"]), *numbers, folder.records.path)
-    except (UdjflError, KeyError, TypeError, ValueError):
+        score = recorded_score(settings)
+        return _Run(label, int(settings["seed"]), *numbers, folder.records.path, score)
+    except (UdjflError, KeyError, TypeError, ValueError, AttributeError):
         return None  # listed among the problems of the report
 
 
-def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]) -> Curves:
+def recorded_score(settings: Mapping[str, Any]) -> ScoreKind:
+    """Return the score that a run records round by round; what is judged comes in the end."""
+    clients = settings.get("federation", {}).get("clients", [])
+    has_numbers = any("label_std" in client for client in clients[:1])
+    is_regression = has_numbers or settings["training"].get("task") == "regression"
+    return R2 if is_regression else ACCURACY
+
+
+def make_curves(
+    label: str,
+    rounds: int,
+    records: Mapping[int, Iterable[Record]],
+    score: ScoreKind = ACCURACY,
+) -> Curves:
     """Average the records of a method over seeds."""
     values: dict[tuple[str, str | None, int], list[float]] = {}
     missed: dict[str, int] = {}
@@ -114,13 +135,14 @@ def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]
         of_clients,
         of_server,
         missed,
+        score,
     )
 
 
 def _read_records(run: _Run) -> Iterable[Record]:
     """Yield the records of the rounds that are drawn, and every absence."""
     try:
-        lines = run.path.read_bytes().splitlines()
+        lines = read_file(run.path).splitlines()
     except OSError:
         return
     chosen = _choose_rounds(run.rounds, run.eval_every)
@@ -129,17 +151,15 @@ def _read_records(run: _Run) -> Iterable[Record]:
         if not is_absence and _round_of(line) not in chosen:
             continue
         try:
-            record = Record(**json.loads(line))
-        except (ValueError, TypeError, RecursionError):
+            yield parse_record(line)
+        except ValueError:
             continue  # a line that was being written, or is damaged
-        if isinstance(record.round, int) and isinstance(record.client, str | None):
-            yield record
 
 
 def _round_of(line: bytes) -> int:
     """Return the round of a record without parsing all of it; -1 if it looks unusual."""
     digits = line[len(OPENING) : line.find(b",")]
-    return int(digits) if line.startswith(OPENING) and digits.isdigit() else -1
+    return int(digits) if line.startswith(OPENING) and digits.isdigit() and len(digits) < 19 else -1
 
 
 def _choose_rounds(rounds: int, eval_every: int) -> set[int]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from udjfl.metrics import METRICS
 from udjfl.report.html.figure import (
+    TICKS,
     WIDTH,
     Figure,
     finish,
@@ -14,6 +15,8 @@ from udjfl.report.html.figure import (
     name_method,
     number,
 )
+from udjfl.report.html.labels import Axis, label_layers
+from udjfl.report.html.score_text import axis_title
 from udjfl.report.html.theme import (
     INK,
     NEUTRAL,
@@ -24,7 +27,7 @@ from udjfl.report.html.theme import (
 )
 from udjfl.search.frontier import FRONTS, MAPPED, Frontier, Point
 
-HEIGHT, MAP_HEIGHT = 260, 180
+HEIGHT, MAP_HEIGHT, GRID_SIZE = 260, 180, 18
 TITLES = {
     "clients": "The most against the least uncertain client, all points",
     "shared": "The shared test against the spread, all points",
@@ -35,7 +38,10 @@ CAPTION = (
     "are other methods, the cross is FedAvg. The line joins the points that none beats on both "
     "axes; faint points cost more mean accuracy than the margin and are on no line."
 )
-MAP_CAPTION = "By exponent p of the loss and power gamma of the uncertainty; mean over seeds."
+MAP_CAPTION = (
+    "By exponent p of the loss and power gamma of the uncertainty; mean over seeds. The darker, "
+    "the better for the theory that it measures."
+)
 
 
 def frontier_figures(frontier: Frontier, width: int = WIDTH) -> list[Figure]:
@@ -51,9 +57,11 @@ def _front_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     records = [r for p in frontier.points if (r := _record(frontier, p, x_key, y_key)) is not None]
     if not records:
         return None
-    scale = alt.Scale(zero=False, padding=12)
-    x = alt.X("x:Q", title=_axis(x_key), scale=scale)
-    y = alt.Y("y:Q", title=_axis(y_key), scale=scale)
+    across = Axis.of_metric(METRICS[x_key], [r["x"] for r in records], width)
+    up = Axis.of_metric(METRICS[y_key], [r["y"] for r in records], HEIGHT)
+    ticks = alt.Axis(tickCount=TICKS)
+    x = alt.X("x:Q", title=axis_title(METRICS[x_key]), scale=across.scale, axis=ticks)
+    y = alt.Y("y:Q", title=axis_title(METRICS[y_key]), scale=up.scale, axis=ticks)
     on_front = {point.name for point in frontier.front(key)}
     line = make_chart([r for r in records if r["key"] in on_front]).mark_line(
         color=INK, opacity=0.35, aria=False
@@ -69,10 +77,10 @@ def _front_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
         opacity=alt.Opacity("opacity:Q", scale=None),
         description="tip:N",
     )
-    labels = make_chart([r for r in records if r["name"]]).mark_text(
-        align="left", dx=7, dy=-5, fontSize=8, color=INK, aria=False
-    )
-    chart += labels.encode(x=x, y=y, text="name:N")
+    named = [(r["x"], r["y"], r["name"]) for r in records if r["name"]]
+    others = [(r["x"], r["y"]) for r in records if not r["name"] and r["size"] > GRID_SIZE]
+    labels = label_layers(named, across, up, others)
+    chart = chart if labels is None else chart + labels
     rows = [[r["label"], number(r["x"], 2), number(r["y"], 2)] for r in records]
     return Figure(
         f"frontier-{key}",
@@ -106,7 +114,7 @@ def _record(frontier: Frontier, point: Point, x_key: str, y_key: str) -> dict[st
         "colour": colour,
         "fill": "transparent" if hollow else colour,
         "shape": shape,
-        "size": 18 if point.kind == "grid" else 60,
+        "size": GRID_SIZE if point.kind == "grid" else 60,
         "opacity": 0.35 if point.name in frontier.left_out else 1.0,
         "tip": f"{point.label}: {METRICS[x_key].title} {number(x)}, "
         f"{METRICS[y_key].title} {number(y)}",
@@ -142,8 +150,3 @@ def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
         ["Exponent p", "gamma", metric.title],
         [[record["p"], record["gamma"], record["text"]] for record in records],
     )
-
-
-def _axis(key: str) -> str:
-    metric = METRICS[key]
-    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -10,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from udjfl._files import parse_json, read_file
 from udjfl._ids import id_sort_key
-from udjfl.training.follow import FollowedRun
+from udjfl.training.follow import MOST_BYTES, FollowedRun
 
 WINDOW = 60.0  # seconds over which the speed is measured
 
@@ -78,7 +78,7 @@ class Watcher:
 def _read_comparison(path: Path) -> Mapping[str, Any] | None:
     """Return the settings of a comparison, None if the folder is that of a single run."""
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = parse_json(read_file(path, MOST_BYTES))
     except (OSError, ValueError):
         return None
     is_comparison = isinstance(settings, dict) and isinstance(settings.get("comparison"), dict)

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from udjfl.errors import DeploymentError
+
 CONNECTION = "here"  # name of the SuperLink in the operator's config.toml
 TIMEOUT = 300.0  # seconds; a busy machine needs long to import torch in several processes
 ConfigValue = str | int | float | bool
-
-
-class DeploymentError(RuntimeError):
-    """A part of the deployment failed. The message contains the end of its log."""
 
 
 class FlwrCommand:

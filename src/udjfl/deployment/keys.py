@@ -1,22 +1,16 @@
-"""Certificates and keys of a Flower deployment, made with `cryptography` (Flower installs it).
-
-    python apps/flower/deploy/keys.py ca FOLDER                      ca.key, ca.crt
-    python apps/flower/deploy/keys.py server FOLDER HOST [HOST ...]  server.key, server.crt
-    python apps/flower/deploy/keys.py node FOLDER NAME               NAME, NAME.pub
+"""Certificates and keys of a deployment, made with `cryptography` (Flower installs it).
 
 The authority `ca` signs the server's certificate, which is valid for the given names and
-addresses; `node` makes the key pair of one SuperNode. Private keys are created readable by their
-owner only (mode 600). Existing files are never replaced. Only *.crt and *.pub are for others.
+addresses; every SuperNode has a key pair. Private keys are created readable by their owner only
+(mode 600). Existing files are never replaced. Only *.crt and *.pub are for others.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import ipaddress
 import os
 import secrets
-import sys
 from pathlib import Path
 
 from cryptography import x509
@@ -95,6 +89,12 @@ def make_secret(folder: Path, name: str) -> Path:
     return path if path.exists() else write_private(path, secrets.token_bytes(SECRET_BYTES))
 
 
+def fingerprint(path: Path) -> str:
+    """Return the SHA-256 fingerprint of a certificate, as openssl prints it."""
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+
+
 def write_private(path: Path, content: bytes) -> Path:
     """Create a file that only its owner can read, from the moment it exists."""
     return _write_new(path, content, 0o600)
@@ -153,33 +153,3 @@ def _to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    for command in ("ca", "server", "node"):
-        commands.add_parser(command).add_argument("folder", type=Path)
-    commands.choices["server"].add_argument("hosts", nargs="+", metavar="HOST")
-    commands.choices["node"].add_argument("name")
-    options = parser.parse_args(arguments)
-    folder = options.folder
-    try:
-        if options.command == "ca":
-            public = make_ca(folder)
-        elif options.command == "server":
-            public = make_server_certificate(folder, options.hosts)
-        else:
-            public = make_node_key(folder, options.name).with_name(f"{options.name}.pub")
-    except FileExistsError as error:
-        sys.exit(f"{error.filename} exists already; move it away first, or choose another folder")
-    except FileNotFoundError as error:
-        command = f"python apps/flower/deploy/keys.py ca {folder}"
-        sys.exit(f"{error.filename} is missing; make the authority first: {command}")
-    print(f"{public} may be given to anybody; the private key beside it to nobody.")
-
-
-if __name__ == "__main__":
-    main()

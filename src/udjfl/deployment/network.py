@@ -33,3 +33,12 @@ def is_healthy(address: str, ca: Path) -> bool:
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Tell if a connection to this port is accepted."""
+    try:
+        with socket.create_connection((host, port), timeout=5):
+            return True
+    except OSError:
+        return False

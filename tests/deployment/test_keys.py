@@ -1,4 +1,4 @@
-"""The files that apps/flower/deploy/keys.py writes."""
+"""The files with keys and certificates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("flwr")  # it brings `cryptography`
 
-from deploy import keys
+from udjfl.deployment import keys
 
 
 def test_private_keys_are_readable_by_their_owner_only_from_the_start(
@@ -40,15 +40,14 @@ def test_private_keys_are_readable_by_their_owner_only_from_the_start(
     assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700
 
 
-def test_a_key_is_never_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    keys.main(["node", str(tmp_path), "north"])
-    assert "north.pub may be given to anybody" in capsys.readouterr().out
-    content = (tmp_path / "north").read_bytes()
-    with pytest.raises(SystemExit, match="north exists already"):
-        keys.main(["node", str(tmp_path), "north"])
-    assert (tmp_path / "north").read_bytes() == content
+def test_a_key_is_never_replaced(tmp_path: Path) -> None:
+    path = keys.make_node_key(tmp_path, "north")
+    content = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        keys.make_node_key(tmp_path, "north")
+    assert path.read_bytes() == content
 
 
 def test_a_server_certificate_needs_an_authority(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"ca\.crt is missing; make the authority first"):
-        keys.main(["server", str(tmp_path), "example.org"])
+    with pytest.raises(FileNotFoundError, match=r"ca\.crt"):
+        keys.make_server_certificate(tmp_path, ["example.org"])

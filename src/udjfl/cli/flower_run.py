@@ -1,0 +1,188 @@
+"""A run on Flower from the command line: its settings checked, its rounds shown, its failure."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from udjfl.cli.progress import show_progress
+from udjfl.errors import DeploymentError, SettingsError, did_you_mean
+
+if TYPE_CHECKING:
+    from udjfl.deployment.coordinator import Coordinator, Submitted
+
+PAUSE = 0.5  # seconds between two looks
+KEPT = "flower-settings.json"  # in the coordinator's state: the settings of each run
+# How a server app logs the error that ended it: the last line of a traceback.
+RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run that can be submitted."""
+
+    name: str
+    config: Mapping[str, Any]
+    first_round: int
+
+
+def prepare_run(
+    coordinator: Coordinator,
+    given: Sequence[str],
+    name: str | None,
+    reference: str | None,
+    resume: str | None,
+) -> PreparedRun:
+    """Check the settings of a run, all at once, before anything is sent."""
+    from udjfl.deployment.coordinator import check_name
+    from udjfl.flower.settings import read_settings
+    from udjfl.training.follow import FollowedRun
+
+    declared = read_declared(coordinator.folder)
+    changes = parse_settings(given, declared)
+    first_round = 0
+    if resume is not None:
+        name = resume
+        changes = {**_read_kept(coordinator, resume), **changes, "resume": True}
+        run = FollowedRun(coordinator.runs / resume)
+        run.update()
+        first_round = run.reached
+    changes.setdefault("clients", max(1, len(coordinator.admitted())))
+    if reference is not None:
+        path = coordinator.runs / reference
+        if not (path / "result.json").exists():
+            raise DeploymentError(f"reference: {path} is not a finished run")
+        changes["reference"] = str(path)
+    config = {**declared, **changes}
+    read_settings(config)
+    if name is None:
+        name = _free_name(coordinator.runs, str(config["method"]))
+    check_name(name)
+    if resume is None and (coordinator.runs / name).exists():
+        raise DeploymentError(
+            f"{coordinator.runs / name} exists already; give another --name, or --resume {name}"
+        )
+    _keep(coordinator, name, changes)
+    return PreparedRun(name, config, first_round)
+
+
+def read_declared(folder: Path) -> dict[str, Any]:
+    """Return the settings that the app in a folder declares, with its defaults."""
+    path = folder / "pyproject.toml"
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))
+        return dict(project["tool"]["flwr"]["app"]["config"])
+    except FileNotFoundError:
+        raise DeploymentError(
+            f"{path} is missing: make an app with `udjfl flower init`, or copy one here"
+        ) from None
+    except (tomllib.TOMLDecodeError, KeyError) as error:
+        raise DeploymentError(f"{path} is not a Flower app: {error}") from None
+
+
+def parse_settings(given: Sequence[str], declared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings written as NAME=VALUE, each in the type that the app declares."""
+    changes: dict[str, Any] = {}
+    mistakes = []
+    for text in [piece for line in given for piece in shlex.split(line)]:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("_", "-")
+        if not equals:
+            mistakes.append(f"{text}: write NAME=VALUE")
+        elif name not in declared:
+            mistakes.append(f"{name}: no such setting.{did_you_mean(name, declared)}")
+        else:
+            try:
+                changes[name] = _convert(value.strip(), declared[name])
+            except ValueError:
+                kind = type(declared[name]).__name__
+                mistakes.append(f"{name}: {value!r} is not a value of type {kind}")
+    if mistakes:
+        raise SettingsError(mistakes)
+    return changes
+
+
+def _convert(text: str, default: Any) -> Any:
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise ValueError(text)
+        return text.lower() == "true"
+    return type(default)(text)
+
+
+def _free_name(runs: Path, method: str) -> str:
+    base = re.sub(r"[^A-Za-z0-9._-]+", "-", method).strip("-.") or "run"
+    names = [base, *(f"{base}-{number}" for number in range(2, 10_000))]
+    return next(name for name in names if not (runs / name).exists())
+
+
+def _read_kept(coordinator: Coordinator, name: str) -> dict[str, Any]:
+    try:
+        kept = json.loads((coordinator.state / KEPT).read_text(encoding="utf-8"))
+        return dict(kept[name])
+    except (OSError, ValueError, KeyError):
+        raise DeploymentError(
+            f"{name} is not a run of this folder; {coordinator.runs} has them"
+        ) from None
+
+
+def _keep(coordinator: Coordinator, name: str, changes: Mapping[str, Any]) -> None:
+    from udjfl._files import write_atomic
+
+    path = coordinator.state / KEPT
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        kept = {}
+    own = {key: value for key, value in changes.items() if key != "resume"}
+    write_atomic(path, json.dumps({**kept, name: own}).encode())
+
+
+def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> None:
+    """Show the rounds of a run until it ends; raise its failure."""
+    from udjfl.training.follow import FollowedRun
+    from udjfl.training.records import Progress
+
+    run = FollowedRun(submitted.out)
+    with show_progress(1, rounds) as on_progress, coordinator.control() as control:
+        reached = -1
+        while True:
+            info = control.run(submitted.run_id)
+            run.update()
+            if run.reached != reached:
+                reached = run.reached
+                seed = int(run.settings.get("seed", 0))
+                on_progress(Progress(submitted.name, seed, "training", reached, rounds))
+            if info.is_finished:
+                break
+            time.sleep(PAUSE)
+        if not info.is_completed:
+            reason = find_reason(control.log(submitted.run_id)) or info.details or info.outcome
+            for node in control.nodes():  # before a node has introduced itself, Flower's id is used
+                reason = reason.replace(f"node {node.id}", f"node {node.name}")
+            raise DeploymentError(
+                f"{submitted.name} {info.outcome} after round {run.reached}: {reason}"
+            )
+
+
+def find_reason(log: str) -> str | None:
+    """Return the error that ended a server app, in its own words, from its log."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in log.splitlines()]
+    raised = [index for index, line in enumerate(lines) if RAISED.match(line.strip())]
+    if not raised:
+        return None
+    first = RAISED.match(lines[raised[-1]].strip())
+    assert first is not None
+    rest = []
+    for line in lines[raised[-1] + 1 :]:  # errors of several lines
+        if not line.strip() or re.match(r"\s*(INFO|ERROR|WARNING|DEBUG|WARN)\b", line):
+            break
+        rest.append(line.strip())
+    return "\n".join([first[2], *rest])

@@ -1,0 +1,71 @@
+"""The tables of `udjfl flower status`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from udjfl.deployment.status import CoordinatorStatus, OwnStatus, RunStatus
+
+
+def coordinator_view(status: CoordinatorStatus) -> RenderableType:
+    """Return the state of a coordinator: the port, the nodes, the run."""
+    if status.running:
+        head = f"open for nodes on {status.listen}"
+    else:
+        head = f"not running: udjfl flower up {status.folder}"
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("node", "state", "since", "missed rounds"):
+        table.add_column(heading, no_wrap=heading != "missed rounds")
+    for node in status.nodes:
+        missed = f"{node.missed}: {node.reason}" if node.missed else ""
+        table.add_row(node.name, node.state, format_time(node.since), missed)
+    parts: list[RenderableType] = [Text(head)]
+    parts += [table] if status.nodes else [Text("no node is admitted: udjfl flower up NAME.pub")]
+    return Group(*parts, Text(describe_run(status.run)))
+
+
+def node_view(status: OwnStatus) -> RenderableType:
+    """Return the state of a node: its connection, and what it has sent."""
+    if not status.running:
+        state = f"not running: udjfl flower node {status.folder}"
+    elif status.connected:
+        state = f"online at {status.server}"
+    else:
+        state = f"not connected: {status.problem}"
+    sent = "nothing sent yet"
+    if status.last_reply is not None:
+        values = status.last_reply.get("values", {})
+        round = f", round {values['round']}" if "round" in values else ""
+        when = format_time(status.last_reply["time"])
+        sent = f"{status.replies} replies sent, the last one {when}{round} (sent.jsonl has all)"
+    return Group(Text(f"{status.name}: {state}"), Text(sent))
+
+
+def describe_run(run: RunStatus | None) -> str:
+    """Describe the latest run in one line."""
+    if run is None:
+        return "no run yet"
+    left = "" if run.seconds_left is None else f", {format_seconds(run.seconds_left)} left"
+    method = f" ({run.method})" if run.method else ""
+    return f"run {run.name}{method}: {run.state}, round {run.round} of {run.rounds}{left}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in hours, minutes and seconds."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_time(text: str) -> str:
+    """Return a time in ISO 8601 in the time zone of this machine, to the second."""
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return ""

@@ -1,0 +1,271 @@
+"""The coordinator's folder: an app, keys, who is admitted, and a SuperLink behind a proxy.
+
+    pyproject.toml    the app and its settings (`udjfl flower init`)
+    keys/             ca.key, ca.crt, server.key, server.crt (`udjfl flower keys`)
+    nodes/NAME.pub    the public key of each node that is admitted (`udjfl flower up`)
+    runs/NAME/        run folders (`udjfl flower run`)
+    state/            of the running processes: logs, the SuperLink's database, a secret
+
+Three processes run: the SuperLink, on the loopback interface; the proxy, the only open port; and
+a SuperExec, which runs server apps and alone has the secret for it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from udjfl._files import write_atomic
+from udjfl.deployment import keys
+from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
+from udjfl.deployment.flower_commands import superexec_command, superlink_command
+from udjfl.deployment.flwr_command import CONNECTION, FlwrCommand, write_run_config
+from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.supervisor import (
+    Service,
+    Supervisor,
+    read_log,
+    read_running,
+    report,
+    start_in_background,
+)
+from udjfl.errors import DeploymentError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+START = 120.0  # seconds that a SuperLink has to start, on a busy machine
+PAUSE = 0.3
+SERVICES = ("superlink", "proxy", "superexec")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A run that was submitted: its name, its folder and Flower's id of it.
+
+    `time` is when, in seconds since 1970; `first_round` the rounds that it had before.
+    """
+
+    name: str
+    out: Path
+    run_id: int
+    time: float
+    first_round: int = 0
+
+
+class Coordinator:
+    """The coordinator's folder and what runs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.keys, self.state = self.folder / "keys", self.folder / "state"
+        self.nodes, self.runs = self.folder / "nodes", self.folder / "runs"
+        self._synced: dict[str, bytes] | None = None
+        self._next_sync = 0.0
+
+    @property
+    def ca(self) -> Path:
+        return self.keys / "ca.crt"
+
+    def make_keys(self, hosts: Sequence[str]) -> Path:
+        """Make the authority, unless there is one, and the server's certificate."""
+        if not self.ca.exists():
+            keys.make_ca(self.keys)
+        # The proxy and operators reach the SuperLink on the loopback interface.
+        names = list(dict.fromkeys([*hosts, HOST, "localhost"]))
+        return keys.make_server_certificate(self.keys, names)
+
+    def admitted(self) -> dict[str, bytes]:
+        """Return the public keys of the nodes that are admitted, by name."""
+        paths = sorted(self.nodes.glob("*.pub"))
+        return {path.stem: read_public_key(path) for path in paths}
+
+    def admit(self, paths: Sequence[Path]) -> list[str]:
+        """Copy public keys to those that are admitted; a key of the same name is replaced."""
+        read = {path.stem: (path.read_bytes(), read_public_key(path)) for path in paths}
+        names: dict[bytes, str] = {}
+        for name, key in {
+            **self.admitted(),
+            **{name: own[1] for name, own in read.items()},
+        }.items():
+            check_name(name)
+            if key in names:
+                raise DeploymentError(
+                    f"{name}.pub is the key of {names[key]}: each node makes a key of its own"
+                )
+            names[key] = name
+        self._check_not_withdrawn({name: own[1] for name, own in read.items()})
+        self.nodes.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, (content, _) in read.items():
+            write_atomic(self.nodes / f"{name}.pub", content)
+        return list(read)
+
+    def _check_not_withdrawn(self, wanted: Mapping[str, bytes]) -> None:
+        if self.running() is None or not wanted:
+            return
+        with self.control() as control:
+            withdrawn = _withdrawn(control)
+        for name, key in wanted.items():
+            if key in withdrawn:
+                raise DeploymentError(
+                    f"{name}.pub was admitted before and taken back; Flower admits no key twice: "
+                    "ask for a new one"
+                )
+
+    # Running.
+
+    def run_services(self, listen: str) -> None:
+        """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
+        self._check_files()
+        port, home = free_port(), self.state / "superlink"
+        address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
+        proxy = [sys.executable, "-m", "udjfl.deployment.proxy", "--listen", listen]
+        proxy += ["--superlink", address, "--ca", str(self.ca)]
+        proxy += ["--certificate", str(self.keys / "server.crt")]
+        proxy += ["--key", str(self.keys / "server.key")]
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        command = superlink_command(port, self.keys, home / "state.db", secret)
+        services = [
+            Service("superlink", command, home),
+            Service("proxy", proxy, home),
+            Service("superexec", superexec_command(port, secret, self.ca), home),
+        ]
+        description = {"kind": "coordinator", "listen": listen, "superlink": address}
+        self._command().write_connection(address, self.ca)
+        Supervisor(self.state, services, description, lambda: self._sync(address)).run()
+
+    def start(self, listen: str) -> None:
+        """Start the services in the background and wait until nodes are admitted."""
+        self._check_files()
+        arguments = ["flower", "up", str(self.folder), "--listen", listen, "--foreground"]
+        process = start_in_background(arguments, self.state)
+        try:
+            self.wait_until_open(process)
+        except BaseException:
+            process.terminate()
+            raise
+
+    def wait_until_open(self, process: subprocess.Popen[bytes] | None = None) -> None:
+        """Wait until nodes can connect and all that are admitted are known."""
+        deadline = time.monotonic() + START
+        while not self.is_open():
+            if process is not None and process.poll() is not None:
+                raise DeploymentError(f"it did not start:\n{read_log(self.state, 'supervisor')}")
+            if time.monotonic() > deadline:
+                logs = "\n".join(read_log(self.state, name, 8) for name in SERVICES)
+                raise DeploymentError(f"it did not start within {START:.0f} s:\n{logs}")
+            time.sleep(PAUSE)
+
+    def is_open(self) -> bool:
+        """Tell if the proxy answers, and the SuperLink knows all admitted nodes and no others."""
+        running = self.running()
+        if running is None or not is_healthy(running["superlink"], self.ca):
+            return False
+        host, _, port = str(running["listen"]).rpartition(":")
+        reachable = {"0.0.0.0": HOST, "": HOST, "[::]": HOST}.get(host, host)
+        if not is_listening(reachable.strip("[]"), int(port)):
+            return False
+        with self.control() as control:
+            withdrawn = _withdrawn(control)
+            known = {node.name: node.key for node in control.nodes()}
+        return known == {n: key for n, key in self.admitted().items() if key not in withdrawn}
+
+    def running(self) -> dict[str, Any] | None:
+        """Return what the services were started with; None if they are not running."""
+        return read_running(self.state)
+
+    def control(self) -> Any:
+        """Connect to the control side of the running SuperLink."""
+        running = self.running()
+        if running is None:
+            raise DeploymentError(self._not_running())
+        return connect(running["superlink"], self.ca)
+
+    def _not_running(self) -> str:
+        return f"{self.folder} is not running; start it with `udjfl flower up {self.folder}`"
+
+    def _sync(self, address: str) -> None:
+        """Make the SuperLink admit the nodes whose keys are in nodes/, and no others."""
+        now = time.monotonic()
+        if now < self._next_sync:
+            return
+        self._next_sync = now + 1
+        try:
+            wanted = self.admitted()
+            if wanted == self._synced or not is_healthy(address, self.ca):
+                return
+            with connect(address, self.ca) as control:
+                _register(control, wanted)
+            self._synced = wanted
+        except (DeploymentError, OSError) as error:
+            report(f"nodes: {error}")
+            self._next_sync = now + 10
+
+    def _check_files(self) -> None:
+        folder = self.folder
+        for name in ("ca.crt", "server.crt", "server.key"):
+            if not (self.keys / name).exists():
+                raise DeploymentError(
+                    f"{self.keys / name} is missing; make it with `udjfl flower keys {folder} "
+                    "--host NAME`, the name by which nodes reach this machine"
+                )
+
+    def _command(self) -> FlwrCommand:
+        return FlwrCommand(self.state / "operator", {})
+
+    # Runs.
+
+    def submit(self, name: str, config: Mapping[str, Any], first_round: int = 0) -> Submitted:
+        """Submit a run of the app in this folder; its run folder is runs/NAME."""
+        if self.running() is None:
+            raise DeploymentError(self._not_running())
+        out = self.runs / name
+        command = self._command()
+        path = write_run_config(command.home / "run.toml", {**config, "out": str(out)})
+        reply = command.run_json("run", str(self.folder), CONNECTION, "-c", path)
+        submitted = Submitted(name, out, int(reply["run-id"]), time.time(), first_round)
+        entry = {**asdict(submitted), "out": str(out)}
+        with (self.state / "submitted.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
+        return submitted
+
+    def submitted(self) -> list[Submitted]:
+        """Return the runs that were submitted, the latest last."""
+        try:
+            lines = (self.state / "submitted.jsonl").read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        entries = [json.loads(line) for line in lines]
+        return [Submitted(**{**entry, "out": Path(entry["out"])}) for entry in entries]
+
+
+def _register(control: Control, wanted: dict[str, bytes]) -> None:
+    known = {node.name: node for node in control.nodes()}
+    for name, node in known.items():
+        if wanted.get(name) != node.key:
+            control.unregister(node)
+            report(f"node {name} is admitted no longer")
+    withdrawn = _withdrawn(control)
+    for name, key in wanted.items():
+        if key in withdrawn:
+            report(f"node {name} is not admitted: its key was taken back before")
+        elif name not in known or known[name].key != key:
+            control.register(name, key)
+            report(f"node {name} is admitted")
+
+
+def _withdrawn(control: Control) -> set[bytes]:
+    return {node.key for node in control.all_nodes() if node.status == UNREGISTERED}
+
+
+def check_name(name: str) -> None:
+    """Raise an error unless this can be the name of a node or a run, and of a file."""
+    if not NAME.fullmatch(name):
+        raise DeploymentError(
+            f"{name!r} is no name: use letters, digits, dots, hyphens and underscores"
+        )

@@ -1,0 +1,237 @@
+"""A node's folder: its key, its settings, and a SuperNode that runs client apps on its data.
+
+    keys/NAME, NAME.pub   the key pair (`udjfl flower keys --node NAME`); NAME is the client's id
+    node.toml             the settings (`udjfl flower node` writes its flags to it)
+    sent.jsonl            a line for every reply that was sent: when, which numbers, which tensors
+    state/                of the running processes: logs, received apps, a secret
+
+Two processes run: the SuperNode, which connects to the federation and listens on the loopback
+interface only; and an executor, which runs client apps and alone has the secret for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from udjfl._files import write_atomic
+from udjfl.deployment import keys
+from udjfl.deployment.coordinator import check_name
+from udjfl.deployment.flower_commands import superexec_command, supernode_command, warm_command
+from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.supervisor import (
+    LOGS,
+    Service,
+    Supervisor,
+    already_running,
+    read_log,
+    read_running,
+    start_in_background,
+)
+from udjfl.errors import DeploymentError
+
+START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
+PAUSE = 0.3
+# pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
+NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
+REASONS = {  # in the log of a SuperNode that cannot connect
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
+    "name in {server}: compare ca.crt with the coordinator's",
+    "Failed to activate SuperNode": "the coordinator has not admitted {name}.pub yet, or another "
+    "node with this key is online (one that was killed counts as online for a minute)",
+    "Invalid SuperNode authentication": "the coordinator does not know this key, or the clock of "
+    "this machine is wrong",
+}
+
+
+class NodeSettings(BaseModel):
+    """The settings of a node: what is in node.toml."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    server: str = Field(description="host and port of the federation, as in fl.example.org:8443")
+    ca: str = Field(description="the federation's certificate, ca.crt")
+    data: str = Field(description="the file with this node's data")
+    disclose: str | None = Field(
+        None, description="what may be sent, by commas; without it, all that a method declares"
+    )
+    config: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="further values for the app's data function"
+    )
+
+
+class Node:
+    """A node's folder and what runs in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.keys, self.state = self.folder / "keys", self.folder / "state"
+
+    @property
+    def sent(self) -> Path:
+        return self.folder / "sent.jsonl"
+
+    def make_key(self, name: str) -> Path:
+        """Make the key pair; return the path of the public key."""
+        check_name(name)
+        if other := self._names():
+            raise DeploymentError(
+                f"{self.keys} has the key of {other[0]} already; a node has one. For a new key, "
+                "move the old one away"
+            )
+        keys.make_node_key(self.keys, name)
+        return self.keys / f"{name}.pub"
+
+    @property
+    def name(self) -> str:
+        """The name of the only key."""
+        names = self._names()
+        if len(names) != 1:
+            found = f"has the keys of {', '.join(names)}" if names else "has no key"
+            raise DeploymentError(
+                f"{self.keys} {found}; make one with `udjfl flower keys {self.folder} --node NAME`"
+            )
+        return names[0]
+
+    def _names(self) -> list[str]:
+        return sorted(
+            path.stem for path in self.keys.glob("*.pub") if path.with_suffix("").exists()
+        )
+
+    def read_settings(self) -> dict[str, Any]:
+        """Return what is in node.toml; nothing if there is none."""
+        path = self.folder / "node.toml"
+        try:
+            return tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise DeploymentError(f"{path}: {error}") from None
+
+    def configure(self, changes: Mapping[str, Any]) -> NodeSettings:
+        """Return the settings in node.toml with these changes, checked and written back."""
+        before = self.read_settings()
+        values = {**before, **{name: value for name, value in changes.items() if value is not None}}
+        try:
+            settings = NodeSettings.model_validate(values)
+        except ValidationError as error:
+            mistakes = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            raise DeploymentError(
+                f"{self.folder / 'node.toml'}: {'; '.join(mistakes)}. Give "
+                "--server, --ca and --data the first time"
+            ) from None
+        for field in ("ca", "data"):
+            path = (self.folder / Path(getattr(settings, field)).expanduser()).resolve()
+            if not path.exists():
+                raise DeploymentError(f"{field}: there is no {path}")
+            setattr(settings, field, str(path))
+        host, _, port = settings.server.rpartition(":")
+        if not host or not port.isdigit():
+            raise DeploymentError(f"server: {settings.server!r} is not of the form HOST:PORT")
+        if settings.model_dump(exclude_none=True) != before:
+            write_atomic(self.folder / "node.toml", _to_toml(settings).encode())
+        return settings
+
+    # Running.
+
+    def run_services(self, settings: NodeSettings, stock: bool = False) -> None:
+        """Run the SuperNode and its executor until SIGTERM or SIGINT."""
+        name, port = self.name, free_port()
+        secret = keys.make_secret(self.state, "executor")
+        config = {
+            "client-id": name,
+            "data": settings.data,
+            "disclose-log": str(self.sent),
+            **({} if settings.disclose is None else {"disclose": settings.disclose}),
+            **settings.config,
+        }
+        command = supernode_command(
+            settings.server, port, Path(settings.ca), self.keys / name, config, secret
+        )
+        home = self.state / "supernode"
+        if stock:
+            executor = superexec_command(port, secret, None)
+        else:
+            executor = warm_command(port, secret, self.state / "messages")
+        services = [
+            Service("executor", executor, home, {**_outside(), **NO_ARROW_THREAD}),
+            Service("supernode", command, home, _outside()),
+        ]
+        description = {"kind": "node", "name": name, "server": settings.server}
+        Supervisor(self.state, services, description).run()
+
+    def start(self, stock: bool) -> str | None:
+        """Start the services in the background and wait for the connection.
+
+        Return None if the node is online, or why it is not yet; it goes on trying.
+        """
+        log = self.state / LOGS / "supernode.log"
+        begin = log.stat().st_size if log.exists() else 0
+        arguments = ["flower", "node", str(self.folder), "--foreground"]
+        process = start_in_background([*arguments, *(["--stock"] if stock else [])], self.state)
+        deadline = time.monotonic() + START
+        while True:
+            text = ""
+            if log.exists():
+                with log.open("rb") as file:
+                    file.seek(begin)
+                    text = file.read().decode(errors="replace")
+            if CONNECTED in text:
+                return None
+            if process.poll() is not None:
+                raise DeploymentError(f"it did not start:\n{read_log(self.state, 'supervisor')}")
+            reason = self.find_reason(text)
+            if reason or time.monotonic() > deadline:
+                return reason or f"no answer yet; its log is {log}"
+            time.sleep(PAUSE)
+
+    def find_reason(self, log: str) -> str | None:
+        """Return why a SuperNode with this log cannot connect, if the log says so."""
+        settings = self.read_settings()
+        values = {"ca": settings.get("ca"), "server": settings.get("server"), "name": self.name}
+        found = [reason for mark, reason in REASONS.items() if mark in log]
+        return found[0].format(**values) if found else None
+
+    def check_not_running(self) -> None:
+        """Raise an error if the node is running."""
+        if self.running() is not None:
+            raise DeploymentError(already_running(self.state))
+
+    def running(self) -> dict[str, Any] | None:
+        """Return what the services were started with; None if they are not running."""
+        return read_running(self.state)
+
+
+def _outside() -> dict[str, str]:
+    """Return the settings of HTTP proxies, which a hospital may need to reach the outside."""
+    own = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
+    return {**own, "no_proxy": ",".join(filter(None, [os.environ.get("no_proxy"), HOST]))}
+
+
+def _to_toml(settings: NodeSettings) -> str:
+    """Return node.toml, with the description of each setting."""
+    lines = ["# Settings of this node; `udjfl flower node` reads them, its flags change them."]
+    values = settings.model_dump()
+    for name, field in NodeSettings.model_fields.items():
+        if name != "config":
+            value = values[name]
+            line = (
+                f"{name} = {json.dumps(value, ensure_ascii=False)}"
+                if value is not None
+                else f'# {name} = "..."'
+            )
+            lines += ["", f"# {field.description}", line]
+    lines += ["", f"# {NodeSettings.model_fields['config'].description}", "[config]"]
+    lines += [
+        f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(value, ensure_ascii=False)}"
+        for name, value in settings.config.items()
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,171 @@
+"""The state of a deployment: which nodes are online, absent or behind, and how far a run is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
+from udjfl.deployment.coordinator import Coordinator, Submitted
+from udjfl.deployment.node import CONNECTED, Node
+from udjfl.deployment.supervisor import read_log
+from udjfl.training.follow import FollowedRun
+
+NEVER, ABSENT, BEHIND, UNKNOWN = "never seen", "absent", "behind", "unknown"
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """A node: `state` is online, behind (online, but missed the last round), absent, never seen.
+
+    It is unknown while the SuperLink is not running, or has not read a new key yet.
+    `since` is when it went online or away; `missed` the number of rounds of the run it missed.
+    """
+
+    name: str
+    state: str
+    since: str
+    missed: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The latest run: its state (Flower's, or how it finished), its rounds, seconds left."""
+
+    name: str
+    method: str
+    state: str
+    round: int
+    rounds: int
+    seconds_left: float | None
+
+
+@dataclass(frozen=True)
+class CoordinatorStatus:
+    """A coordinator's folder: its nodes and its latest run."""
+
+    folder: str
+    running: bool
+    listen: str | None
+    nodes: tuple[NodeStatus, ...]
+    run: RunStatus | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": "coordinator", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class OwnStatus:
+    """A node's folder. `problem` says why it is not connected."""
+
+    folder: str
+    name: str
+    server: str | None
+    running: bool
+    connected: bool
+    problem: str | None
+    replies: int
+    last_reply: dict[str, Any] | None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": "node", **asdict(self)}
+
+
+def read_status(coordinator: Coordinator) -> CoordinatorStatus:
+    """Return the state of a coordinator's folder."""
+    running = coordinator.running()
+    submitted = coordinator.submitted()
+    latest = submitted[-1] if submitted else None
+    followed = follow(latest) if latest else None
+    nodes: list[NodeInfo] = []
+    run: RunInfo | None = None
+    if running is not None:
+        with coordinator.control() as control:
+            nodes = control.nodes()
+            run = _find_run(control, latest)
+    return CoordinatorStatus(
+        str(coordinator.folder),
+        running is not None,
+        None if running is None else str(running["listen"]),
+        tuple(_describe_nodes(coordinator, nodes, followed)),
+        None if latest is None or followed is None else _describe_run(latest, followed, run),
+    )
+
+
+def follow(submitted: Submitted) -> FollowedRun:
+    """Read the run folder of a submitted run; it may not exist yet."""
+    run = FollowedRun(submitted.out)
+    run.update()
+    return run
+
+
+def estimate_seconds(submitted: Submitted, run: FollowedRun) -> float | None:
+    """Return how long the rest of a run takes at the speed so far; None before its first round."""
+    done = run.reached - submitted.first_round
+    if done < 1 or not run.rounds:
+        return None
+    try:
+        seconds = (run.path / "records.jsonl").stat().st_mtime - submitted.time
+    except OSError:
+        return None
+    return max(0.0, seconds / done * (run.rounds - run.reached))
+
+
+def read_own_status(node: Node) -> OwnStatus:
+    """Return the state of a node's folder."""
+    running = node.running()
+    log = read_log(node.state, "supernode", lines=None) if running else ""
+    # The last start counts: a SuperNode that lost its connection is started again.
+    connected = CONNECTED in log[log.rfind("Starting Flower SuperNode") :]
+    replies, last = 0, ""
+    if node.sent.exists():
+        with node.sent.open(encoding="utf-8") as file:
+            for line in file:
+                replies, last = replies + 1, line
+    return OwnStatus(
+        str(node.folder),
+        node.name,
+        node.read_settings().get("server"),
+        running is not None,
+        connected,
+        None if connected or not running else node.find_reason(log) or "no connection yet",
+        replies,
+        json.loads(last) if last.endswith("}\n") else None,
+    )
+
+
+def _find_run(control: Control, latest: Submitted | None) -> RunInfo | None:
+    return control.run(latest.run_id) if latest else None
+
+
+def _describe_nodes(
+    coordinator: Coordinator, nodes: list[NodeInfo], followed: FollowedRun | None
+) -> list[NodeStatus]:
+    known = {node.name: node for node in nodes}
+    described = []
+    for name in coordinator.admitted():
+        node = known.get(name)
+        missed = followed.missed.get(name) if followed else None
+        is_behind = missed is not None and followed is not None and missed.last == followed.reached
+        if node is None:
+            state = UNKNOWN
+        elif not node.since:
+            state = NEVER
+        elif node.status != ONLINE:
+            state = ABSENT
+        else:
+            state = BEHIND if is_behind else ONLINE
+        since = node.since if node else ""
+        count, reason = (missed.rounds, missed.reason) if missed else (0, "")
+        described.append(NodeStatus(name, state, since, count, reason))
+    return described
+
+
+def _describe_run(submitted: Submitted, followed: FollowedRun, run: RunInfo | None) -> RunStatus:
+    method = str(followed.settings.get("method", ""))
+    state = followed.status if run is None else run.state
+    is_over = state in ("completed", "failed", "stopped", "finished")
+    left = None if is_over else estimate_seconds(submitted, followed)
+    return RunStatus(submitted.name, method, state, followed.reached, followed.rounds, left)

@@ -1,0 +1,201 @@
+"""A supervisor: one process that starts services, starts them again, and stops them together.
+
+Its state is in a folder:
+
+    lock           locked while the supervisor lives
+    running.json   its process id, and what it was started with
+    logs/          the output of each service
+
+Services end with their supervisor, however it ends (on Linux), so nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from udjfl._files import write_atomic
+from udjfl.deployment.flwr_command import flower_environment, tail
+from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
+from udjfl.errors import DeploymentError
+
+LOCK, RUNNING, LOGS, OWN_LOG = "lock", "running.json", "logs", "supervisor"
+TICK = 0.5  # seconds
+LOOK = 5.0  # seconds between two looks for new descendants; reading all processes takes a while
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a service is started again
+STEADY = 60.0  # seconds after which a service counts as running well
+LARGEST_LOG = 10 << 20  # bytes; a larger one is put aside when its service starts
+PROBE = 2.0  # seconds; `read_running` locks for a moment, too
+STOPPING = 60.0  # seconds that a supervisor has to stop
+
+
+@dataclass
+class Service:
+    """A process that is kept running: its command, and its home folder for Flower's files."""
+
+    name: str
+    command: Sequence[str]
+    home: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tree: ProcessTree | None = None
+    pause: float = FIRST_PAUSE
+    started_at: float = 0.0
+    looked_at: float = 0.0
+
+    def start(self, logs: Path) -> None:
+        """Start the process; its output is added to its log."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        log = logs / f"{self.name}.log"
+        if log.exists() and log.stat().st_size > LARGEST_LOG:
+            log.replace(log.with_suffix(".log.1"))
+        environment = flower_environment(self.home, self.environment)
+        self.tree = ProcessTree(self.name, self.command, environment, log)
+        self.started_at = time.monotonic()
+
+
+class Supervisor:
+    """Keeps services running until SIGTERM or SIGINT. `on_tick` is called now and then."""
+
+    def __init__(
+        self,
+        state: Path,
+        services: Sequence[Service],
+        description: Mapping[str, Any],
+        on_tick: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.state, self.services, self.description = state, services, dict(description)
+        self._on_tick, self._stopped = on_tick, False
+
+    def run(self) -> None:
+        """Start the services in order and watch them; stop them in the opposite order."""
+        logs = self.state / LOGS
+        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(self.state / LOCK)
+        try:
+            lock.acquire(timeout=PROBE)
+        except Timeout:
+            raise DeploymentError(already_running(self.state)) from None
+        handlers = {
+            number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            description = {**self.description, "pid": os.getpid(), "since": time.time()}
+            write_atomic(self.state / RUNNING, json.dumps(description).encode())
+            self._watch(logs)
+        finally:
+            with ignore_interrupts():
+                for service in reversed(self.services):
+                    stop([service.tree] if service.tree else [])
+                (self.state / RUNNING).unlink(missing_ok=True)
+                lock.release()
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _watch(self, logs: Path) -> None:
+        for service in self.services:
+            if not self._stopped:
+                service.start(logs)
+        while not self._stopped:
+            for service in self.services:
+                self._restart_if_ended(service, logs)
+            self._on_tick()
+            time.sleep(TICK)
+
+    def _restart_if_ended(self, service: Service, logs: Path) -> None:
+        tree = service.tree
+        assert tree is not None, "all were started"
+        age = time.monotonic() - service.started_at
+        if tree.running:
+            if age > STEADY:
+                service.pause = FIRST_PAUSE
+            if time.monotonic() - service.looked_at > LOOK:
+                service.looked_at = time.monotonic()
+                tree.update()
+            return
+        if age < service.pause:
+            return
+        report(f"{service.name} ended with {tree.process.returncode}; it is started again")
+        tree.kill()  # what it left behind
+        service.pause = min(2 * service.pause, LONGEST_PAUSE)
+        service.start(logs)
+
+
+def report(line: str) -> None:
+    """Print a line with the time: the supervisor's log."""
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
+
+
+def read_running(state: Path) -> dict[str, Any] | None:
+    """Return what a running supervisor was started with; None if there is none."""
+    try:
+        description = json.loads((state / RUNNING).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    # A killed supervisor leaves the file, but not the lock.
+    lock = FileLock(state / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return dict(description)
+    lock.release()
+    return None
+
+
+def already_running(state: Path) -> str:
+    """Return the error that a supervisor is running in this folder."""
+    pid = (read_running(state) or {}).get("pid", "?")
+    folder = state.parent
+    return f"{folder} is running already (process {pid}); `udjfl flower down {folder}` stops it"
+
+
+def start_in_background(arguments: Sequence[str], state: Path) -> subprocess.Popen[bytes]:
+    """Start `udjfl` with these arguments, detached from this terminal."""
+    logs = state / LOGS
+    logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (logs / f"{OWN_LOG}.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "udjfl", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def stop_running(state: Path) -> bool:
+    """Stop the supervisor of a folder and wait for its end; False if none is running."""
+    description = read_running(state)
+    if description is None:
+        return False
+    pid = int(description["pid"])
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + STOPPING
+    while read_running(state) is not None or pid in process_table():
+        if time.monotonic() > deadline:
+            raise DeploymentError(
+                f"process {pid} does not stop; its log is {state / LOGS / OWN_LOG}.log"
+            )
+        time.sleep(TICK)
+    return True
+
+
+def read_log(state: Path, name: str, lines: int | None = 25) -> str:
+    """Return the last lines of a service's log; None: all."""
+    try:
+        text = (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return text if lines is None else tail(text, lines)

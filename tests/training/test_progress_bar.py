@@ -1,0 +1,75 @@
+"""Progress bars: what they count, on a terminal, in a notebook, and in a file."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_federation
+from rich.console import Console
+
+import udjfl
+from udjfl.training.progress_bar import RoundCounter, notebook_bar, show_rounds
+from udjfl.training.records import Progress
+
+
+def test_rounds_of_several_runs_are_added_up() -> None:
+    counter = RoundCounter(2, 10)
+    assert (counter.done, counter.total) == (0, 20)
+    counter.count(Progress("FedAvg", 0, "uncertainty", 1, 3))
+    assert counter.text == "seed 0: uncertainty 1/3"
+    for label, done in (("FedAvg", 4), ("Rawls", 3), ("FedAvg", 5), ("TERM", 1)):
+        counter.count(Progress(label, 0, "training", done, 10))
+    # 5 + 3 + 1 rounds; a third run has come.
+    assert (counter.done, counter.total, counter.text) == (9, 30, "seed 0: TERM")
+
+
+def test_on_a_terminal() -> None:
+    file = io.StringIO()
+    console = Console(file=file, force_terminal=True, width=100)
+    with show_rounds(1, 3, console=console) as on_progress:
+        on_progress(Progress("FedAvg", 0, "training", 3, 3))
+    assert "3/3" in file.getvalue()
+
+
+def test_elsewhere_a_line_for_each_run(capsys: pytest.CaptureFixture[str]) -> None:
+    udjfl.simulate(
+        make_federation(), "fedavg", rounds=2, hidden=4, uncertainty_epochs=1, progress=True
+    )
+    assert capsys.readouterr().err == "seed 0: FedAvg done, 2 rounds\n"
+
+
+def test_text_of_others_is_escaped() -> None:
+    bar = notebook_bar("<b>", 1, 4, "rounds", 2.4)
+    assert '<progress value="1" max="4"' in bar
+    assert "1/4 rounds, 2 s: &lt;b&gt;" in bar
+
+
+CELL = """
+import numpy as np, udjfl
+rng = np.random.default_rng(0)
+draw = lambda n: (rng.normal(size=(n, 2)), rng.integers(0, 2, n))
+federation = udjfl.Federation.from_arrays({k: (*draw(9), *draw(9)) for k in "ab"}, test=draw(9))
+udjfl.compare(federation, "fedavg,term", seeds=2, rounds=3, uncertainty_epochs=1, progress=True);
+"""
+
+
+def test_in_a_notebook(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="pip install 'udjfl[docs]'")
+    pytest.importorskip("ipykernel", reason="pip install 'udjfl[docs]'")
+    from nbformat.v4 import new_code_cell, new_notebook
+
+    notebook: Any = new_notebook(cells=[new_code_cell(CELL)])
+    arguments = {"timeout": 120, "kernel_name": "python3", "extra_arguments": ["--log-level=ERROR"]}
+    nbclient.NotebookClient(
+        notebook, resources={"metadata": {"path": str(tmp_path)}}, **arguments
+    ).execute()
+    shown = [
+        output for output in notebook.cells[0].outputs if "text/html" in output.get("data", {})
+    ]
+    # One output, which was updated: a saved notebook has the last state.
+    assert len(shown) == 1
+    assert "12/12 rounds" in shown[0]["data"]["text/html"]
+    assert shown[0]["data"]["text/html"].endswith(": done")
