@@ -436,6 +436,38 @@ def test_a_trick_is_measured_with_and_without_it(monkeypatch):
     assert "busy" not in text
 
 
+# --- Points together ---
+
+
+def test_figures_of_points_together():
+    """8 x 5 x 4,800 examples: 6 x 50,176 + 8 x 640 operations each with the received losses."""
+    operations = 8 * 5 * 4800 * (6 * 50_176 + 8 * 640)
+    forward = 8 * 5 * 4800 * 2 * (50_176 + 640)
+    measured = {
+        "rate": [1e11, 1e11, 9e99],
+        "together": [2 * operations / 1e11],
+        "received": [1.2 * forward / 1e11],
+        **{name: [2.0] for name in points.GOALS if name not in ("together", "received")},
+        **{name + points.ALONE: [13.0] for name in points.GOALS},
+    }
+    del measured["together" + points.ALONE], measured["received" + points.ALONE]
+    found = {name: points.figure(name, measured) for name in points.GOALS}
+    assert found["together"] == pytest.approx(0.5)
+    assert found["received"] == pytest.approx(1.2)
+    assert found["scanners"] == 6.5
+    results = {
+        "machine": STORED["machine"],
+        "repetitions": 9,
+        "others": 0.05,
+        "measured": dict.fromkeys(points.CLOCKS, measured),
+    }
+    text = points.report(results)
+    assert "at least 78% | 50% | 50% | no |" in text
+    assert "at most 1.30x | 1.20x | 1.20x | yes |" in text
+    assert "not to be quoted" not in text
+    assert "not to be quoted" in points.report({**results, "others": 1.5})
+
+
 def test_cpu_is_split_between_messages_and_nodes() -> None:
     """Process 1 stays and its ended children used 4 s more; process 3 came, and used 2 s so far."""
     before = {1: (10.0, 5.0), 2: (1.0, 0.0)}
@@ -470,35 +502,3 @@ def test_supernodes_are_compared_with_those_of_another_checkout() -> None:
     assert "| 3 | CPU s per message: its process | 5.00 | 0.20 | 25.0x | at least 20x |" in text
     assert "| 3 | seconds per round | 20.00 | 4.00 | 5.0x | at least 6x |" in text
     assert "The same accuracies before and now" in text
-
-
-# --- Points together ---
-
-
-def test_figures_of_points_together():
-    """8 x 5 x 4,800 examples: 6 x 50,176 + 8 x 640 operations each with the received losses."""
-    operations = 8 * 5 * 4800 * (6 * 50_176 + 8 * 640)
-    forward = 8 * 5 * 4800 * 2 * (50_176 + 640)
-    measured = {
-        "rate": [1e11, 1e11, 9e99],
-        "together": [2 * operations / 1e11],
-        "received": [1.2 * forward / 1e11],
-        **{name: [2.0] for name in points.GOALS if name not in ("together", "received")},
-        **{name + points.ALONE: [13.0] for name in points.GOALS},
-    }
-    del measured["together" + points.ALONE], measured["received" + points.ALONE]
-    found = {name: points.figure(name, measured) for name in points.GOALS}
-    assert found["together"] == pytest.approx(0.5)
-    assert found["received"] == pytest.approx(1.2)
-    assert found["scanners"] == 6.5
-    results = {
-        "machine": STORED["machine"],
-        "repetitions": 9,
-        "others": 0.05,
-        "measured": dict.fromkeys(points.CLOCKS, measured),
-    }
-    text = points.report(results)
-    assert "at least 78% | 50% | 50% | no |" in text
-    assert "at most 1.30x | 1.20x | 1.20x | yes |" in text
-    assert "not to be quoted" not in text
-    assert "not to be quoted" in points.report({**results, "others": 1.5})
