@@ -218,6 +218,8 @@ class Deployment:
 
     def start_executor(self, name: str, port: int | None = None) -> ProcessTree:
         """Start the executor beside a SuperNode, or start it again after it was killed."""
+        if name in self.executors:
+            stop([self.executors[name]])
         self._ports[name] = self._ports[name] if port is None else port
         command = executor_command(
             f"{HOST}:{self._ports[name]}",
