@@ -47,7 +47,7 @@ from udjfl.deployment.flwr_command import (
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
 from udjfl.errors import DeploymentError
-from udjfl.flower.warm import executor_command
+from udjfl.flower.warm import executor_command, executor_environment
 
 RUN_TIMEOUT = 3600.0
 PAUSE = 0.5
@@ -323,7 +323,7 @@ class Deployment:
     def _start_process(self, name: str, command: list[str], home: str) -> ProcessTree:
         folder = self.folder / home
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        environment = flower_environment(folder, self._extra)
+        environment = executor_environment(flower_environment(folder, self._extra))
         return ProcessTree(name, command, environment, self.folder / "logs" / f"{name}.log")
 
     def _wait(

@@ -87,6 +87,7 @@ def read_run(path: Path) -> SavedRun:
             common_accuracy=result.get("common_accuracy"),
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
+            score_alone=result.get("score_alone"),
             warning=result.get("warning"),
             score=ScoreKind.from_dict(result["score"]) if "score" in result else ACCURACY,
             client_interval=_intervals(result.get("client_interval")),
