@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`. See README.md."""
+"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`: see README."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from udjfl.search.frontier import trace_frontier
 from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.search.tune import tune as search_point
 from udjfl.settings import ReproduceSettings
-from udjfl.training import run_folder
+from udjfl.training import folder_lock, run_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 FAST: dict[str, Any] = {"model": "logistic", "uncertainty_epochs": 1, "workers": 1}
@@ -125,7 +125,7 @@ class Crashes:
 
 @pytest.fixture
 def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Crashes]:
-    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 20.0)  # for workers to be gone
+    monkeypatch.setattr(folder_lock, "TIMEOUT", 20.0)  # for workers to be gone
     return lambda name: Crashes(SCENARIOS[name], tmp_path)
 
 
@@ -218,7 +218,7 @@ def check_kills_and_races(
 
 
 def test_kills_and_races_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.5)
+    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.5)
     check_kills_and_races(run, tmp_path, 5, 2, random.Random(1))
 
 

@@ -11,10 +11,10 @@ from command import SMALL, Command, mistakes_of
 from conftest import make_federation
 
 import udjfl
+from udjfl._files import to_json
 from udjfl.report.saved_runs import read_run
 from udjfl.search.frontier import Frontier
 from udjfl.training.manifest import Entry, Manifest
-from udjfl.training.run_folder import to_json
 
 CODE = """
 from pathlib import Path

@@ -99,6 +99,11 @@ def parse_json(content: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def to_json(value: Any) -> bytes:
+    """Return a value as the content of a JSON file."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 

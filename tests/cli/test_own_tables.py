@@ -16,8 +16,8 @@ from table_helpers import make_hospitals, write_hospitals
 
 import udjfl
 from udjfl.settings import DataSettings
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.inputs import Inputs
-from udjfl.training.state import FederationInfo
 
 SHORT = ("--rounds", "2", "--uncertainty-epochs", "2", "--json")
 

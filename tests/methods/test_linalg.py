@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from udjfl.errors import DivergedError
 from udjfl.methods import _linalg, weighted_sum
-from udjfl.methods.reports import collect
+from udjfl.methods.collect import collect
 
 WEIGHTS = torch.tensor([0.5, -2.0, 0.25], dtype=torch.float64)
 VECTOR = torch.linspace(-1, 1, 10, dtype=torch.float64)

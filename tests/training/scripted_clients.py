@@ -18,12 +18,14 @@ from udjfl import method
 from udjfl.settings import TrainingSettings
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import RunLog
 from udjfl.training.limits import Limits
 from udjfl.training.replies import ClientReply, stack_replies
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run, RunSpec
 
 NUMBERS = ("losses", "sizes", "uncertainties", "steps")
 # A fault changes the replies of one client in one round.

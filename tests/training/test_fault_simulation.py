@@ -31,11 +31,13 @@ from torch import Tensor
 
 from udjfl import Reports, method
 from udjfl.settings import TrainingSettings
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import RunLog
 from udjfl.training.replies import ClientReply
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run, RunSpec
 from udjfl.training.tensor_file import pack, unpack_content
 
 METHODS = {name: method(name) for name in ("fedavg", "rawls", "utilitarian", "qffl", "term", "afl")}

@@ -16,9 +16,10 @@ from conftest import Stopped, make_federation, make_older, read_files, stop_afte
 import udjfl
 from udjfl.errors import CheckpointError, StorageError
 from udjfl.report.saved_runs import find_runs, read_run
+from udjfl.training.file_names import MADE_AGAIN
 from udjfl.training.folder_check import check_files, check_folder
 from udjfl.training.record_file import CHECKPOINT
-from udjfl.training.run_folder import MADE_AGAIN, RunFolder
+from udjfl.training.run_folder import RunFolder
 from udjfl.training.tensor_file import pack, unpack
 
 TINY: dict[str, Any] = {

@@ -14,8 +14,8 @@ from conftest import make_federation, train_briefly
 import udjfl
 from udjfl.report.saved_runs import compare_runs, find_runs
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.learned import NOBODY_LEARNED, common_warning, warn_if_unlearned
-from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import LEARNED_NOTHING, ONE_CLASS, ClientEvidence, Uncertainty
 
 IDS = ("a", "b")

@@ -14,18 +14,20 @@ from conftest import Stopped, make_federation, stop_after, train_briefly
 import udjfl
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.settings import TrainingSettings
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
     describe_run,
     load_uncertainty,
     open_run_folder,
-    reference_accuracies,
     versions,
 )
 from udjfl.training.records import Record
+from udjfl.training.references import reference_accuracies
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run, RunSpec
 from udjfl.uncertainty import Uncertainty
 
 IDS = ("client-1", "client-2", "client-3")

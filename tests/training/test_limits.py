@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from udjfl import Plan, TrainingSettings, method
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.limits import Limits, count_steps
-from udjfl.training.state import FederationInfo, Run, RunSpec
+from udjfl.training.state import Run, RunSpec
 
 NAN, INF = math.nan, math.inf
 

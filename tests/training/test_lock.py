@@ -22,8 +22,9 @@ from conftest import Stopped, create_folder, make_federation, read_files, stop_a
 
 import udjfl
 from udjfl.errors import StorageError
-from udjfl.training import run_folder
-from udjfl.training.run_folder import LOCK, OWNER, RunFolder
+from udjfl.training import folder_lock
+from udjfl.training.folder_lock import LOCK, OWNER, FolderLock
+from udjfl.training.run_folder import RunFolder
 
 TINY: dict[str, Any] = {
     "model": "logistic",
@@ -38,7 +39,7 @@ BUSY = f"is being written by process {os.getpid()} on {socket.gethostname()}; wa
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Return the command `udjfl`, called in this process, which does not wait for a lock."""
-    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.05)
     return Command(monkeypatch, capsys)
 
 
@@ -70,7 +71,7 @@ def count_records(folder: Path) -> Counter[tuple[int, str | None, str]]:
 
 def test_the_owner_is_named_while_the_lock_is_held(tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
-    owner = folder.read_owner()
+    owner = FolderLock(folder.path).read_owner()
     assert owner == {"pid": os.getpid(), "host": socket.gethostname()}
     folder.unlock()
     assert set(read_files(tmp_path)) == {LOCK, "manifest.json", "settings.json", "versions.json"}
@@ -79,18 +80,18 @@ def test_the_owner_is_named_while_the_lock_is_held(tmp_path: Path) -> None:
 def test_a_second_writer_is_refused_until_the_first_unlocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.05)
     first = create_folder(tmp_path)
     second = RunFolder.open(tmp_path)
     with pytest.raises(StorageError, match=BUSY):
         second.lock()
     second.unlock()  # it holds nothing: the first still does
-    assert first.read_owner()
+    assert FolderLock(first.path).read_owner()
     with pytest.raises(StorageError, match=BUSY):
         create_folder(tmp_path)
     first.unlock()
     with hold(second):
-        assert second.read_owner()["pid"] == os.getpid()
+        assert FolderLock(second.path).read_owner()["pid"] == os.getpid()
 
 
 def test_the_lock_is_released_after_an_error(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_the_lock_is_released_if_its_owner_cannot_be_written(
         patched.setattr(os, "fsync", fail)
         with pytest.raises(StorageError, match="the disk is full") as caught:
             create_folder(tmp_path)
-    monkeypatch.setattr(run_folder, "LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr(folder_lock, "TIMEOUT", 0.05)
     create_folder(tmp_path).unlock()
     del caught
 
@@ -126,7 +127,7 @@ def test_a_run_on_its_own_federation_holds_the_lock_and_releases_it(tmp_path: Pa
     owners: list[Any] = []
 
     def on_progress(event: udjfl.Progress) -> None:
-        owners.append(RunFolder.open(tmp_path).read_owner()["pid"])
+        owners.append(FolderLock(tmp_path).read_owner()["pid"])
         if event.stage == "training" and event.done == 3:
             raise Stopped
 

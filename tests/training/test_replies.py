@@ -11,7 +11,8 @@ import torch
 
 from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports
-from udjfl.methods.reports import NUMBER_FIELDS, collect
+from udjfl.methods.collect import collect
+from udjfl.methods.reports import NUMBER_FIELDS
 from udjfl.training.limits import Limits
 from udjfl.training.replies import ClientReply, stack_replies
 

@@ -23,9 +23,10 @@ import udjfl
 from udjfl._files import write_atomic
 from udjfl.errors import CheckpointError, StorageError, UdjflError
 from udjfl.simulation.programs import folder_name
+from udjfl.training.file_names import MODEL
 from udjfl.training.record_file import CHECKPOINT
 from udjfl.training.records import History, Record
-from udjfl.training.run_folder import MODEL, RunFolder
+from udjfl.training.run_folder import RunFolder
 from udjfl.training.tensor_file import pack, unpack
 
 TINY = {"model": "logistic", "rounds": 4, "checkpoint_every": 2, "uncertainty_epochs": 1}

@@ -9,9 +9,11 @@ from conftest import make_federation
 
 import udjfl
 from udjfl.settings import TrainingSettings
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.server_state import ServerState
 from udjfl.training.service import Checkpoints, PriorAll
 from udjfl.training.serving import serve, serve_checkpoints, serve_prior
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState
+from udjfl.training.state import Run, RunSpec
 
 IDS = ("a", "b", "c")
 U = torch.tensor([0.1, 0.3, 0.5], dtype=torch.float64)

@@ -15,14 +15,9 @@ import udjfl
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.methods import Plan, ServedModels
 from udjfl.settings import TrainingSettings
-from udjfl.training.state import (
-    FederationInfo,
-    Run,
-    RunSpec,
-    ServerState,
-    count_selected,
-    initial_state,
-)
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.server_state import ServerState, initial_state
+from udjfl.training.state import Run, RunSpec, count_selected
 
 SIZES = (10.0, 30.0, 20.0)
 

@@ -50,9 +50,10 @@ from udjfl.flower.messages import (
 from udjfl.flower.service import make_fact, own_offset
 from udjfl.flower.tensors import tensors_of, values_of
 from udjfl.models import ModelChoice
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.judging import Judge, check_score
 from udjfl.training.replies import join_deltas, training_columns
-from udjfl.training.state import FederationInfo, Run
+from udjfl.training.state import Run
 from udjfl.uncertainty import measure
 
 logger = logging.getLogger("udjfl")

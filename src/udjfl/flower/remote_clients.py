@@ -23,7 +23,8 @@ from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.limits import Limits
 from udjfl.training.replies import stack_replies
-from udjfl.training.state import Run, ServerState
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run
 
 
 class RemoteClients:

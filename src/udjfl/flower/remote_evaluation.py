@@ -32,8 +32,9 @@ from udjfl.training.clients import TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.judging import JudgedClient, join_judged
 from udjfl.training.records import Record
+from udjfl.training.server_state import ServerState
 from udjfl.training.serving import serve
-from udjfl.training.state import Run, ServerState
+from udjfl.training.state import Run
 
 NOT_CONNECTED = "is not connected"
 

@@ -12,7 +12,7 @@ from udjfl.flower.data import ServerData
 from udjfl.methods import Method
 from udjfl.tasks import Score
 from udjfl.training.judging import Judge
-from udjfl.training.state import ServerState
+from udjfl.training.server_state import ServerState
 
 
 class ServerEvaluation:

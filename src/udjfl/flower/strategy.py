@@ -29,20 +29,17 @@ from udjfl.methods import SERVER_SIDE, Method
 from udjfl.models import ModelChoice, describe
 from udjfl.settings import TrainingSettings
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.finish import finish_run
 from udjfl.training.inputs import STORED_TYPES
-from udjfl.training.lifecycle import (
-    RunLog,
-    describe_run,
-    finish_run,
-    open_run_folder,
-    reference_accuracies,
-    reference_scores,
-)
+from udjfl.training.lifecycle import RunLog, describe_run, open_run_folder
+from udjfl.training.references import reference_accuracies, reference_scores
 from udjfl.training.result import Result
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.server_state import initial_state
 from udjfl.training.service import check_service, parse_service
-from udjfl.training.state import FederationInfo, Run, RunSpec, count_selected, initial_state
+from udjfl.training.state import Run, RunSpec, count_selected
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")

@@ -28,22 +28,18 @@ from udjfl.paper.profiles import (
     training_settings,
 )
 from udjfl.paper.published import DISTRIBUTIONS_DATA, published_counterpart
-from udjfl.paper.tables import (
-    DistributionsTable,
-    ResultsTable,
-    Row,
-    SoloTable,
-)
+from udjfl.paper.tables import DistributionsTable, ResultsTable, Row, SoloTable
 from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings, TrainingSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.simulation.process_pool import run_in_processes
 from udjfl.statistics import Summary, summarise
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import versions
 from udjfl.training.records import OnProgress, Progress, finite_or_none
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, RunSpec
+from udjfl.training.state import RunSpec
 from udjfl.uncertainty import entropies, train_alone
 
 SOLO_LABEL = "each client alone"

@@ -12,11 +12,13 @@ from udjfl.errors import SettingsError, StorageError
 from udjfl.models import ModelChoice
 from udjfl.report.saved_runs import read_run
 from udjfl.settings import TrainingSettings, validate_settings
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.file_names import MODEL
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.result import FinishedRun, Result, read_served
-from udjfl.training.run_folder import MODEL, RunFolder
-from udjfl.training.state import FederationInfo, RunSpec
+from udjfl.training.run_folder import RunFolder
+from udjfl.training.state import RunSpec
 from udjfl.training.tensor_file import unpack_content
 from udjfl.training.trust import refuse_code
 

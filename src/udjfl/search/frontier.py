@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from udjfl._files import explain_os_errors, write_atomic
+from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
@@ -30,8 +30,9 @@ from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.statistics import THEORY_METRIC, Summary, summarise
 from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.training.file_names import find_advice
 from udjfl.training.records import OnProgress
-from udjfl.training.run_folder import RunFolder, find_advice, to_json
+from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty.alone import task_of
 from udjfl.verdicts import MARGIN, left_out_reason
 

@@ -25,9 +25,9 @@ from udjfl.simulation.programs import (
     share_seeds,
 )
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun
-from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
 
 # A program is at most so many runs, and so many multiplications by weights: a stopped search loses

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from udjfl.errors import StorageError
 from udjfl.metrics import Outcome
 from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.training.file_names import TRAIN_AGAIN
 from udjfl.training.result import FinishedRun
-from udjfl.training.run_folder import TRAIN_AGAIN, RunFolder
+from udjfl.training.run_folder import RunFolder
 
 RUNS = "runs.csv"
 Key = tuple[str, int]  # the name of a point, and a seed

@@ -37,13 +37,13 @@ from udjfl.simulation.simulate import (
     show_settings,
     validate_keywords,
 )
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.lifecycle import check_complete, versions
 from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.result import FinishedRun
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo
 from udjfl.uncertainty import Uncertainty
 
 

@@ -26,9 +26,10 @@ from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.judging import Judge, join_judged
 from udjfl.training.replies import join_deltas, training_columns
+from udjfl.training.server_state import ServerState
 from udjfl.training.service import PriorService, class_term
 from udjfl.training.serving import Serving, serve
-from udjfl.training.state import Run, ServerState
+from udjfl.training.state import Run
 from udjfl.uncertainty import Uncertainty
 
 DROPPED_OUT = "dropped out"

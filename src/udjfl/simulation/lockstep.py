@@ -20,7 +20,8 @@ from udjfl.training.evaluation import Evaluation
 from udjfl.training.lifecycle import RunLog
 from udjfl.training.records import OnProgress, Progress, Record
 from udjfl.training.round import OpenRound, close_round, open_round
-from udjfl.training.state import Run, ServerState
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run
 
 # Errors that stop one method of several without touching the others.
 Failure = DivergedError | ReportError | NotDefinedError

@@ -12,9 +12,11 @@ from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
 from udjfl.simulation.reference import unknown_scores
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.server_optimizer import parse_server_optimizer
+from udjfl.training.server_state import ServerState, initial_state
 from udjfl.training.service import parse_service
-from udjfl.training.state import FederationInfo, Run, RunSpec, ServerState, initial_state
+from udjfl.training.state import Run, RunSpec
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.process_pool import Task, run_in_processes, unpicklable_reason
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun, Result
-from udjfl.training.state import FederationInfo, RunSpec
+from udjfl.training.state import RunSpec
 from udjfl.uncertainty import Uncertainty
 
 Returned = TypeVar("Returned")

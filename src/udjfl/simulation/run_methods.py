@@ -24,21 +24,23 @@ from udjfl.simulation.local_clients import LocalClients
 from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
 from udjfl.simulation.prepare import PreparedMethods, StartedMethod, prepare_methods
 from udjfl.simulation.reference import scores_alone
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.finish import finish_run
 from udjfl.training.judging import check_score
 from udjfl.training.lifecycle import (
     RunLog,
     check_complete,
     describe_run,
-    finish_run,
     load_uncertainty,
     open_run_folder,
     save_uncertainty,
-    scores_by_round,
 )
 from udjfl.training.records import OnProgress, Progress
+from udjfl.training.references import scores_by_round
 from udjfl.training.result import Result
 from udjfl.training.run_folder import RunFolder
-from udjfl.training.state import FederationInfo, RunSpec, initial_state
+from udjfl.training.server_state import initial_state
+from udjfl.training.state import RunSpec
 from udjfl.uncertainty import Uncertainty, measure_many
 
 

@@ -16,18 +16,12 @@ from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.methods.reports import check_numbers
 from udjfl.models import ModelChoice, describe
-from udjfl.settings import (
-    AnySettings,
-    DataSettings,
-    Settings,
-    TrainingSettings,
-    validate_settings,
-)
+from udjfl.settings import AnySettings, DataSettings, Settings, TrainingSettings, validate_settings
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
-from udjfl.training.lifecycle import reference_accuracies, reference_scores
 from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
+from udjfl.training.references import reference_accuracies, reference_scores
 from udjfl.training.result import Result
 from udjfl.training.state import RunSpec
 from udjfl.uncertainty import Uncertainty

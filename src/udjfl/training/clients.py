@@ -16,7 +16,7 @@ from torch import Tensor
 from udjfl.errors import ReportError
 from udjfl.methods import Plan
 from udjfl.training.evaluation import Evaluation
-from udjfl.training.state import ServerState
+from udjfl.training.server_state import ServerState
 
 
 @dataclass(frozen=True)

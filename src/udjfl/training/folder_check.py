@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from udjfl.errors import CheckpointError, StorageError
+from udjfl.training.file_names import MADE_AGAIN, SETTINGS, find_advice
 from udjfl.training.manifest import MANIFEST
 from udjfl.training.record_file import CHECKPOINT, RECORDS
-from udjfl.training.run_folder import MADE_AGAIN, SETTINGS, RunFolder, find_advice
+from udjfl.training.run_folder import RunFolder
 
 logger = logging.getLogger("udjfl")
 UNCHECKED = "no manifest.json (an older version made it), so damage may go unnoticed"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from udjfl._files import open_file, parse_json, read_file
+from udjfl.training.folder_lock import OWNER
 from udjfl.training.records import Record, parse_record
-from udjfl.training.run_folder import OWNER
 
 BLOCK = 1 << 20  # bytes
 MOST_BYTES = 1 << 26  # of settings

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from udjfl.training.evaluation import Evaluation
-from udjfl.training.state import FederationInfo
+from udjfl.training.federation_info import FederationInfo
 from udjfl.uncertainty import LEARNED_NOTHING, ONE_CLASS, Uncertainty
 
 NOBODY_LEARNED = "nobody learned: check scaling, lr"

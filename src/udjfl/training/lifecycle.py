@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -13,23 +12,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from udjfl._files import to_json
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError
-from udjfl.metrics import GroupAccuracy, compute_metrics
-from udjfl.models import buffers_from_vector, from_vector
 from udjfl.settings import OLDER_NAMES, TrainingSettings
-from udjfl.tasks import ACCURACY, ScoreKind, wilson_interval
-from udjfl.training.evaluation import Evaluation, Judged
 from udjfl.training.folder_check import refuse_damage
-from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record
-from udjfl.training.result import Result, make_outcome, summary
-from udjfl.training.run_folder import MODEL, RESULT, SERVED, Checkpoint, RunFolder, to_json
-from udjfl.training.state import Run, ServerState
-from udjfl.training.tensor_file import pack
+from udjfl.training.run_folder import Checkpoint, RunFolder
+from udjfl.training.server_state import ServerState
+from udjfl.training.state import Run
 from udjfl.uncertainty import Uncertainty
 
 logger = logging.getLogger("udjfl")
@@ -218,199 +211,3 @@ def save_uncertainty(folder: RunFolder, uncertainty: Uncertainty) -> None:
             "libraries); restore it, or start the run again elsewhere"
         )
     folder.write_files({"uncertainty.json": content})
-
-
-def reference_accuracies(
-    reference: Result | str | os.PathLike[str] | None,
-    ids: Sequence[str],
-    seed: int,
-    fingerprint: str | None = None,
-    score: ScoreKind | None = None,
-) -> dict[str, float] | None:
-    """Return the client accuracies of the reference run, from which psi is measured.
-
-    The reference is FedAvg on the same federation and seed: a result, or the folder of a finished
-    run. Its data are compared by their fingerprint where both are known.
-    """
-    if reference is None:
-        return None
-    if isinstance(reference, Result):
-        label, data = "reference:", reference.fingerprint
-        result = summary(reference)
-    else:
-        folder = RunFolder.open(reference)
-        label = f"reference: {folder.path}"
-        result = folder.read_json("result.json")
-        if result is None:
-            raise SettingsError(f"{label} is not finished; resume it first")
-        data = folder.read_settings("federation")["federation"].get("fingerprint")
-    if set(result["client_accuracy"]) != set(ids):
-        raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
-    if result["method"] != "fedavg":
-        raise SettingsError(f"{label} is a run of {result['label']}; psi is measured from FedAvg")
-    judged = result.get("score", ACCURACY.as_dict())["name"]
-    if score is not None and judged != score.name:
-        raise SettingsError(f"{label} has {judged} as score, this run {score.name}; use the same")
-    if result["seed"] != seed:
-        raise SettingsError(
-            f"{label} has seed {result['seed']}, this run has seed {seed}; use FedAvg with the "
-            "same seed"
-        )
-    if fingerprint and data and data != fingerprint:
-        raise SettingsError(
-            f"{label} was made with other data; use FedAvg on the same federation, with the same "
-            "holdout"
-        )
-    return {name: float(value) for name, value in result["client_accuracy"].items()}
-
-
-def reference_scores(
-    reference: Result | str | os.PathLike[str] | None, ids: Sequence[str]
-) -> Tensor | None:
-    """Return the scores by round of a reference run; None if it has none."""
-    if reference is None:
-        return None
-    if isinstance(reference, Result):
-        return scores_by_round(reference.history, ids)
-    return scores_by_round(History(list(RunFolder.open(reference).read_records())), ids)
-
-
-def scores_by_round(history: History, ids: Sequence[str]) -> Tensor | None:
-    """Return clients' recorded scores [rounds, N], NaN where unknown; None if there are none."""
-    index = {name: number for number, name in enumerate(ids)}
-    scores = [r for r in history.records if r.metric == "score" and r.client in index]
-    if not scores:
-        return None
-    table = torch.full((max(r.round for r in scores), len(ids)), math.nan, dtype=torch.float64)
-    for record in scores:
-        if isinstance(record.value, float) and record.client is not None:
-            table[record.round - 1, index[record.client]] = record.value
-    return table
-
-
-def finish_run(
-    run: Run,
-    module: nn.Module,
-    log: RunLog,
-    evaluation: Evaluation,
-    uncertainty: Uncertainty,
-    notes: Sequence[str],
-    reference: Mapping[str, float] | None = None,
-) -> Result:
-    """Make the result of a run whose last round is over, and write it into the run folder.
-
-    `module` provides the architecture, and becomes the result's model. `reference` has the client
-    accuracies of the reference. A client that could not be evaluated counts in no metric.
-    """
-    method, server = run.method, log.server
-    served = method.served(server.state, server.vector)
-    common: dict[str, float] | None = None
-    if method.n_models == 1:
-        from_vector(module, server.vector)
-        buffers_from_vector(module, server.buffers)
-    accuracies = {
-        name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
-    }
-    if evaluation.served is not None:
-        serving, own = evaluation.served.serving, evaluation.served.accuracies
-        served, notes = serving.models, [*notes, *serving.notes]
-        common = {name: value for name, value in accuracies.items() if name in own}
-        accuracies = {name: own[name] for name in common}
-    score, judged = run.spec.task(run.federation).score.kind, evaluation.judged
-    shared = evaluation.global_accuracy
-    if judged is not None:
-        accuracies, shared, common = dict(judged.values), judged.shared, None
-    expected = evaluation.expected_accuracies
-    readings = uncertainty.readings
-    uncertainties = {name: readings.get(name, math.nan) for name in run.ids}
-    sizes = run.federation.test_sizes
-    test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
-    groups = None if evaluation.groups is None else GroupAccuracy.of(evaluation.groups)
-    metrics, undefined = compute_metrics(
-        make_outcome(
-            accuracies,
-            uncertainties,
-            reference,
-            shared,
-            test_sizes,
-            uncertainty.accuracy_alone,
-            groups,
-            score,
-        )
-    )
-    if evaluation.no_global_reason and "global_accuracy" in undefined:
-        undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
-    notes = [*notes, *uncertainty.notes()]
-    missing = [name for name in run.ids if name not in accuracies]
-    if missing:
-        sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
-        notes = [*notes, sentence]
-    result = Result(
-        method=method,
-        seed=run.seed,
-        model=module,
-        metrics=metrics,
-        undefined=undefined,
-        client_accuracy=accuracies,
-        uncertainty=uncertainties,
-        epistemic=uncertainty.epistemic,
-        history=log.history(),
-        folder=log.folder,
-        notes=list(notes),
-        expected_accuracy=None if expected is None else dict(expected),
-        accuracy_alone=uncertainty.accuracy_alone,
-        score_alone=_by_client(run.ids, method.scores_alone(server.state)),
-        group_accuracy=groups,
-        score=score,
-        client_interval=_intervals(accuracies, test_sizes, judged),
-        warning=warn_if_unlearned(run.federation, evaluation, uncertainty),
-        served=served,
-        test_sizes=test_sizes,
-        n_classes=run.federation.n_classes,
-        service=run.settings.service,
-        common_accuracy=common,
-        inputs=run.federation.inputs,
-    )
-    if log.folder is not None:
-        _write_result(log.folder, result, server.round, has_reference=reference is not None)
-    return result
-
-
-def _by_client(ids: Sequence[str], scores: Tensor | None) -> dict[str, float] | None:
-    """Return scores in percent by client."""
-    return None if scores is None else dict(zip(ids, (100 * scores).tolist(), strict=True))
-
-
-def _intervals(
-    accuracies: Mapping[str, float], test_sizes: Mapping[str, int] | None, judged: Judged | None
-) -> dict[str, tuple[float, float]] | None:
-    if judged is not None:
-        return dict(judged.intervals)
-    if test_sizes is None:
-        return None
-    return {name: wilson_interval(value, test_sizes[name]) for name, value in accuracies.items()}
-
-
-def _write_result(folder: RunFolder, result: Result, round: int, has_reference: bool) -> None:
-    """Write what is missing or damaged of the files that a finished run has."""
-    contents = {RESULT: to_json(summary(result))}
-    if result.method.global_model:
-        contents[MODEL] = pack(result.model.state_dict(), {"round": round})
-    if result.served is not None:
-        tensors = {"models": result.served.models, "shares": result.served.shares}
-        if result.served.offsets is not None:
-            tensors["offsets"] = result.served.offsets
-        contents[SERVED] = pack(tensors, {"round": round})
-    if not has_reference:
-        # A whole result may hold a psi that cannot be computed again.
-        contents = {k: v for k, v in contents.items() if not folder.is_whole(k)}
-    lost = [name for name in contents if not folder.expects(name, contents[name])]
-    if lost and not has_reference:
-        logger.warning(
-            "%s: %s was made again, and is not what it was: the run had a reference, or other "
-            "versions of the libraries.",
-            folder.path,
-            " and ".join(lost),
-        )
-    # The result comes last: a folder that has one is finished.
-    folder.finish({name: contents[name] for name in (MODEL, SERVED, RESULT) if name in contents})

@@ -19,9 +19,10 @@ from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector, to_inputs
 from udjfl.tasks import ACCURACY, ScoreKind, prediction
+from udjfl.training.file_names import SERVED
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
-from udjfl.training.run_folder import SERVED, RunFolder
+from udjfl.training.run_folder import RunFolder
 from udjfl.training.tensor_file import unpack_content
 from udjfl.uncertainty import without_nan
 

@@ -25,12 +25,13 @@ from torch import Tensor
 
 from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
 from udjfl.methods import Plan, Reports, State
-from udjfl.methods.reports import collect
+from udjfl.methods.collect import collect
 from udjfl.training.clients import Clients, Replies, TrainRequest
 from udjfl.training.records import Record, diagnostic_records
 from udjfl.training.replies import find_bad_buffers
+from udjfl.training.server_state import ServerState
 from udjfl.training.service import Checkpoints, keep_checkpoint, keep_every
-from udjfl.training.state import Run, ServerState
+from udjfl.training.state import Run
 
 logger = logging.getLogger("udjfl")
 

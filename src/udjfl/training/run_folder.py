@@ -21,63 +21,40 @@ compared with the manifest first. Folders of versions before the manifest are re
 """
 
 import hashlib
-import json
 import os
-import re
-import socket
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
 from torch import Tensor
 
 from udjfl._files import (
-    check_no_link,
     explain_os_errors,
     parse_json,
     read_file,
     remove_file,
+    to_json,
     write_atomic,
 )
 from udjfl.errors import CheckpointError, StorageError
+from udjfl.training.file_names import (
+    LEFTOVERS,
+    PARTS,
+    RESTORE,
+    RESULT,
+    SETTINGS,
+    VERSIONS,
+    find_advice,
+)
+from udjfl.training.folder_lock import FolderLock
 from udjfl.training.manifest import MANIFEST, Entry, Manifest, load_manifest
 from udjfl.training.record_file import CHECKPOINT, RECORDS, START_AGAIN, RecordFile
 from udjfl.training.records import History, Record
 from udjfl.training.tensor_file import pack, unpack_content
 
-LOCK, OWNER = ".lock", ".writer.json"
-# Seconds to wait for a process that was killed to be gone.
-LOCK_TIMEOUT = 2.0
-SETTINGS, VERSIONS = "settings.json", "versions.json"
-MODEL, SERVED, RESULT = "model.safetensors", "served.safetensors", "result.json"
-LEFTOVERS = (RECORDS, CHECKPOINT, "uncertainty.json", MODEL, SERVED, RESULT)
-# Files that a killed process was writing, of this version and of older ones.
-PARTS = re.compile(r"\.{0,2}[\w=-]+\.(json|jsonl|csv|safetensors)(\.[0-9a-f]{16})?\.part")
 # In settings.json: the folder has a manifest, so one without was not made by an older version.
 FORMAT_KEY, FORMAT = "folder_format", 2
-
-WRITTEN_ANEW = "run the same command again: it writes the file anew"
-MADE_AGAIN = (MODEL, SERVED, RESULT, "comparison.json")
-ADVICE = {
-    "uncertainty.json": "delete it and resume: the uncertainties are measured again",
-    RECORDS: START_AGAIN,
-    CHECKPOINT: START_AGAIN,
-    **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
-    # What a search writes last.
-    **dict.fromkeys(("choice.json", "frontier.json"), WRITTEN_ANEW),
-}
-RESTORE = "restore it, or start the run again elsewhere"
-# Of the tables of runs of a search.
-TRAIN_AGAIN = "delete it and run the same command again: its runs are trained again"
-
-
-def find_advice(name: str) -> str:
-    """Return what to do about a damaged or missing file."""
-    if name.endswith(".csv"):
-        return TRAIN_AGAIN
-    return ADVICE.get(name, RESTORE)
 
 
 @dataclass(frozen=True)
@@ -95,7 +72,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: FileLock | None = None
+        self._lock = FolderLock(path)
         self.manifest: Manifest | None = None
         self.records = RecordFile(path / RECORDS)
 
@@ -154,34 +131,12 @@ class RunFolder:
 
     def lock(self) -> None:
         """Acquire the write lock, or raise an error that names the process that has it."""
-        with explain_os_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            check_no_link(self.path / LOCK)
-            lock = FileLock(self.path / LOCK, timeout=LOCK_TIMEOUT)
-            try:
-                lock.acquire()
-            except Timeout:
-                owner = self.read_owner()
-                raise StorageError(
-                    f"{self.path} is being written by process {owner.get('pid', '?')} on "
-                    f"{owner.get('host', '?')}; wait until it ends, or stop it"
-                ) from None
-        self._lock = lock
+        self._lock.acquire()
         try:
-            owner = {"pid": os.getpid(), "host": socket.gethostname()}
-            write_atomic(self.path / OWNER, to_json(owner))
             self._tidy()
         except BaseException:
             self.unlock()
             raise
-
-    def read_owner(self) -> dict[str, Any]:
-        """Return the process id and the host of the process that writes; empty if unknown."""
-        try:
-            owner = parse_json(read_file(self.path / OWNER, 10_000))
-        except (OSError, ValueError):
-            return {}
-        return owner if isinstance(owner, dict) else {}
 
     def _tidy(self) -> None:
         """Remove what a killed process was writing, and find out which files it had replaced."""
@@ -198,13 +153,7 @@ class RunFolder:
 
     def unlock(self) -> None:
         """Let other processes write here."""
-        if self._lock is None:
-            return
-        lock, self._lock = self._lock, None
-        try:
-            remove_file(self.path / OWNER)  # if it can be: the disk may have become read-only
-        finally:
-            lock.release()
+        self._lock.release()
 
     @property
     def holds_a_run(self) -> bool:
@@ -383,7 +332,7 @@ class RunFolder:
         content = self.records.read()
         if content is None:
             raise StorageError(f"{self.records.path} is missing; {START_AGAIN}")
-        if self._lock is not None:
+        if self._lock.is_held:
             if Entry.of(content) != self.records.entry:
                 raise self._damaged(RECORDS, "another program changed it")
         elif self.manifest is not None and RECORDS in self.manifest.files:
@@ -391,8 +340,3 @@ class RunFolder:
         elif self.manifest is not None:
             content = self.records_until(self.read_checkpoint())
         return iter(self.records.parse(content))
-
-
-def to_json(value: Any) -> bytes:
-    """Return a value as the content of a JSON file."""
-    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from udjfl.methods import ServedModels
+from udjfl.training.server_state import ServerState
 from udjfl.training.service import (
     Checkpoints,
     PriorService,
@@ -20,7 +21,7 @@ from udjfl.training.service import (
     service_text,
     targets,
 )
-from udjfl.training.state import Run, ServerState
+from udjfl.training.state import Run
 
 
 @dataclass(frozen=True)

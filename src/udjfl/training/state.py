@@ -1,17 +1,15 @@
-"""A run: what is chosen, what the federation is like, and the server's state between rounds."""
+"""A run: what is chosen for it, and what stays the same from round to round."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
-from udjfl.data import Federation
-from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.engine import (
     PROBES,
     Correction,
@@ -22,86 +20,22 @@ from udjfl.engine import (
     check_device,
     training_options,
 )
-from udjfl.errors import NotDefinedError, SettingsError
-from udjfl.methods import Method, Plan, Setup, State
-from udjfl.methods.reports import EXTRAS, SHARES
+from udjfl.errors import SettingsError
+from udjfl.methods import Method, Plan, State
+from udjfl.methods.reports import EXTRAS
 from udjfl.models import (
     ModelChoice,
-    buffers_to_vector,
     build,
     check_fit,
     to_inputs,
-    to_vector,
-    trainable,
 )
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task, check_loss
-from udjfl.training.inputs import Inputs
+from udjfl.training.federation_info import FederationInfo
 from udjfl.training.schedule import learning_rate, parse_schedule
 from udjfl.training.server_optimizer import ServerOptimizer, parse_server_optimizer
 from udjfl.training.service import Checkpoints, PriorService, Service, check_service, parse_service
-
-
-@dataclass(frozen=True)
-class FederationInfo:
-    """Everything a server knows of a federation before round 1.
-
-    ids, sizes      the clients, and how many training examples each has; NaN where not reported
-    sample          a few inputs of the shape of the data, to try models on
-    has_groups      whether the training examples have a sensitive attribute
-    has_validation  whether the server has validation data of its own
-    test_sizes      how many test examples each client has; None if the server does not know
-    class_names     the names of the classes; None if the server does not know
-    test_counts     [N, C] how many of them are of each class; None if the server does not know
-    labels_are_numbers  as in a regression, not classes
-    preprocessing   what was done to the columns of a table; None if the server does not know
-    """
-
-    ids: tuple[str, ...]
-    sizes: tuple[float, ...]
-    sample: Tensor
-    n_classes: int
-    has_groups: bool = False
-    has_validation: bool = False
-    test_sizes: tuple[int, ...] | None = None
-    class_names: tuple[str, ...] | None = None
-    test_counts: Tensor | None = None
-    labels_are_numbers: bool = False
-    preprocessing: Preprocessing | None = None
-
-    @staticmethod
-    def of(federation: Federation) -> FederationInfo:
-        """Describe a federation in this process."""
-        return FederationInfo(
-            federation.ids,
-            federation.sizes,
-            federation.test.x[:2],
-            federation.n_classes,
-            federation.has_groups,
-            federation.validation is not None,
-            tuple(len(client.test) for client in federation.clients),
-            federation.class_names,
-            _count_classes([client.test.y for client in federation.clients], federation.n_classes),
-            federation.labels_are_numbers,
-            federation.preprocessing,
-        )
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """The shape of one example."""
-        return tuple(self.sample.shape[1:])
-
-    @property
-    def inputs(self) -> Inputs:
-        """The examples that a model of it takes."""
-        return Inputs(self.input_shape, self.class_names, self.sample.dtype, self.preprocessing)
-
-
-def _count_classes(labels: Sequence[Tensor], n_classes: int) -> Tensor | None:
-    if n_classes == 0:
-        return None
-    return torch.stack([torch.bincount(y.cpu(), minlength=n_classes) for y in labels])
 
 
 @dataclass(frozen=True)
@@ -379,91 +313,3 @@ class Run:
 def _rows_of(tensor: Tensor | None, rows: Tensor) -> Tensor | None:
     """Return the rows of some clients, or the vector that all share."""
     return tensor if tensor is None or tensor.ndim == 1 else tensor[rows]
-
-
-@dataclass(frozen=True)
-class ServerState:
-    """Everything that passes from one round to the next.
-
-    `kept` has the models of earlier rounds, for a service that chooses among them; `optimizer` the
-    state of the server's optimiser.
-    """
-
-    round: int
-    vector: Tensor
-    buffers: Tensor
-    state: State
-    kept: State = field(default_factory=dict)
-    optimizer: State = field(default_factory=dict)
-
-    def to_tensors(self) -> dict[str, Tensor]:
-        """Return all tensors by name, for a checkpoint."""
-        parts = {"state": self.state, "kept": self.kept, "optimizer": self.optimizer}
-        named = {f"{part}.{name}": t for part in parts for name, t in parts[part].items()}
-        return {"vector": self.vector, "buffers": self.buffers, **named}
-
-    @staticmethod
-    def from_tensors(round: int, tensors: Mapping[str, Tensor]) -> ServerState:
-        """Restore a server from a checkpoint."""
-
-        def below(prefix: str) -> State:
-            named = tensors.items()
-            return {k.removeprefix(prefix): t for k, t in named if k.startswith(prefix)}
-
-        parts = below("state."), below("kept."), below("optimizer.")
-        return ServerState(round, tensors["vector"], tensors["buffers"], *parts)
-
-
-def initial_state(
-    run: Run,
-    base_model: nn.Module,
-    reference: Tensor | None = None,
-    alone: Tensor | None = None,
-) -> tuple[nn.Module, ServerState, list[str]]:
-    """Return the network that the method trains, the server before round 1, and the notes.
-
-    `reference` [rounds, N] has FedAvg's scores by round, `alone` [N] those of clients' own models.
-    """
-    method, federation, settings = run.method, run.federation, run.settings
-    shares = sorted(method.needs.intersection(SHARES) - {"scores"})
-    if shares and run.is_regression:
-        raise NotDefinedError(
-            f"{method.label}: weighs clients by the share of right predictions ({shares[0]}), "
-            "which a regression does not have; choose another method"
-        )
-    module = run.spec.adapt_model(base_model)
-    starts = [to_vector(module)]
-    for number in range(1, method.n_models):
-        another = run.spec.build_model(federation, f"model {number}")
-        starts.append(to_vector(run.spec.adapt_model(another, number)))
-    setup = Setup(
-        ids=federation.ids,
-        sizes=torch.tensor(federation.sizes, dtype=torch.float64),
-        model=torch.cat(starts),
-        layers=tuple(p.numel() for p in trainable(module)),
-        rounds=settings.rounds,
-        participation=settings.participation,
-        drop_out=settings.drop_out,
-        has_groups=federation.has_groups,
-        has_validation=federation.has_validation,
-        reference=reference,
-        alone=alone,
-    )
-    server = ServerState(
-        0,
-        setup.model,
-        buffers_to_vector(module),
-        method.init(setup),
-        optimizer=run.spec.server_optimizer.init(len(setup.model)),
-    )
-    if len(server.buffers) and method.served(server.state, server.vector) is not None:
-        raise NotDefinedError(
-            f"model: has buffers (such as batch norm's), and {method.title} trains several models, "
-            "which cannot share them; use a model without"
-        )
-    if len(server.buffers) and isinstance(run.spec.service, Checkpoints):
-        raise NotDefinedError(
-            "service: checkpoints are kept without the model's buffers (such as batch norm's); use "
-            "a model without, or another service"
-        )
-    return module, server, method.notes(setup)
