@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test browser test-flower test-minimum soak flower-demo coverage check format docs \
-	docs-check digits bench bench-quick clean
+	docs-check digits bench bench-quick mutants clean
 
 demo: $(VENV)/.report
 	$(BIN)/udjfl demo --html demo-report.html
@@ -47,7 +47,7 @@ test-minimum:
 
 # Real SuperLinks and SuperNodes on the loopback interface: several minutes.
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest tests/flower -m "processes and not soak" --durations=0
+	$(BIN)/python -m pytest tests/flower tests/deployment -m "processes and not soak" --durations=0
 
 # Every fault at every effect on the disk, kills, races, changed bits, fault schedules, damaged
 # input and command lines, with their counts: hours, most of them in UDJFL_FUZZ_INPUTS (a million)
@@ -55,6 +55,21 @@ test-flower: $(VENV)/.flower
 soak: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 -m "soak and not processes" -rP --durations=0
 	$(BIN)/python -m pytest tests/flower -m soak --durations=0
+
+# One thing in a module changed at a time: some test has to fail. Survivors are printed; minutes for
+# each module. One module: make mutants MODULES=src/udjfl/metrics/groups.py TESTS=tests/metrics
+MODULES :=
+TESTS := tests/methods
+mutants: $(VENV)/.dev
+ifneq ($(MODULES),)
+	$(BIN)/python scripts/mutants.py $(MODULES) --tests $(TESTS)
+else
+	$(BIN)/python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
+	$(BIN)/python scripts/mutants.py src/udjfl/metrics/*.py --tests tests/metrics
+	$(BIN)/python scripts/mutants.py src/udjfl/training/round.py --tests \
+		tests/training/test_round.py tests/training/test_scripted_clients.py
+	$(BIN)/python scripts/mutants.py src/udjfl/methods/*.py --tests tests/methods
+endif
 
 flower-demo: $(VENV)/.flower
 	$(BIN)/python apps/flower/demo.py $(ARGS)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | flower | storage | render`. See README.md."""
+"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`. See README.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from benchmarks import (
     aggregation,
     comparison,
     flower_overhead,
+    flower_rounds,
     machine,
+    points,
     profile,
     storage,
     suites,
@@ -35,9 +37,16 @@ def main() -> None:
     repetitions: int | None = arguments.repetitions
     if arguments.command == "render":
         write_readme(read_results())
+    elif arguments.command == "flower" and arguments.against is not None:
+        turns = repetitions or flower_rounds.REPETITIONS
+        results = flower_rounds.measure(arguments.against, turns)
+        finish(results, flower_rounds.report(results), arguments.out)
     elif arguments.command == "flower":
         results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, flower_overhead.report(results), arguments.out)
+    elif arguments.command == "points":
+        results = points.measure(repetitions or points.REPETITIONS)
+        finish(results, points.report(results), arguments.out)
     elif arguments.command == "storage":
         results = storage.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, storage.report(results), arguments.out)
@@ -53,14 +62,17 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "command", choices=["quick", "full", "tricks", "flower", "storage", "render"]
+        "command", choices=["quick", "full", "tricks", "points", "flower", "storage", "render"]
     )
-    parser.add_argument("--repetitions", type=int, help="of everything (default: 7; tricks: 9)")
+    parser.add_argument(
+        "--repetitions", type=int, help="of everything (default: 7; tricks, points: 9)"
+    )
     parser.add_argument(
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="quick: compare with the udjfl of another checkout, in turns, 9 repetitions",
+        help="quick, flower: compare with the udjfl of another checkout, in turns, 9 (flower: 3) "
+        "repetitions",
     )
     parser.add_argument(
         "--only",
@@ -74,8 +86,8 @@ def parse_arguments() -> argparse.Namespace:
         "others: none)",
     )
     arguments = parser.parse_args()
-    if arguments.against is not None and arguments.command != "quick":
-        parser.error("--against: only `quick` compares two checkouts")
+    if arguments.against is not None and arguments.command not in ("quick", "flower"):
+        parser.error("--against: only `quick` and `flower` compare two checkouts")
     return arguments
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
+from justice_conclusions import conclusion_parts
+from justice_results import BUDGET, Row, read
 from scipy import stats
 
 from udjfl.methods import THEORIES
-
-RESULTS = Path(__file__).parent / "results"
-BUDGET = 2.0
-Row = dict[str, str]
 
 INTRODUCTION = """# Was the theory delivered?
 
@@ -65,19 +61,13 @@ points on the simplex. The best within the budget by gain and by Psi were chosen
 Intervals hold for all rows of a stage at once (95%, Bonferroni)."""
 
 
-def read(name: str) -> list[Row]:
-    """Return the rows of a file of results; none if there is no such file."""
-    path = RESULTS / f"{name}.csv"
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
 def make_page(settings: dict[str, dict[str, object]]) -> str:
     """Return the page; `settings` has those of each study."""
     tables = {name: rows for name in settings if (rows := read(f"justice-{name}"))}
     parts = [INTRODUCTION, "\n".join(summary_lines(tables))]
+    if missing := [name for name in settings if name not in tables]:
+        parts.append(f"Declared, and not run yet: {', '.join(missing)}.")
+    parts += conclusion_parts()
     noise = [line for name in settings for line in noise_lines(name)]
     if noise:
         head = (

@@ -1,6 +1,8 @@
 """Is a tuned point better than the theory's defaults, on seeds that the search has not seen?
 
     python experiments/measure_tuning.py scanners     # results/tuning-scanners.csv
+    python experiments/measure_tuning.py heart --theories rawls,desert
+    python experiments/measure_tuning.py --table      # all results, for docs/tuning.md
 
 For each theory `udjfl tune` chooses on seeds 0 to 9 within a budget of 2 points. The choice, the
 theory as the paper has it, and the theory with the budget are then trained on fresh seeds, and
@@ -11,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import csv
-from pathlib import Path
 
-from measure_justice import BUDGET, STUDIES, Study
+from justice_results import BUDGET, RESULTS, Row, read
+from measure_justice import STUDIES, Study
 
 import udjfl
 from udjfl.methods import THEORIES, Method, method
@@ -24,7 +26,6 @@ from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import paired_test
 from udjfl.verdicts import PairedRuns, collect_evidence
 
-RESULTS = Path(__file__).parent / "results"
 FRESH = 100  # the first of the fresh seeds
 COLUMNS = (
     *("data", "theory", "chosen", "rival", "seeds", "measure_chosen", "measure_rival"),
@@ -33,25 +34,76 @@ COLUMNS = (
 
 
 def main() -> None:
-    """Measure one federation, all theories."""
+    """Measure one federation, all theories or some; those measured before stay in the file."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", choices=STUDIES)
+    parser.add_argument("study", nargs="?", choices=STUDIES)
+    parser.add_argument("--table", action="store_true", help="print all results as Markdown")
+    parser.add_argument("--theories", default=",".join(THEORIES), help="some, between commas")
     parser.add_argument("--seeds", type=int, default=30, help="number of fresh seeds")
     parser.add_argument("--jobs", type=int, default=0, help="processes (0: one per core)")
     arguments = parser.parse_args()
-    path = RESULTS / f"tuning-{arguments.study}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for theory in THEORIES:
-            study = STUDIES[arguments.study]
-            for row in measure(study, theory, arguments.seeds, arguments.jobs):
-                writer.writerow(row)
-                print(*(f"{key}={value}" for key, value in row.items()), flush=True)
-            file.flush()
+    if arguments.table:
+        print(markdown(), end="")
+    if not arguments.study:
+        return
+    theories = arguments.theories.split(",")
+    if unknown := set(theories) - set(THEORIES):
+        parser.error(f"--theories: unknown: {', '.join(unknown)}; there are {', '.join(THEORIES)}")
+    name = f"tuning-{arguments.study}"
+    for theory in theories:
+        rows = measure(STUDIES[arguments.study], theory, arguments.seeds, arguments.jobs)
+        for row in rows:
+            print(*(f"{key}={value}" for key, value in row.items()), flush=True)
+        kept = [row for row in read(name) if row["theory"] != theory]
+        ordered = sorted([*kept, *rows], key=lambda row: THEORIES.index(row["theory"]))
+        with (RESULTS / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(ordered)
 
 
-def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[dict[str, object]]:
+def markdown() -> str:
+    """Return all results against the theory with the budget, and what they come to."""
+    rows = [
+        row
+        for name in STUDIES
+        for row in read(f"tuning-{name}")
+        if row["rival"].endswith(f"(budget={BUDGET:g})")
+    ]
+    head = ["data", "theory", "chosen", "measure", f"with `budget={BUDGET:g}`", "advantage"]
+    lines = [f"| {' | '.join([*head, 'mean accuracy', 'cost / grid'])} |"]
+    lines += ["|---|---|---|--:|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+    better, worse = (
+        sum(sign * float(row[end]) > 0 for row in rows) for sign, end in ((1, "low"), (-1, "high"))
+    )
+    beyond = sum(float(row["mean_chosen"]) < -BUDGET for row in rows)
+    federations = {row["data"] for row in rows}
+    lines += [
+        "",
+        f"Of {len(rows)} choices on {len(federations)} federations {better} were significantly "
+        f"better than the theory with the",
+        f"budget on fresh seeds, {worse} significantly worse; in {beyond} the mean fell by more "
+        f"than {BUDGET:g} points.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    value = {key: float(row[key]) for key in COLUMNS[COLUMNS.index("measure_chosen") :]}
+    return [
+        row["data"],
+        row["theory"],
+        f"`{row['chosen'].removeprefix('UDJ-FL ')}`",
+        f"{value['measure_chosen']:+.2f}",
+        f"{value['measure_rival']:+.2f}",
+        f"{value['advantage']:+.2f} ({value['low']:.2f} to {value['high']:.2f})",
+        f"{value['mean_chosen']:+.2f}",
+        f"{value['cost']:.1f} / {value['grid_cost']:.0f}",
+    ]
+
+
+def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[Row]:
     """Choose a point for a theory, and compare it with both defaults on fresh seeds."""
     values = {**study.settings, "data": study.data, "theory": theory, "budget": BUDGET}
     settings = validate_settings(TuneSettings, {**values, "jobs": jobs})
@@ -71,7 +123,7 @@ def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[dict[str
 
 def compare_measures(
     study: Study, theory: str, choice: Choice, comparison: Comparison, rival: Method
-) -> dict[str, object]:
+) -> Row:
     """Test the chosen point against a default by the theory's measure; higher is better."""
     chosen = choice.chosen.candidate.method
     (ours, mean), (theirs, rival_mean) = (
@@ -96,7 +148,7 @@ def compare_measures(
         "theory": theory,
         "chosen": chosen.label,
         "rival": rival.label,
-        "seeds": len(ours),
+        "seeds": str(len(ours)),
         **{key: f"{value:.4f}" for key, value in numbers.items()},
     }
 

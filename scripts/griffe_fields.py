@@ -46,6 +46,15 @@ def describe_field(annotation: ast.expr | None) -> str | None:
     return None
 
 
+def resolve_annotation(attr: griffe.Attribute) -> griffe.ExprSubscript | None:
+    """Return an annotation with brackets; that of `Name = Annotated[...]` if it is such a name."""
+    annotation = attr.annotation
+    if isinstance(annotation, griffe.ExprName):
+        named = attr.module.members.get(annotation.name)
+        annotation = named.value if isinstance(named, griffe.Attribute) else None
+    return annotation if isinstance(annotation, griffe.ExprSubscript) else None
+
+
 class FieldLists(griffe.Extension):
     """Rewrites the docstrings of one package as they are read; fields of settings get theirs."""
 
@@ -53,10 +62,13 @@ class FieldLists(griffe.Extension):
         if obj.docstring is not None:
             obj.docstring.value = fields_to_markdown(obj.docstring.value)
 
-    def on_attribute_instance(self, *, node: Any, attr: griffe.Attribute, **_: Any) -> None:
-        description = describe_field(getattr(node, "annotation", None))
-        if description is None or not isinstance(attr.annotation, griffe.ExprSubscript):
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        annotation = resolve_annotation(attr)
+        if annotation is None:
             return
-        first, *_rest = getattr(attr.annotation.slice, "elements", [attr.annotation.slice])
+        description = describe_field(ast.parse(str(annotation), mode="eval").body)
+        if description is None:
+            return
+        first, *_rest = getattr(annotation.slice, "elements", [annotation.slice])
         attr.annotation = first
         attr.docstring = attr.docstring or griffe.Docstring(description, parent=attr)

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from udjfl.report.html.client_charts import change_figures
+from udjfl.report.html.change_charts import change_figures
 from udjfl.report.html.figure import import_altair
 from udjfl.report.html.material import Material, read_material
 from udjfl.report.html.svg import chart_spec, import_converter

@@ -28,6 +28,13 @@ SOURCE_SUFFIXES = {".cff": "yaml", ".py": "python", ".toml": "toml", ".txt": "te
 # Zensical loads this from another site to search in pages opened from disk; ours stands in for it.
 FETCHED_SCRIPT, OWN_SCRIPT = "https://unpkg.com/iframe-worker/shim", "assets/file_worker.js"
 API = re.compile(r"<!-- api: (?P<names>[\w, \n]+) -->")
+PICTURE = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="(?P<dark>[^"]+)">\s*'
+    r'<img src="(?P<light>[^"]+)" alt="(?P<words>[^"]*)">\s*</picture>'
+)
+# Members of base classes that are not in the reference themselves.
+INHERITED_MEMBERS = {"CompareSettings": "[jobs, seeds]", "Federation": "true"}
+IMAGE_FILE = re.compile(r'<img\b[^>]* src="(?!data:)([^"#]+)')
 FETCHED = re.compile(r'<(?:script|link|img|iframe|source)\b[^>]*(?:src|href)="(https?:)?//[^"]*"')
 
 
@@ -44,11 +51,13 @@ def site_path(path: str) -> str:
 def stage_pages() -> None:
     """Copy the pages with their links adapted, and write a page for each linked source file."""
     shutil.rmtree(STAGED, ignore_errors=True)
-    shutil.copytree(ROOT / "docs" / "assets", STAGED / "assets")
+    for folder in ("assets", "images"):
+        shutil.copytree(ROOT / "docs" / folder, STAGED / folder)
     linked: set[str] = set()
     for page in find_pages(PATTERNS):
         if page not in LEFT_OUT:
-            write_staged(site_path(page), expand_api(adapt_links(page, read_page(page), linked)))
+            text = adapt_pictures(adapt_links(page, read_page(page), linked))
+            write_staged(site_path(page), expand_api(text))
     for path in sorted(linked):
         stage_linked(path)
 
@@ -74,6 +83,17 @@ def adapt_links(page: str, text: str, linked: set[str]) -> str:
 
     pieces = re.split(r"(^ *```+.*?^ *```+$)", text, flags=re.M | re.S)
     return "".join(p if i % 2 else LINK.sub(adapt, p) for i, p in enumerate(pieces))
+
+
+def adapt_pictures(text: str) -> str:
+    """Let pictures for light and dark follow the site's own switch, not only the system's."""
+    return PICTURE.sub(
+        lambda match: "\n".join(
+            f'<img src="{match[scheme]}#only-{scheme}" alt="{match["words"]}">'
+            for scheme in ("light", "dark")
+        ),
+        text,
+    )
 
 
 def source_page(path: str) -> str:
@@ -105,7 +125,11 @@ def expand_api(text: str) -> str:
 
     def expand(match: re.Match[str]) -> str:
         names = match["names"].replace("\n", " ").split(",")
-        return "\n\n".join(f"::: udjfl.{name.strip()}" for name in names)
+        return "\n\n".join(f"::: udjfl.{name.strip()}" + options(name.strip()) for name in names)
+
+    def options(name: str) -> str:
+        members = INHERITED_MEMBERS.get(name)
+        return f"\n    options:\n      inherited_members: {members}" if members else ""
 
     return API.sub(expand, text)
 
@@ -147,6 +171,9 @@ def build_site() -> None:
         fetched = FETCHED.search(html)
         if fetched:
             raise SystemExit(f"{page} loads something from another site: {fetched[0]}")
+        for image in IMAGE_FILE.findall(html):
+            if not (page.parent / image).exists():
+                raise SystemExit(f"{page} shows {image}, which does not exist")
         page.write_text(html, encoding="utf-8")
 
 

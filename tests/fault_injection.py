@@ -12,7 +12,9 @@ over all its processes, is where the fault happens:
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import importlib
 import multiprocessing
 import os
 import signal
@@ -77,6 +79,20 @@ def run_forked(scenario: Callable[[], object], fault: Fault | None = None) -> tu
         text = pipe.read().decode(errors="replace")
     _, status = os.waitpid(pid, 0)
     return os.waitstatus_to_exitcode(status), text
+
+
+def preload(scenario: Callable[[], object]) -> None:
+    """Import here what a scenario imports, so that processes forked from this one need not."""
+    before = set(sys.modules)
+
+    def list_modules() -> None:
+        scenario()
+        raise UdjflError("\n".join(name for name in sys.modules if name not in before))
+
+    _, names = run_forked(list_modules)
+    for name in names.splitlines():
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
 
 
 def _run_and_exit(scenario: Callable[[], object], fault: Fault | None, writing: int) -> None:

@@ -18,10 +18,13 @@ from typing import Any
 
 import pytest
 from conftest import make_federation, read_files
-from fault_injection import FINISHED, REFUSED, Fault, run_forked, run_here
+from fault_injection import FINISHED, REFUSED, Fault, preload, run_forked, run_here
 
 import udjfl
 from udjfl.paper.run import reproduce_solo
+from udjfl.search.frontier import trace_frontier
+from udjfl.search.settings import FrontierSettings, TuneSettings
+from udjfl.search.tune import tune as search_point
 from udjfl.settings import ReproduceSettings
 from udjfl.training import run_folder
 
@@ -53,7 +56,37 @@ def reproduce(out: Path) -> object:
     return reproduce_solo(settings, out)
 
 
-SCENARIOS: dict[str, Scenario] = {"run": run, "compare": compare, "reproduce": reproduce}
+def tune(out: Path) -> object:
+    """Choose on one seed, then test what was chosen."""
+    given: dict[str, Any] = {"rounds": 3, "seeds": [0], "jobs": 1, "budget": 90.0, "cost": 14.0}
+    settings = TuneSettings(theory="egalitarian", **FAST, **given)
+    return search_point(settings, data=make_federation(), out=out)
+
+
+def frontier(out: Path) -> object:
+    """Two seeds in two processes."""
+    few: dict[str, Any] = {"exponents": [1.0], "gammas": [0.0], "budgets": [], "methods": []}
+    few |= {"rounds": 2, "seeds": [0, 1], "jobs": 2}
+    settings = FrontierSettings(**FAST, **few)
+    return trace_frontier(settings, data=lambda seed: make_federation(seed=seed), out=out)
+
+
+def serve(out: Path) -> object:
+    """Run Flower's server, with clients in the same process."""
+    grid = pytest.importorskip("in_process_grid", reason="needs Flower")
+    changes = {"rounds": 3, "checkpoint_every": 2, "uncertainty_epochs": 1}
+    has_begun = run_folder.RunFolder(out).holds_a_run
+    return grid.run_strategy(make_federation(), "rawls", out=out, resume=has_begun, **changes)
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "run": run,
+    "compare": compare,
+    "reproduce": reproduce,
+    "tune": tune,
+    "frontier": frontier,
+    "serve": serve,
+}
 KINDS = ("kill", "full", "torn", "short", "parent")
 
 
@@ -62,6 +95,7 @@ class Crashes:
 
     def __init__(self, scenario: Scenario, folder: Path) -> None:
         self.scenario, self.folder = scenario, folder
+        preload(lambda: scenario(folder / "first"))
         fault = Fault()
         assert run_forked(lambda: scenario(folder / "whole"), fault) == (FINISHED, "")
         self.whole = read_files(folder / "whole")
@@ -111,11 +145,15 @@ def test_other_faults_of_a_run_at_some_effects(
     crashes("run").try_all([kind], step=11)
 
 
-@pytest.mark.parametrize("kind", ["kill", "parent"])
-def test_a_comparison_in_two_processes_killed_at_some_effects(
-    crashes: Callable[[str], Crashes], kind: str
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name != "run"])
+def test_other_commands_with_each_fault_at_some_effects(
+    crashes: Callable[[str], Crashes], name: str
 ) -> None:
-    crashes("compare").try_all([kind], step=67)
+    tried = crashes(name)
+    assert tried.effects > 20
+    # Each fault somewhere else, so that together they are spread over all effects.
+    for place, kind in enumerate(KINDS, start=1):
+        tried.try_one(kind, place * tried.effects // (len(KINDS) + 1))
 
 
 @pytest.mark.soak
@@ -161,6 +199,7 @@ def race(scenario: Scenario, out: Path, count: int) -> Counter[int]:
 def check_kills_and_races(
     scenario: Scenario, folder: Path, kills: int, races: int, chance: random.Random
 ) -> None:
+    preload(lambda: scenario(folder / "first"))
     assert run_forked(lambda: scenario(folder / "whole")) == (FINISHED, "")
     whole = read_files(folder / "whole")
     hits = kill_at_random(scenario, folder / "killed", kills, chance)
@@ -185,7 +224,15 @@ def test_kills_and_races_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.soak
 @pytest.mark.parametrize(
-    ("name", "kills", "races"), [("run", 100, 20), ("compare", 60, 20), ("reproduce", 40, 10)]
+    ("name", "kills", "races"),
+    [
+        ("run", 60, 15),
+        ("compare", 50, 15),
+        ("reproduce", 20, 5),
+        ("tune", 30, 5),
+        ("frontier", 20, 5),
+        ("serve", 20, 5),
+    ],
 )
 def test_many_kills_and_races(tmp_path: Path, name: str, kills: int, races: int) -> None:
     check_kills_and_races(SCENARIOS[name], tmp_path, kills, races, random.Random(2))

@@ -15,6 +15,7 @@ from conftest import load_script
 from typer.main import get_group
 
 import udjfl
+import udjfl.settings
 
 ROOT = Path(__file__).parent.parent
 STEPS = (ROOT / "experiments" / "STEPS.md").read_text(encoding="utf-8")
@@ -324,6 +325,27 @@ def test_fields_of_docstrings_become_lists() -> None:
     assert fields_to_markdown(text) == (
         "A run.\n\n\n- `rounds`: how many\n- `out`, `resume`: keep it\n    and go on\n\nThe end."
     )
+
+
+def test_the_reference_describes_every_setting() -> None:
+    griffe = pytest.importorskip("griffe")
+    from griffe_fields import FieldLists
+
+    extensions = griffe.Extensions(FieldLists())
+    settings = griffe.load("udjfl.settings", search_paths=["src"], extensions=extensions)
+    for name in ("TrainingSettings", "DataSettings", "SeedSettings"):
+        fields = getattr(udjfl.settings, name).model_fields.items()
+        described = {key: field.description for key, field in fields if field.description}
+        assert len(described) >= 2
+        docstrings = {key: settings[name][key].docstring.value for key in described}
+        assert docstrings == described
+
+
+def test_pictures_follow_the_switch_of_the_site() -> None:
+    adapted = make_site.adapt_pictures(docs_pages.read_page("docs/index.md"))
+    assert '<img src="images/demo-light.svg#only-light" alt="What each theory' in adapted
+    assert '<img src="images/demo-dark.svg#only-dark" alt="What each theory' in adapted
+    assert "<picture>" not in adapted
 
 
 def test_the_page_on_uncertainty_quotes_the_measurement() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import check_docs
 import docs_pages
@@ -103,3 +104,21 @@ def test_the_hospitals_of_the_tour_are_written_for_other_pages(tmp_path: Path) -
     check_docs.write_hospitals(tmp_path)
     files = sorted(path.name for path in (tmp_path / "hospitals").iterdir())
     assert files == ["east.csv", "north.csv", "south.csv", "west.csv"]
+
+
+def test_outputs_of_notebooks_become_blocks_and_figures() -> None:
+    pytest.importorskip("jupytext")
+    from docs_notebooks import SVG, show_outputs
+
+    outputs = [
+        SimpleNamespace(output_type="stream", name="stderr", text="careful\ncareful\n"),
+        SimpleNamespace(output_type="stream", name="stdout", text=f"a\n  {'word ' * 30}\n"),
+        SimpleNamespace(output_type="display_data", data={SVG: "<svg></svg>", "text/plain": "x"}),
+    ]
+    block, figure = show_outputs('compare("a")\nplot("<a>")', outputs)
+    lines = block.splitlines()
+    assert (lines[0], lines[1], lines[2], lines[-1]) == ("```text", "careful", "a", "```")
+    assert [line.startswith("  word") for line in lines[3:-1]] == [True, True]
+    assert max(map(len, lines)) <= 100
+    assert "<svg></svg></figure>" in figure
+    assert 'aria-label="Chart: plot(&quot;&lt;a&gt;&quot;)"' in figure

@@ -19,6 +19,7 @@ sys.path.insert(0, str(EXPERIMENTS))  # the scripts' own modules
 import justice_page  # noqa: E402
 import measure_justice  # noqa: E402
 import measure_noise  # noqa: E402
+import measure_tuning  # noqa: E402
 import search_weights  # noqa: E402
 
 sys.path.remove(str(EXPERIMENTS))
@@ -28,6 +29,11 @@ def test_the_page_is_that_of_the_files() -> None:
     settings = {name: study.settings for name, study in measure_justice.STUDIES.items()}
     page = (EXPERIMENTS / "JUSTICE.md").read_text(encoding="utf-8")
     assert justice_page.make_page(settings) == page
+
+
+def test_the_table_of_tuning_is_that_of_the_files() -> None:
+    page = (EXPERIMENTS.parent / "docs" / "tuning.md").read_text(encoding="utf-8")
+    assert measure_tuning.markdown() in page
 
 
 @pytest.mark.parametrize(("n_clients", "count"), [(2, 40), (4, 48), (5, 64)])

@@ -27,7 +27,7 @@ LAYERS = (
     {"settings"},
     {
         *("seeds", "_ids", "_files", "_spec", "_threads", "_measures"),
-        *("_html", "_pandas_frame", "_processes"),
+        *("_html", "_pandas_frame", "_plots", "_processes"),
     },
     {"errors"},
 )

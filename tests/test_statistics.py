@@ -12,7 +12,7 @@ from conftest import make_federation
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
-from scipy import stats
+from scipy import optimize, stats
 
 import udjfl
 from udjfl import statistics
@@ -22,6 +22,7 @@ from udjfl.methods import THEORIES, FedAvg, method
 from udjfl.report.comparison_table import comparison_view
 from udjfl.statistics import (
     THEORY_METRIC,
+    PairedTest,
     Summary,
     correct_tests,
     holm,
@@ -193,6 +194,75 @@ def test_tests_that_were_not_made_do_not_count_in_a_table() -> None:
 
 
 @pytest.mark.parametrize(
+    ("difference", "p", "n", "rises", "falls"),
+    [
+        (0.5, 0.049, 5, True, False),
+        (-0.5, 0.049, 5, False, True),
+        (0.5, 0.05, 5, False, False),  # below 5%, not at it
+        (0.5, 0.001, 4, False, False),
+        (0.0, 0.001, 5, False, False),
+        (None, 0.001, 5, False, False),
+        (0.5, None, 5, False, False),
+    ],
+)
+def test_rises_and_falls(
+    difference: float | None, p: float | None, n: int, rises: bool, falls: bool
+) -> None:
+    test = PairedTest(difference, None, p, n)
+    assert (test.shows_rise(), test.shows_fall()) == (rises, falls)
+    assert test.is_significant() == (p is not None and p < 0.05 and n >= 5)
+    assert not test.shows_rise(0.2)
+    assert not test.shows_fall(0.2)
+    own = PairedTest(difference, None, 0.9, n)
+    assert (own.shows_rise(p), own.shows_fall(p)) == (rises, falls)
+
+
+def test_values_that_are_no_numbers_are_named() -> None:
+    with pytest.raises(DataError, match=r"^values"):
+        summarise([1.0, math.nan])
+    with pytest.raises(DataError, match=r"^values"):
+        paired_test([1.0, math.inf], [1.0, 2.0])
+    with pytest.raises(DataError, match=r"^reference_values"):
+        paired_test([1.0, 2.0], [1.0, math.inf])
+
+
+def test_differences_count_as_the_same_relative_to_the_values() -> None:
+    assert paired_test([0.0, 0.0], [0.0, 0.0]).always_same is False
+    # At 2^20 numbers are 2^-32 apart: these differences, of 1 and a little, are equal but for that.
+    high = 2.0**20
+    assert paired_test([high + 1, high + 1 + 2**-32], [high, high]).always_same
+    assert not paired_test([2.0, 2.0 + 2**-32], [1.0, 1.0]).always_same
+    # At 2^-40 a difference of 2^-50 is one.
+    assert not paired_test([2.0**-40, 2.0**-40 + 2.0**-50], [0.0, 0.0]).always_same
+
+
+def count_seeds(size: float) -> int | None:
+    """Return the fewest seeds with a power of 80%, by trying all numbers."""
+    for n in range(5, 1001):
+        critical = stats.t.ppf(0.975, n - 1)
+        if stats.nct.sf(critical, n - 1, size * math.sqrt(n)) >= 0.8:
+            return n
+    return None
+
+
+@pytest.mark.parametrize(
+    "size", [0.0886, 0.0887, 0.2, 0.45, 0.7, 1.1, 1.3, 1.6, 1.9, 2.5, 5.0, 9.0]
+)
+def test_the_seeds_needed_are_the_fewest(size: float) -> None:
+    assert seeds_needed([size - 1, size, size + 1]) == count_seeds(size)
+
+
+def test_up_to_a_thousand_seeds_can_be_needed() -> None:
+    def power(size: float, n: int) -> float:
+        critical = stats.t.ppf(0.975, n - 1)
+        return float(stats.nct.sf(critical, n - 1, size * math.sqrt(n)))
+
+    for n, expected in ((999, 999), (1000, 1000), (1001, None)):
+        size = float(optimize.brentq(lambda s, n=n: power(s, n) - 0.8 - 1e-6, 0.05, 0.2))
+        assert seeds_needed([size - 1, size, size + 1]) == expected
+
+
+@pytest.mark.parametrize(
     ("effect", "n"), [(0.5, 34), (0.8, 15), (1.0, 10), (1.2, 8), (0.2, 199), (30.0, 5)]
 )
 def test_the_seeds_needed_are_the_textbooks(effect: float, n: int) -> None:
@@ -256,6 +326,13 @@ def test_equal_means_share_the_better_rank() -> None:
 def test_a_method_without_a_value_has_no_rank() -> None:
     order = rank_methods("utilitarian", entries("global_accuracy", None, 95.0, None))
     assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, None), (2, None)]
+
+
+def test_a_method_without_a_value_comes_after_all_others() -> None:
+    ranked = rank_methods(
+        "utilitarian", [{"global_accuracy": summarise([v])} for v in (None, 1, 2)]
+    )
+    assert [each.index for each in ranked] == [2, 1, 0]
 
 
 def test_a_method_that_is_left_out_has_no_rank_and_takes_none() -> None:

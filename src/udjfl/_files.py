@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from udjfl.errors import StorageError
 
@@ -128,23 +128,39 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+FREE = "free some space, then `udjfl resume`: what is there is intact"
+ELSEWHERE = "choose another folder with --out"
+IS_LINK = {errno.ELOOP: "it is a link, and links are not followed; put the file itself there"}
+ADVICE = {
+    "write": IS_LINK
+    | {
+        errno.ENOSPC: f"the disk is full; {FREE}",
+        errno.EDQUOT: f"the quota is used up; {FREE}",
+        errno.EROFS: f"the file system is read-only; {ELSEWHERE}",
+        errno.EACCES: f"permission denied; {ELSEWHERE}",
+        errno.EPERM: f"permission denied; {ELSEWHERE}",
+        errno.ENOENT: f"there can be no such folder; {ELSEWHERE}",
+        errno.ENOTDIR: f"a file is in the way; {ELSEWHERE}",
+        errno.EEXIST: f"a file is in the way; {ELSEWHERE}",
+        errno.ENAMETOOLONG: f"the name is too long; {ELSEWHERE}",
+    },
+    "read": IS_LINK
+    | {
+        errno.EACCES: "permission denied; make it readable for this user",
+        errno.EPERM: "permission denied; make it readable for this user",
+        errno.ENOENT: "there is no such file; check the name and the folder",
+        errno.ENOTDIR: "there is no such file: a part of its path is no folder",
+        errno.EISDIR: "it is a folder; name a file in it",
+        errno.ENAMETOOLONG: "there is no such file: the name is too long",
+    },
+}
+
+
 @contextmanager
-def explain_os_errors(path: Path) -> Iterator[None]:
+def explain_os_errors(path: Path, verb: Literal["write", "read"] = "write") -> Iterator[None]:
     """Turn an OSError into a `StorageError` that says what to do."""
     try:
         yield
     except OSError as error:
-        free = "free some space, then `udjfl resume`: what is there is intact"
-        advice = {
-            errno.ENOSPC: f"the disk is full; {free}",
-            errno.EDQUOT: f"the quota is used up; {free}",
-            errno.EROFS: "the file system is read-only; choose another folder with --out",
-            errno.EACCES: "permission denied; choose another folder with --out",
-            errno.EPERM: "permission denied; choose another folder with --out",
-            errno.ENOENT: "there can be no such folder; choose another folder with --out",
-            errno.ENOTDIR: "a file is in the way; choose another folder with --out",
-            errno.EEXIST: "a file is in the way; choose another folder with --out",
-            errno.ENAMETOOLONG: "the name is too long; choose another folder with --out",
-            errno.ELOOP: "it is a link, and links are not followed; put the file itself there",
-        }.get(error.errno or 0, error.strerror or str(error))
-        raise StorageError(f"cannot write {path}: {advice}") from error
+        advice = ADVICE[verb].get(error.errno or 0, error.strerror or str(error))
+        raise StorageError(f"cannot {verb} {path}: {advice}") from error

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from browser_page import WIDTHS, BrowserPage
-from hostile_runs import FOLDERS, IDS, train
+from hostile_runs import FOLDERS, IDS, make_federation_of_ids, train
 
 from udjfl._ids import printable
 from udjfl.report.html.page import write_report
+from udjfl.search.settings import TuneSettings
+from udjfl.search.tune import tune
 
 Visit = Callable[..., BrowserPage]
 METHODS = ("fedavg", "rawls:budget=2", "desert")
@@ -205,6 +207,47 @@ def test_the_report_says_what_is_missing(visit: Visit, hostile: Any, name: str, 
 
 
 def test_a_thousand_clients_are_shown_in_groups(visit: Visit, hostile: Any) -> None:
-    figures = visit(hostile("thousand_clients")).page.evaluate(LIST_FIGURES)
+    opened = visit(hostile("thousand_clients"))
+    figures = opened.page.evaluate(LIST_FIGURES)
     assert figures
     assert max(figure["rows"] for figure in figures) < 100
+    open_details(opened)
+    assert opened.find_violations() == []
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the report on a tuning and its test."""
+    folder = tmp_path_factory.mktemp("tuned")
+    settings = TuneSettings(
+        **{"rounds": 3, "hidden": 4, "uncertainty_epochs": 2, "seeds": [0, 1], "workers": 1},
+        budget=50.0,
+        cost=14.0,
+    )
+    ids = [f"hospital {letter}" for letter in "cba"]
+    tune(settings, data=lambda seed: make_federation_of_ids(ids, seed=seed), out=folder / "tune")
+    write_report([folder / "tune"], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def by_log_loss(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the report on methods that are judged by log loss."""
+    folder = tmp_path_factory.mktemp("loss")
+    runs = train(folder / "runs", ["a", "b", "c"], METHODS, score="log-loss")
+    write_report([runs], folder / "report.html")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("name", ["tuned", "by_log_loss"])
+def test_searches_and_other_scores_have_the_same_page(
+    visit: Visit, request: pytest.FixtureRequest, name: str
+) -> None:
+    opened = visit(request.getfixturevalue(name), WIDTHS[0], "dark")
+    open_details(opened)
+    assert opened.find_overflow() == []
+    assert opened.find_violations() == []
+    assert opened.find_print_problems() == []
+    figures = opened.page.evaluate(LIST_FIGURES)
+    assert [figure for figure in figures if not figure["name"] or not figure["rows"]] == []
+    assert (opened.errors, opened.fetched) == ([], [])

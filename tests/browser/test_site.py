@@ -9,7 +9,11 @@ import pytest
 from browser_page import SCHEMES, WIDTHS, BrowserPage
 
 SITE = Path(__file__).parents[2] / "build" / "site"
-PAGES = ("index", "theories", "reading", "api", "notebooks/quickstart", "experiments/RESULTS")
+PAGES = (
+    *("index", "tour", "theories", "methods", "reading", "report", "glossary", "api"),
+    *("notebooks/quickstart", "notebooks/own_hospitals", "experiments/RESULTS"),
+)
+MISSING_IMAGES = "[...document.images].filter(i => i.offsetParent && !i.naturalWidth).length"
 Visit = Callable[..., BrowserPage]
 
 pytestmark = pytest.mark.skipif(
@@ -25,6 +29,7 @@ def test_a_page_fits_every_window_and_loads_only_local_files(visit: Visit, name:
             opened.resize(width)
             page_width = opened.page.evaluate("document.documentElement.scrollWidth")
             assert page_width <= width, f"{name} at {width}"
+        assert opened.page.evaluate(MISSING_IMAGES) == 0
         assert opened.errors == []
         assert [url for url in opened.fetched if not url.startswith(SITE.as_uri())] == []
 

@@ -21,6 +21,7 @@ from udjfl.data import (
     federate,
     load,
 )
+from udjfl.data.federate import without_test_parts
 from udjfl.data.source import Parts, Prepared
 from udjfl.errors import DataError
 
@@ -241,3 +242,21 @@ def test_tuning_preprocesses_by_the_smaller_train_part() -> None:
     assert [(len(train), len(test)) for train, test in seen] == [(13, 3)] * 2
     for client, (train, test) in zip(usual.clients, seen, strict=True):
         assert sorted(train + test) == multiset(client.train)
+
+
+def test_classes_are_held_out_in_proportion() -> None:
+    y = [0] * 80 + [1] * 15 + [2] * 5
+    x = np.arange(200.0).reshape(2, 100, 1)
+    clients = {"a": (x[0], y, [[500.0]], [0]), "b": (x[1], y, [[501.0]], [0])}
+    federation = Federation.from_arrays(clients, test=([[502.0]], [0]))
+    for seed in SEEDS:
+        held_out = without_test_parts(federation, seed)
+        counts = [torch.bincount(client.test.y).tolist() for client in held_out.clients]
+        assert counts == [[16, 3, 1]] * 2
+
+
+def test_numbers_are_held_out_whatever_they_are() -> None:
+    x = np.arange(20.0).reshape(20, 1)
+    clients = {"a": (x, np.linspace(-1, 1, 20), [[50.0]], [0.5])}
+    federation = Federation.from_arrays(clients, test=([[51.0]], [0.5]), task="regression")
+    assert len(without_test_parts(federation, 0).clients[0].test) == 4

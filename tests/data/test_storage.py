@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_federation, model_bytes
-from table_helpers import make_hospitals
+from table_helpers import change, make_hospitals
 
 import udjfl
 from udjfl import DataError, Federation
@@ -114,6 +114,17 @@ def test_a_wrong_description_is_refused(text: str, tmp_path: Path) -> None:
         Federation.load(tmp_path)
     with pytest.raises(DataError, match=r"federation\.json cannot be read"):
         Federation.load(tmp_path / "nothing")
+
+
+def test_data_that_an_earlier_version_saved_are_loaded(tmp_path: Path) -> None:
+    frames = {name: change(f, patient=range(len(f))) for name, f in make_hospitals().items()}
+    before = Federation.from_frames(frames, target="ill", group="patient")
+    before.save(tmp_path)
+    text = (tmp_path / "federation.json").read_text()
+    older = text.replace(before.fingerprint, before.older_fingerprint)
+    assert older != text
+    (tmp_path / "federation.json").write_text(older)
+    assert Federation.load(tmp_path).fingerprint == before.fingerprint
 
 
 def test_a_description_of_other_data_is_refused(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from udjfl.engine import (
     one_thread,
     stacked,
 )
+from udjfl.engine._grid import ChunkTask, Grid, spread_over_cores
 from udjfl.engine._stacked_mlp import log_softmax_at
 from udjfl.models import WeightNormLinear, logistic, mlp, to_vector
 from udjfl.models.masked import adapt
@@ -125,6 +126,65 @@ def test_chunks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> 
     whole = engine.train_many([job])[0]
     monkeypatch.setattr(stacked, "CHUNK_BYTES", 1)
     assert_close_results(whole, engine.train_many([job])[0])
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_settings_spread_over_cores_change_no_bit(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("SHARED_FLOPS", 0), ("STEP_FLOPS", 1), ("CHUNK_BYTES", 1)):
+        monkeypatch.setattr(stacked, name, value)  # one client is a chunk
+    clients = make_clients([9] * 5, (16,))
+    module = seeded(lambda: mlp((16,), 3, hidden=16))
+    works = [
+        make_work(lr=0.1, loss_at="running"),
+        make_work(lr=0.1, objective=double_mean, multipliers=torch.arange(1.0, 6.0)),
+        make_work(lr=0.2, loss_at="received", first_step=True),
+        make_work(lr=0.3, loss_at="final"),
+        make_work(lr=0.4, loss_at="running"),
+    ]
+    indices = list(range(5))
+    jobs = [
+        TrainJob(to_vector(module) * (1 + number / 9), NO_BUFFERS, indices, work, ADDRESS)
+        for number, work in enumerate(works)
+    ]
+    alone = StackedEngine(copy.deepcopy(module), clients)
+    together = StackedEngine(copy.deepcopy(module), clients, workers=workers)
+    with one_thread():
+        results = together.train_many(jobs)
+        for ours, job in zip(results, jobs, strict=True):
+            assert_equal_results(ours, alone.train(job))
+    together.close()
+
+
+def double_mean(
+    losses: Tensor, weights: Tensor, groups: Tensor | None, multipliers: Tensor | None
+) -> Tensor:
+    assert multipliers is not None
+    return 2 * multipliers * (losses * weights).sum(dim=1)
+
+
+def test_only_tasks_that_are_left_over_are_split() -> None:
+    """Five tasks of five settings: two cores have two each, and share the settings of the last."""
+    clients = make_clients([9] * 5, (16,))
+    module = seeded(lambda: mlp((16,), 3, hidden=16))
+    jobs = [
+        TrainJob(to_vector(module), NO_BUFFERS, list(range(5)), make_work(lr=lr), ADDRESS)
+        for lr in (0.1, 0.2, 0.3, 0.4, 0.5)
+    ]
+    grid = Grid.of([jobs], torch.device("cpu"))
+    tasks = [ChunkTask(grid, [row]) for row in range(len(clients))]
+
+    def shares(n_tasks: int, n_cores: int) -> list[tuple[int, int]]:
+        spread = spread_over_cores(tasks[:n_tasks], n_cores)
+        return [(task.rows[0], len(task.works)) for task in spread]
+
+    assert shares(5, 2) == [(0, 5), (1, 5), (2, 5), (3, 5), (4, 3), (4, 2)]
+    assert shares(4, 2) == [(0, 5), (1, 5), (2, 5), (3, 5)]
+    assert shares(1, 8) == [(0, 1)] * 5
+    assert shares(5, 1) == [(row, 5) for row in range(5)]
+    parts = spread_over_cores(tasks[:1], 2)
+    assert [work.lr for task in parts for work in task.works] == [0.1, 0.2, 0.3, 0.4, 0.5]
 
 
 def test_chunks_bound_memory_whatever_the_number_of_clients() -> None:

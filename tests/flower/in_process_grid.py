@@ -5,10 +5,11 @@ The tests' imports from `udjfl.flower` are collected here where possible.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from conftest import make_federation
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -18,6 +19,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import udjfl
 from udjfl import Examples, Federation, TrainingSettings
 from udjfl.flower import ClientData, MethodStrategy, ServerData, client_app
+from udjfl.flower.tensors import make_records, pack, tensors_of, values_of
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 
@@ -103,6 +105,12 @@ class InProcessGrid(Grid):
     def sent(self, kind: str) -> list[tuple[int, RecordDict, Message | None]]:
         """Return node, content and reply of every message of one type."""
         return [(node, content, reply) for type_, node, content, reply in self.log if type_ == kind]
+
+
+def with_tensors(content: RecordDict, tensors: Mapping[str, torch.Tensor] | bytes) -> RecordDict:
+    """Return a message with other tensors."""
+    packed = tensors if isinstance(tensors, bytes) else pack(tensors)
+    return RecordDict({**content, **make_records(values_of(content), packed)})
 
 
 def client_data(federation: Federation, client_id: str, **changes: Any) -> ClientData:
@@ -208,6 +216,8 @@ __all__ = [
     "run_strategy",
     "server_data",
     "simulate_small",
+    "tensors_of",
     "with_groups",
+    "with_tensors",
     "with_validation",
 ]

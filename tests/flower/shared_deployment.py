@@ -55,9 +55,15 @@ class DeployedFederation:
         folder = self.deployment.folder / "runs" / str(next(self._numbers))
         return DeployedRun(self, folder, app, settings)
 
-    def restart_node(self, name: str) -> None:
-        self.deployment.start_node(name, {"client-id": name, "data": str(self.files[name])})
+    def restart_node(self, name: str, warm: bool = True) -> None:
+        """Start a node again; `warm` says whether its client is kept warm from now on."""
+        config = {"client-id": name, "data": str(self.files[name])}
+        self.deployment.start_node(name, config, warm=warm)
         self.deployment.wait_online([name])
+
+    def notes(self) -> list[Path]:
+        """Return the notes on messages that are in progress, of all nodes."""
+        return sorted((self.deployment.folder / "nodes").glob("*/messages/*"))
 
 
 class DeployedRun:
@@ -91,6 +97,10 @@ class DeployedRun:
 
     def open_gate(self, round: int) -> None:
         (self.gates / f"closed-{round}").unlink()
+
+    def release(self, round: int) -> None:
+        """Let the client reply that waits in a round."""
+        (self.gates / f"release-{round}").touch()
 
     def wait_for(self, event: str) -> bool:
         """Wait for an event of the server or a client, for example `waiting-2`."""

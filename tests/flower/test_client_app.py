@@ -18,6 +18,7 @@ from in_process_grid import (
     make_federation,
     make_strategy,
     run_strategy,
+    tensors_of,
     with_groups,
     with_validation,
 )
@@ -37,8 +38,9 @@ NAMES = [
 
 def names_in(content: RecordDict) -> set[str]:
     """Return the names of all values in a reply, without the client's id and the round."""
-    arrays = {name.removeprefix("extra.") for name in content["arrays"]}
-    return {*arrays, *content["metrics"], *content["config"]} - {"client-id", "round"}
+    tensors = {name.removeprefix("extra.") for name in tensors_of(content)}
+    texts = set(content["config"]) - {"client-id", "round", "tensors"}
+    return {*tensors, *content["metrics"], *texts}
 
 
 WORDS = {"losses": "loss", "steps": "steps"}
@@ -87,7 +89,7 @@ def test_each_client_gets_its_own_model_and_no_other() -> None:
     grid = InProcessGrid(federation)
     strategy = run_strategy(federation, "cffl", grid, rounds=2)
     sent = {
-        node: torch.from_numpy(content["arrays"]["model"].numpy())
+        node: tensors_of(content)["model"]
         for node, content, _ in grid.sent("evaluate")
         if content["config"]["round"] == 2
     }
@@ -103,7 +105,7 @@ def ask_client(
     """Return a client's reply to a message without arrays."""
     settings = TrainingSettings(hidden=5, uncertainty_epochs=2)
     spec = messages.write_spec(RunSpec(method(name), settings, report_uncertainties=False))
-    message = Message(messages.make_request(spec, {}, {"round": 1, **about}), 7, kind)
+    message = Message(messages.make_request(spec, b"", {"round": 1, **about}), 7, kind)
     return client_app(model, lambda context: data)(
         message, Context(1, 7, {}, RecordDict(), {})
     ).content
@@ -123,7 +125,7 @@ def test_the_uncertainty_is_measured_once_in_a_run() -> None:
 
     def uncertainty() -> float:
         return app(
-            Message(messages.make_request(spec, {}, {"round": 1}), 7, "query.uncertainty"), context
+            Message(messages.make_request(spec, b"", {"round": 1}), 7, "query.uncertainty"), context
         ).content["metrics"]["uncertainty"]
 
     value = uncertainty()

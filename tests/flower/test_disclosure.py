@@ -17,6 +17,7 @@ from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_stra
 from udjfl.errors import ReportError, SettingsError
 from udjfl.flower.disclosure import Disclosure, needed_disclosures
 from udjfl.flower.messages import make_reply
+from udjfl.flower.tensors import tensors_of
 from udjfl.methods import method
 from udjfl.settings import TrainingSettings
 from udjfl.training.state import RunSpec
@@ -87,7 +88,7 @@ def test_what_left_is_written_down(tmp_path: Path) -> None:
     assert [line["message"] for line in lines] == [kind for kind, _ in sent]
     for line, (_, reply) in zip(lines, sent, strict=True):
         assert line["numbers"] == dict(reply.content["metrics"])
-        assert set(line["tensors"]) == set(reply.content["arrays"])
+        assert set(line["tensors"]) == set(tensors_of(reply.content))
     assert {"loss", "steps"} == set(lines[2]["numbers"])
 
 

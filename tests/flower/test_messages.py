@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from in_process_grid import make_federation
 
 from udjfl import Plan, ReportError, SettingsError, TrainingSettings
 from udjfl.flower import messages
 from udjfl.flower.messages import Reply, read_spec, required_numbers, write_spec
-from udjfl.flower.tensors import TensorLimit, tensors_of
+from udjfl.flower.tensors import TensorLimit, pack, tensors_of, values_of
 from udjfl.methods import ALIASES, METHODS, Method, method
 from udjfl.models import build
 from udjfl.training.state import RunSpec
@@ -26,16 +26,13 @@ from udjfl.training.state import RunSpec
 
 def transmit(content: RecordDict) -> RecordDict:
     """Serialise a message to bytes and read it again."""
-    arrays, config = content["arrays"], content["config"]
-    records = {
-        "arrays": ArrayRecord(
-            {k: Array(a.dtype, a.shape, a.stype, bytes(a.data)) for k, a in arrays.items()}
-        ),
-        "config": ConfigRecord.inflate(config.deflate()),
-    }
-    if "metrics" in content:
-        records["metrics"] = MetricRecord.inflate(content["metrics"].deflate())
-    return RecordDict(records)
+    types = {"metrics": MetricRecord}
+    return RecordDict(
+        {
+            name: types.get(name, ConfigRecord).inflate(record.deflate())
+            for name, record in content.items()
+        }
+    )
 
 
 def make_spec(rule: Method, report_uncertainties: bool = False, **changes: Any) -> RunSpec:
@@ -45,7 +42,7 @@ def make_spec(rule: Method, report_uncertainties: bool = False, **changes: Any) 
 @pytest.mark.parametrize("name", [*ALIASES, *(name for name in METHODS if name != "udj")])
 def test_a_spec_contains_the_method_and_all_settings(name: str) -> None:
     spec = make_spec(method(name), True, lr=0.123, loss_at="final", model="cnn")
-    content = transmit(messages.make_request(write_spec(spec), {}, {"round": 1}))
+    content = transmit(messages.make_request(write_spec(spec), b"", {"round": 1}))
     read = read_spec(content)
     assert (read.method, read.settings, read.seed) == (spec.method, spec.settings, spec.seed)
     assert (read.model, read.report_uncertainties) == ("cnn", True)
@@ -54,7 +51,7 @@ def test_a_spec_contains_the_method_and_all_settings(name: str) -> None:
 def test_a_spec_of_another_version_names_the_unknown_setting() -> None:
     text = write_spec(make_spec(method("fedavg"))).replace('"lr"', '"learning"')
     with pytest.raises(SettingsError, match="learning: no such setting"):
-        read_spec(messages.make_request(text, {}, {}))
+        read_spec(messages.make_request(text, b"", {}))
 
 
 def test_a_spec_contains_parameters_by_client() -> None:
@@ -62,7 +59,7 @@ def test_a_spec_contains_parameters_by_client() -> None:
         method("udj", beta=(1.0, 2.0), gamma=0.1),
         method("udj", beta={"a": 1.0}, gamma=0.1),
     ):
-        content = messages.make_request(write_spec(make_spec(rule)), {}, {})
+        content = messages.make_request(write_spec(make_spec(rule)), b"", {})
         assert read_spec(content).method == rule
 
 
@@ -73,7 +70,7 @@ def test_tensors_keep_their_bits() -> None:
         "none": torch.zeros(0),
         "one": torch.tensor(2.5, dtype=torch.float64),
     }
-    read = tensors_of(transmit(messages.make_request("{}", tensors, {})))
+    read = tensors_of(transmit(messages.make_request("{}", pack(tensors), {})))
     for name, tensor in tensors.items():
         assert read[name].dtype == tensor.dtype
         assert torch.equal(read[name], tensor)
@@ -104,8 +101,8 @@ def test_a_plan_reaches_each_client_with_its_own_multiplier() -> None:
 def send_plan(plan: Plan, client_index: int) -> Plan:
     """Return a plan as a client reads it from a message."""
     tensors = messages.shared_plan_tensors(plan) | messages.own_plan_tensors(plan, client_index)
-    content = transmit(messages.make_request("{}", tensors, messages.plan_values(plan)))
-    return messages.read_plan(tensors_of(content), messages.config_of(content))
+    content = transmit(messages.make_request("{}", pack(tensors), messages.plan_values(plan)))
+    return messages.read_plan(tensors_of(content), values_of(content))
 
 
 def test_numbers_keep_their_digits_and_nan_is_kept() -> None:
@@ -125,34 +122,27 @@ def test_numbers_keep_their_digits_and_nan_is_kept() -> None:
     "content",
     [
         RecordDict({}),
-        RecordDict(
-            {"arrays": ArrayRecord({}), "metrics": MetricRecord({}), "config": ConfigRecord({})}
-        ),
+        RecordDict({"metrics": MetricRecord({}), "config": ConfigRecord({})}),
         RecordDict(
             {
-                "arrays": ArrayRecord({}),
                 "metrics": MetricRecord({}),
                 "config": ConfigRecord({"client-id": 1}),
             }
         ),
         RecordDict(
             {
-                "arrays": ArrayRecord({}),
                 "metrics": MetricRecord({"loss": [1.0]}),
                 "config": ConfigRecord({"client-id": "a"}),
             }
         ),
         RecordDict(
             {
-                "arrays": ArrayRecord(
-                    {"delta": Array("float32", (3,), "numpy.ndarray", b"no array")}
-                ),
                 "metrics": MetricRecord({}),
-                "config": ConfigRecord({"client-id": "a"}),
+                "config": ConfigRecord({"client-id": "a", "tensors": b"no tensors"}),
             }
         ),
     ],
-    ids=["empty", "no id", "a number for an id", "a list", "no array"],
+    ids=["empty", "no id", "a number for an id", "a list", "no tensors"],
 )
 def test_an_unreadable_reply_is_an_error_that_names_the_client(content: RecordDict) -> None:
     with pytest.raises(ReportError, match="client 'a' in round 2: reply cannot be read") as caught:
@@ -161,12 +151,9 @@ def test_an_unreadable_reply_is_an_error_that_names_the_client(content: RecordDi
 
 
 def test_pickled_arrays_are_refused() -> None:
-    stream = io.BytesIO()
-    np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    arrays = ArrayRecord({"delta": Array("object", (1,), "numpy.ndarray", stream.getvalue())})
-    content = RecordDict(
-        {"arrays": arrays, "metrics": MetricRecord({}), "config": ConfigRecord({"client-id": "a"})}
-    )
+    pickled = pickle.dumps(np.array([{"a": 1}], dtype=object))
+    config = ConfigRecord({"client-id": "a", "tensors": pickled})
+    content = RecordDict({"metrics": MetricRecord({}), "config": config})
     with pytest.raises(ReportError, match="cannot be read"):
         Reply.read(content, "a", 1, allowed={"delta": TensorLimit(torch.float32, 100)})
 

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 
 pytest.importorskip("flwr")
@@ -25,7 +26,7 @@ from in_process_grid import (
 from torch import nn
 
 import udjfl
-from udjfl.flower import remote_clients
+from udjfl.flower import exchange
 from udjfl.flower.messages import send_and_receive
 from udjfl.methods import ALIASES, METHODS, Method, Plan, Reports, method
 from udjfl.methods.base import EXTRAS
@@ -165,9 +166,7 @@ def read_reports(
     rows = []
     for reply in replies:
         content = reply.content
-        arrays = {
-            name: torch.from_numpy(array.numpy()) for name, array in content["arrays"].items()
-        }
+        arrays = safetensors.torch.load(content["config"].get("tensors"))
         name = content["config"]["client-id"]
         position = strategy.run.ids.index(name)
         rows.append((name, arrays, dict(content["metrics"]), position))
@@ -210,17 +209,18 @@ def test_the_same_replies_give_the_methods_step_bit_for_bit(
     opened: list[Any] = []
     close_round = rounds.close_round
 
-    def watch_replies(grid: Any, kind: str, contents: Any, timeout: float) -> Any:
-        pairs = send_and_receive(grid, kind, contents, timeout)
-        if kind == "train":
-            replies[:] = [message for _, message in pairs]
+    def watch_replies(grid: Any, messages: Any, timeout: float) -> Any:
+        pairs = send_and_receive(grid, messages, timeout)
+        trained = [node for node, m in messages.items() if m.metadata.message_type == "train"]
+        if trained:
+            replies[:] = [message for node, message in pairs if node in trained]
         return list(reversed(pairs))  # the order must not matter
 
     def watch_round(run: Any, server: Any, clients: Any, half: Any, columns: Any) -> Any:
         opened[:] = [half]
         return close_round(run, server, clients, half, columns)
 
-    monkeypatch.setattr(remote_clients, "send_and_receive", watch_replies)
+    monkeypatch.setattr(exchange, "send_and_receive", watch_replies)
     monkeypatch.setattr(rounds, "close_round", watch_round)
     for t in (1, 2):
         before = strategy.log.server

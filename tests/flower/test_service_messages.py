@@ -11,7 +11,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Message
 from in_process_grid import (
     FIRST_NODE,
     InProcessGrid,
@@ -19,6 +19,8 @@ from in_process_grid import (
     make_strategy,
     run_strategy,
     simulate_small,
+    tensors_of,
+    with_tensors,
 )
 
 import udjfl
@@ -68,15 +70,15 @@ def test_the_client_computes_its_offset_from_its_own_labels(digits: udjfl.Federa
     grid = InProcessGrid(digits)
     run_strategy(digits, "fedavg", grid, **TRAINING, service="prior-rawls")
     sent = [
-        (node, content["arrays"])
+        (node, tensors_of(content))
         for node, content, _ in grid.sent("evaluate")
-        if PRIOR in content["arrays"]
+        if PRIOR in tensors_of(content)
     ]
     assert [node for node, _ in sent] == [FIRST_NODE + 2]  # the most uncertain client alone
-    assert float(sent[0][1][KAPPA].numpy()) == 1
+    assert float(sent[0][1][KAPPA]) == 1
     terms = torch.stack([class_term(c.train.y, digits.n_classes) for c in digits.clients])
     mean = terms.sum(dim=0) / sum(digits.sizes)
-    torch.testing.assert_close(torch.from_numpy(sent[0][1][PRIOR].numpy()), mean)
+    torch.testing.assert_close(sent[0][1][PRIOR], mean)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,14 @@ def test_what_a_service_needs_is_sent_once_after_the_last_round(
     grid = InProcessGrid(federation)
     run_strategy(federation, "fedavg", grid, rounds=3, service=service)
     extra = [
-        (reply.content["config"]["round"], set(reply.content["arrays"]))
+        (reply.content["config"]["round"], set(tensors_of(reply.content)))
         for _, _, reply in grid.sent("evaluate")
-        if reply is not None and reply.content["arrays"]
+        if reply is not None and tensors_of(reply.content)
     ]
     assert extra == ([] if field is None else [(3, {field})] * 3)
     asks = bool(grid.sent("query.uncertainty"))
     assert asks == (service != "none")
-    scores = ["extra.scores" in reply.content["arrays"] for _, _, reply in grid.sent("train")]
+    scores = ["extra.scores" in tensors_of(reply.content) for _, _, reply in grid.sent("train")]
     assert all(scores) if service == "checkpoints" else not any(scores)
 
 
@@ -123,12 +125,13 @@ def tampering(value: list[float] | None, name: str) -> Any:
     """Return a `tamper` that changes what the first client reports for a service."""
 
     def tamper(message: Message, reply: Message) -> Message:
-        arrays = reply.content.array_records.get("arrays", ArrayRecord())
-        if message.metadata.dst_node_id == FIRST_NODE and name in arrays:
-            del arrays[name]
-            if value is not None:
-                arrays[name] = Array(torch.tensor(value, dtype=torch.float64).numpy())
-        return reply
+        tensors = tensors_of(reply.content)
+        if message.metadata.dst_node_id != FIRST_NODE or name not in tensors:
+            return reply
+        del tensors[name]
+        if value is not None:
+            tensors[name] = torch.tensor(value, dtype=torch.float64)
+        return Message(with_tensors(reply.content, tensors), reply_to=message)
 
     return tamper
 
@@ -171,8 +174,8 @@ def test_a_client_that_leaves_before_it_is_served_is_not_evaluated() -> None:
     federation = make_federation()
 
     def tamper(message: Message, reply: Message) -> Message | None:
-        arrays = message.content.array_records.get("arrays", ArrayRecord())
-        gone = message.metadata.dst_node_id == FIRST_NODE and PRIOR in arrays
+        served = PRIOR in tensors_of(message.content)
+        gone = message.metadata.dst_node_id == FIRST_NODE and served
         return None if gone else reply
 
     grid = InProcessGrid(federation, tamper=tamper)

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-import io
+import contextlib
+import json
+import tracemalloc
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
+from udjfl.flower import tensors
 from udjfl.flower.tensors import (
     TensorLimit,
     allowed_tensors,
+    describe_tensors,
     find_forbidden,
-    to_array,
-    to_arrays,
+    make_records,
+    pack,
+    tensors_of,
     unpack,
+    values_of,
 )
 
+CLAIM = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
 
-def make_array(header: dict[str, Any], values: bytes) -> Array:
-    """Make an array whose header may claim anything."""
-    stream = io.BytesIO()
-    np.lib.format.write_array_header_1_0(stream, header)
-    return Array("float32", (3,), "numpy.ndarray", stream.getvalue() + values)
+
+def make_packed(values: bytes, **claims: Any) -> bytes:
+    """Return packed tensors whose header may claim anything."""
+    header = json.dumps(claims).encode()
+    return len(header).to_bytes(8, "little") + header + values
 
 
 @pytest.mark.parametrize(
@@ -44,33 +52,74 @@ def make_array(header: dict[str, Any], values: bytes) -> Array:
     ids=["number", "empty", "table", "transposed", "whole", "flags", "nan"],
 )
 def test_a_tensor_is_unpacked_as_it_was(tensor: torch.Tensor) -> None:
-    read = unpack(to_array(tensor))
+    read = unpack(pack({"a": tensor, "again": tensor}))["a"]  # which share their memory
     assert (read.dtype, read.shape) == (tensor.dtype, tensor.shape)
     torch.testing.assert_close(read, tensor, rtol=0, atol=0, equal_nan=True)
     read.add_(1) if read.dtype != torch.bool else read.logical_not_()  # it can be written to
 
 
-def test_columns_may_come_first() -> None:
-    table = np.asfortranarray(np.arange(6.0).reshape(2, 3))
-    assert unpack(Array(table)).tolist() == table.tolist()
+def test_no_tensors_are_no_bytes() -> None:
+    assert pack({}) == b""
+    assert unpack(b"") == {}
+    assert set(make_records({"round": 1}, b"")["config"]) == {"round"}
 
 
-HEADER = {"descr": "<f4", "fortran_order": False, "shape": (3,)}
 LIES = {
-    "a shape beyond its bytes": make_array({**HEADER, "shape": (10**13,)}, bytes(12)),
-    "bytes beyond its shape": make_array(HEADER, bytes(16)),
-    "a negative shape": make_array({**HEADER, "shape": (-1, -3)}, bytes(12)),
-    "objects": make_array({**HEADER, "descr": "|O"}, bytes(24)),
-    "another format": Array("float32", (3,), "torch", to_array(torch.zeros(3)).data),
-    "a later version": Array("f", (3,), "numpy.ndarray", b"\x93NUMPY\x03\x00" + bytes(80)),
-    "nothing": Array("float32", (3,), "numpy.ndarray", b""),
+    "a shape beyond its bytes": make_packed(bytes(12), a={**CLAIM, "shape": [10**13]}),
+    "bytes beyond its shape": make_packed(bytes(16), a=CLAIM),
+    "bytes that are not there": make_packed(bytes(8), a=CLAIM),
+    "a negative shape": make_packed(bytes(12), a={**CLAIM, "shape": [-1, -3]}),
+    "an unknown dtype": make_packed(bytes(12), a={**CLAIM, "dtype": "O"}),
+    "overlapping tensors": make_packed(bytes(12), a=CLAIM, b=CLAIM),
+    "a header that is no table": make_packed(bytes(12), a=3),
+    "a header beyond the bytes": b"\xff" * 20,
+    "half a length": b"\x01\x00",
 }
 
 
-@pytest.mark.parametrize("array", LIES.values(), ids=list(LIES))
-def test_bytes_that_are_not_what_they_claim_are_refused(array: Array) -> None:
-    with pytest.raises((ValueError, TypeError)):
-        unpack(array)
+@pytest.mark.parametrize("packed", LIES.values(), ids=list(LIES))
+def test_bytes_that_are_not_what_they_claim_are_refused(packed: bytes) -> None:
+    with pytest.raises(Exception, match=r"."):
+        unpack(packed)
+
+
+@given(st.binary(max_size=60), st.integers(0, 200))
+def test_changed_bytes_are_refused_or_read_within_their_size(noise: bytes, start: int) -> None:
+    """Whatever a client sends, no more memory is taken than a few times what arrived."""
+    whole = pack({"delta": torch.arange(9.0)})
+    content = RecordDict(
+        {**make_records({"client-id": "a"}, whole[:start] + noise + whole[start + len(noise) :])}
+    )
+    read: dict[str, torch.Tensor] = {}
+    tracemalloc.start()
+    with contextlib.suppress(Exception):  # any error is reported as an unreadable reply
+        if find_forbidden(content, {"delta": TensorLimit(torch.float32, 9)}) is None:
+            read = tensors_of(content)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert all(name == "delta" and tensor.numel() <= 9 for name, tensor in read.items())
+    assert peak < 10**6
+
+
+def test_large_messages_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "PIECE_BYTES", 50)
+    shared, own = {"model": torch.arange(40.0)}, {"personal": torch.arange(30.0)}
+    content = RecordDict({**make_records({"round": 1}, pack(shared), pack(own))})
+    assert all(len(record["tensors"]) <= 50 for record in content.config_records.values())
+    assert len(content) > 6
+    read = tensors_of(content)
+    assert {name: tensor.tolist() for name, tensor in read.items()} == {
+        name: tensor.tolist() for name, tensor in {**shared, **own}.items()
+    }
+    assert values_of(content) == {"round": 1}
+    reply = RecordDict({**make_records({}, pack(shared))})
+    assert find_forbidden(reply, {"model": TensorLimit(torch.float32, 40)}) is None
+    assert describe_tensors(reply) == {"model": "[40] float32"}
+    del reply["config-1"]  # the others are not read
+    assert find_forbidden(reply, {"model": TensorLimit(torch.float32, 40)}) == (
+        "config-2",
+        tensors.NOT_ASKED_FOR,
+    )
 
 
 def test_only_what_is_allowed_passes() -> None:
@@ -84,18 +133,20 @@ def test_only_what_is_allowed_passes() -> None:
     good = {"delta": torch.zeros(4), "buffers": torch.zeros(2, dtype=torch.float64)}
 
     def find(**changes: torch.Tensor) -> tuple[str, str] | None:
-        return find_forbidden(RecordDict({"arrays": to_arrays({**good, **changes})}), allowed)
+        return find_forbidden(RecordDict({**make_records({}, pack({**good, **changes}))}), allowed)
 
     assert find() is None
     assert find(delta=torch.zeros(4, dtype=torch.float64)) == (
         "delta",
         "has dtype float64; it must have float32",
     )
-    assert find(delta=torch.zeros(4, dtype=torch.complex64))[1].startswith("has dtype complex64")
-    assert "bytes; it may have" in find(delta=torch.zeros(1000))[1]
+    assert find(delta=torch.zeros(1000)) == ("delta", "has 1000 numbers; it may have 4")
     assert find(**{"x" * 1000: torch.zeros(1)})[0] == "x" * 40
-    two = RecordDict({"arrays": to_arrays(good), "more": ArrayRecord({})})
-    assert find_forbidden(two, allowed)[0] == "more"
+    records = make_records({}, pack(good))
+    for more in (ArrayRecord({}), ConfigRecord({"tensors": pack(good)})):
+        assert find_forbidden(RecordDict({**records, "more": more}), allowed)[0] == "more"
+    own = RecordDict({**make_records({}, pack(good), pack(good))})
+    assert find_forbidden(own, allowed) == ("own", tensors.NOT_ASKED_FOR)
 
 
 def test_replies_without_update_or_buffers_have_none() -> None:

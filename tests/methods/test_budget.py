@@ -249,6 +249,14 @@ def test_caution_by_hand():
     close(state["price"], 0.75)
 
 
+def test_caution_of_a_regression_by_hand():
+    # R^2 of 1/2 and -1/2 of 50 examples: e^2 = (2 / 4 / 50 + 2 * 9 / 4 / 50) / 2^2 = 0.025.
+    # Absolute: 0 + 2 e - 0, times 5.
+    reports = scored([0.5, -0.5], n=50, is_regression=True)
+    state, _, _ = one_round(start(2), reports, mean=0.0, absolute=0.0, caution=2.0)
+    close(state["price"], 1 + 5 * 2 * math.sqrt(0.025))
+
+
 def test_caution_asks_for_no_more_than_fedavg_has():
     # 2 e = 0.1 is more than the budget of 0.02: FedAvg's own mean is to be kept, and it is.
     state, _, _ = one_round(

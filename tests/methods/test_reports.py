@@ -271,3 +271,17 @@ def test_counts_beyond_the_whole_numbers_of_float64_are_refused(field: str) -> N
 def test_values_of_the_wrong_kind_are_told_in_words(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match=r"Reports\."):
         Reports(**{"ids": ["a", "b"], "deltas": torch.zeros(2, 3), **wrong})
+
+
+def test_scores_of_a_regression_may_be_below_zero_but_not_above_one():
+    def extras(score: float) -> dict[str, Any]:
+        return {"scores": torch.tensor([0.5, score], dtype=torch.float64)}
+
+    reports = Reports(
+        ["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(-3.0), is_regression=True
+    )
+    assert reports.extras["scores"].tolist() == [0.5, -3.0]
+    with pytest.raises(ReportError, match="client 'c1' in round 1: scores must be at most 1"):
+        Reports(["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(1.5), is_regression=True)
+    with pytest.raises(ReportError, match="client 'c1' in round 1: scores must be from 0 to 1"):
+        Reports(["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(-3.0))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
-from hostile_runs import FOLDERS, IDS
+from hostile_runs import FOLDERS, IDS, train
 from typer.testing import CliRunner
 
 from udjfl.cli.app import app
@@ -47,3 +49,28 @@ def test_it_says_what_is_wrong(tmp_path: Path, name: str) -> None:
     result = CliRunner().invoke(app, ["report", str(folder)])
     assert isinstance(result.exception, UdjflError)
     assert REFUSED[name] in str(result.exception)
+
+
+SPREADSHEET = ("=1+1", "@SUM(A1)", "\\input{x}", "a|b", "$x$", "\x1b[31mred\x07", "\u202ex")
+
+
+def test_tables_for_other_programs_print_ids_and_obey_none(tmp_path: Path) -> None:
+    folder = train(tmp_path / "runs", SPREADSHEET, seeds=1, rounds=1, uncertainty="paper")
+    one = min(path.parent for path in folder.rglob("result.json"))
+    shown = {
+        flag: [
+            CliRunner().invoke(app, ["report", str(path), flag]).output for path in (folder, one)
+        ]
+        for flag in ("--csv", "--markdown", "--latex")
+    }
+    for tables in shown.values():
+        for text in tables:
+            assert "1+1" in text
+            assert "\\x1b" in text or "x1b" in text
+            assert not STEERING & set(text)
+    for text in shown["--csv"]:
+        cells = {cell for row in csv.reader(io.StringIO(text)) for cell in row}
+        assert {"'=1+1", "'@SUM(A1)"} <= cells
+        assert not [cell for cell in cells if cell.startswith(("=", "@"))]
+    assert all(r"\textbackslash{}input\{x\}" in text for text in shown["--latex"])
+    assert all(r"a\|b" in text and r"\$x\$" in text for text in shown["--markdown"])

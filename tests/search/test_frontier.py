@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Stopped, make_federation
+from frontier_cases import make_frontier
 
 import udjfl
 from udjfl.errors import StorageError
@@ -15,6 +17,7 @@ from udjfl.search import point_runs
 from udjfl.search.frontier import Frontier, Point, make_points, trace_frontier
 from udjfl.search.run_table import PointRun
 from udjfl.search.settings import FrontierSettings
+from udjfl.tasks import SCORES
 
 SMALL: dict[str, Any] = {
     "rounds": 3,
@@ -120,6 +123,42 @@ def test_a_front_has_the_points_that_none_beats_within_the_margin() -> None:
     assert "4.0 below FedAvg's" in reason
 
 
+def test_of_a_loss_less_is_better_and_no_mean_is_at_chance(tmp_path: Path) -> None:
+    losses = {
+        FedAvg(): (0.2, 0.6, 0.3),  # a mean of 0.4: a hundredth of it is 0.004
+        UDJ(beta=1.0, gamma=1.0): (0.24, 0.5, 0.32),  # better for client 2
+        UDJ(beta=1.0, gamma=-1.0): (0.162, 0.644, 0.28),  # better for client 1, mean 0.75% worse
+        UDJ(beta=2.0, gamma=-1.0): (0.201, 0.601, 0.31),  # FedAvg beats it
+        UDJ(beta=6.0, gamma=1.0): (0.3, 0.7, 0.5),  # a mean of 0.5 is 25% worse
+    }
+    points = tuple(Point.of(m, "reference" if m == FedAvg() else "grid") for m in losses)
+    runs = {
+        (point.name, 0): PointRun((a, b), (0.1, 0.3), shared, (50, 50))
+        for point, (a, b, shared) in zip(points, losses.values(), strict=True)
+    }
+    score = SCORES["log-loss"].kind
+    made = Frontier(
+        "by hand", ("a", "b"), (0,), {"rounds": 3}, points, runs, n_classes=2, score=score
+    )
+    made.save(tmp_path)
+    for frontier in (made, Frontier.load(tmp_path)):
+        assert frontier.score == score
+        labels = [point.label for point in frontier.front("clients")]
+        assert labels == ["p = 1, gamma = -1", "FedAvg", "p = 1, gamma = 1"]
+        assert list(frontier.left_out.values()) == [
+            "its mean is 25.0% worse than FedAvg's, budget 2%"
+        ]
+        # A lower loss is a gain: 0.1 of client 2, less -0.04 of client 1.
+        assert frontier.map("psi")[1, 1] == pytest.approx(0.14)
+
+
+def test_a_traced_frontier_knows_its_score() -> None:
+    small = {"exponents": [6], "gammas": [1], "budgets": [], "methods": []}
+    frontier = trace(score="log-loss", seeds=[0], **small)
+    assert frontier.score.name == "log-loss"
+    assert frontier.points[0].name not in frontier.left_out  # FedAvg is within its own margin
+
+
 def test_a_map_has_a_metric_by_exponent_and_gamma() -> None:
     frontier = made_by_hand()
     # Psi: the gain of client 2 less that of client 1.
@@ -204,3 +243,15 @@ def test_a_missing_or_damaged_description_is_explained(tmp_path: Path, content: 
         (tmp_path / "frontier.json").write_text(content, encoding="utf-8")
     with pytest.raises(StorageError, match=r"udjfl frontier|run the same command again"):
         Frontier.load(tmp_path)
+
+
+def test_code_that_a_frontier_names_is_not_imported(tmp_path: Path) -> None:
+    made = make_frontier()
+    made.save(tmp_path)
+    path = tmp_path / "frontier.json"
+    stored = json.loads(path.read_text())
+    stored["points"][-1]["method"] = "no_such_package:Rule"
+    path.write_text(json.dumps(stored))
+    loaded = Frontier.load(tmp_path)
+    assert loaded.points[-1].label == made.points[-1].label
+    assert loaded.metrics == made.metrics

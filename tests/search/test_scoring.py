@@ -11,6 +11,7 @@ from udjfl.search.point_runs import point_name
 from udjfl.search.run_table import PointRun, RunTable
 from udjfl.search.scoring import Limits, Score, choose, score
 from udjfl.search.spaces import Candidate, udj_defaults
+from udjfl.tasks import SCORES
 
 OWN, WITH_BUDGET = udj_defaults("rawls", 2.0)
 OTHER = OWN.neighbours()[0]
@@ -55,6 +56,31 @@ def test_limits() -> None:
     assert score(OTHER, "rawls", table, [0], Limits(1.5, {})).broken == {"budget": 0.5}
     limits = Limits(2.0, {"a": 84.0, "b": 75.0})
     assert score(OTHER, "rawls", table, [0], limits).violation == 3.0
+
+
+def test_of_a_loss_less_is_better_and_changes_are_hundredths_of_the_mean() -> None:
+    table = RunTable(("a", "b"), score=SCORES["log-loss"].kind)
+    table.add(
+        {
+            (point_name(FedAvg()), 0): PointRun((0.2, 0.6), (0.1, 0.3), 0.4, (50, 50)),
+            (OTHER.name, 0): PointRun((0.24, 0.5), (0.1, 0.3), 0.44, (50, 50)),
+        }
+    )
+    # FedAvg's mean is 0.4, so 0.004 is a hundredth: b gains 25, a loses 10, the mean gains 7.5.
+    made = score(OTHER, "rawls", table, [0], NO_LIMIT)
+    assert made.value == pytest.approx(35.0)
+    assert (made.gain, made.mean, made.shared) == pytest.approx((25.0, 7.5, -10.0))
+    assert made.clients == {"a": 0.24, "b": 0.5}
+    limits = Limits(0.0, {"a": 0.22, "b": 0.55})  # a loss of at most 0.22, and 0.55
+    broken = score(OTHER, "rawls", table, [0], limits).broken
+    assert broken == {"a has 0.2400": pytest.approx(5.0)}
+
+
+def test_without_a_reference_there_is_no_score() -> None:
+    table = RunTable(("a", "b"), score=SCORES["log-loss"].kind)
+    run = PointRun((0.24, 0.5), (0.1, 0.3), 0.44, (50, 50))
+    table.add({(point_name(FedAvg()), 0): PointRun(failed="diverged"), (OTHER.name, 0): run})
+    assert score(OTHER, "rawls", table, [0], NO_LIMIT).failed == "diverged"
 
 
 def test_a_point_that_failed_on_a_seed_has_no_score() -> None:

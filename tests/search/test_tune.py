@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from conftest import Stopped, make_federation
 from data_helpers import row_set
+from table_helpers import write_hospitals
 
 import udjfl
 from udjfl.data import Examples, Federation
 from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.report.tune_table import say_held_out, say_limits
 from udjfl.search import point_runs
 from udjfl.search.scoring import Score
 from udjfl.search.settings import TuneSettings
@@ -90,6 +92,15 @@ def test_held_out_data_are_of_the_train_parts_only() -> None:
         assert not row_set(held_out.test) & tested
 
 
+def test_held_out_data_of_files_have_the_columns_that_settings_name(tmp_path: Path) -> None:
+    files = f"{write_hospitals(tmp_path / 'h')}/*.csv"
+    settings = validate_settings(DataSettings, {"data": files, "target": "ill"})
+    held_out = HeldOutData(files, settings)(0)
+    expected = udjfl.load(files, tuning=True, options={"target": "ill"})
+    assert held_out.fingerprint == expected.fingerprint
+    assert held_out.class_names == ("ill", "well")
+
+
 def test_copies_stay_on_one_side() -> None:
     x = np.repeat(np.arange(10.0), 5).reshape(-1, 1)
     client = (x, np.tile([0, 1], 25), x[:2] + 0.5, [0, 1])
@@ -153,6 +164,25 @@ def test_a_floor_that_nothing_reaches_names_the_best_value_and_its_point() -> No
     assert line.startswith("floor: no point gives client-1 99.9% on held-out data; the best of ")
     assert "after 9 rounds was " in line
     assert "%, with UDJ-FL egalitarian" in line
+
+
+def test_a_choice_by_a_loss_says_so(tmp_path: Path) -> None:
+    made = choose(tmp_path, score="log-loss")
+    assert made.score.name == "log-loss"
+    assert Choice.load(tmp_path).score == made.score
+    assert "a budget of 60%" in say_limits(made)
+    assert "in % of FedAvg's mean log loss." in say_held_out(made)
+
+
+def test_floors_of_a_loss_are_ceilings() -> None:
+    with pytest.raises(
+        SettingsError, match=r"gives client-1 1e-05 on .* rounds was 0\.\d{4}, with"
+    ):
+        choose(floor={"client-1": 1e-5}, score="log-loss")
+    with pytest.raises(SettingsError, match="floor: of client 'client-1' is -1, which is no log"):
+        choose(floor={"client-1": -1.0}, score="log-loss")
+    with pytest.raises(SettingsError, match="floor: of client 'client-1' is 101, which is no acc"):
+        choose(floor={"client-1": 101.0})
 
 
 def test_floors_of_clients_that_do_not_exist() -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import udjfl
+from udjfl.errors import NotDefinedError
 from udjfl.report.saved_runs import read_run
 
 NOISE = {"a": 0.1, "b": 0.5, "c": 1.0}
@@ -94,6 +95,24 @@ def test_a_model_without_an_axis_of_outputs(federation: udjfl.Federation) -> Non
 def test_methods_run(method: str, federation: udjfl.Federation) -> None:
     result = udjfl.simulate(federation, method, MODEL, **{**OPTIONS, "rounds": 3})
     assert all(math.isfinite(value) for value in result.client_accuracy.values())
+
+
+def test_budgets_are_points_of_r_squared(federation: udjfl.Federation) -> None:
+    settings = {**OPTIONS, "rounds": 2, "lr": 0.3}  # some R^2 are below 0 in the first round
+    methods = ["fedavg", "udj:theory=rawls:budget=2"]
+    comparison = udjfl.compare(federation, methods, model=MODEL, seeds=1, **settings)
+    assert [row.failed for row in comparison.rows] == [{}, {}]
+    result = udjfl.simulate(federation, "udj:theory=rawls:budget=2", MODEL, **settings)
+    scores = [r.value for r in result.history.records if r.metric == "score"]
+    assert min(map(float, scores)) < 0  # else this shows nothing
+
+
+@pytest.mark.parametrize("method", ["fedfa", "cffl"])
+def test_methods_that_read_shares_of_right_predictions_are_not_defined(
+    method: str, federation: udjfl.Federation
+) -> None:
+    with pytest.raises(NotDefinedError, match="which a regression does not have"):
+        udjfl.simulate(federation, method, MODEL, **OPTIONS)
 
 
 def test_a_folder_is_read_back_and_resumed(tmp_path: Path, federation: udjfl.Federation) -> None:

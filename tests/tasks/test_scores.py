@@ -16,9 +16,11 @@ from sklearn import metrics as sklearn_metrics
 import udjfl
 from udjfl.metrics import METRICS, Outcome
 from udjfl.report.saved_runs import compare_runs, find_runs, read_run
-from udjfl.tasks import SCORES, scores, wilson_interval
+from udjfl.settings import TrainingSettings
+from udjfl.tasks import ACCURACY, SCORES, scores, wilson_interval
 from udjfl.tasks.scores import make_score
 from udjfl.training.evaluation import Evaluation
+from udjfl.training.judging import check_score
 
 OPTIONS: dict[str, Any] = {"rounds": 12, "uncertainty_epochs": 20}
 
@@ -194,6 +196,26 @@ def test_a_score_that_is_not_defined_is_refused_before_training() -> None:
         udjfl.simulate(federation, "fedavg", "logistic", score="auroc", rounds=1)
 
 
+def correlation(labels: Any, predicted: Any) -> float:
+    """Return the correlation; NaN where either is constant."""
+    if np.ptp(labels) == 0 or np.ptp(predicted) == 0:
+        return float("nan")
+    return float(np.corrcoef(labels, predicted)[0, 1])
+
+
+def test_a_score_without_a_value_for_equal_predictions_is_allowed() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 3)), rng.integers(0, 2, 20)
+    arrays = {name: (x + i, y, x + i + 9, y) for i, name in enumerate("ab")}
+    federation = udjfl.Federation.from_arrays(arrays, test=(x + 99, y))
+    settings = TrainingSettings(score=correlation)
+    check_score(federation, settings)
+    arrays["b"] = (*arrays["b"][:3], np.ones(20, dtype=np.int64))
+    constant = udjfl.Federation.from_arrays(arrays, test=(x + 99, y))
+    with pytest.raises(udjfl.DataError, match=r"client 'b': .* whose labels are all the same"):
+        check_score(constant, settings)
+
+
 def test_regression_is_judged_by_rmse(binary: udjfl.Federation) -> None:
     rng = np.random.default_rng(0)
 
@@ -214,3 +236,9 @@ def test_regression_is_judged_by_rmse(binary: udjfl.Federation) -> None:
 
 def test_without_another_score_nothing_is_judged_beside_accuracy() -> None:
     assert Evaluation({}, {}).judged is None
+
+
+def test_points_are_percentages_or_hundredths_of_the_references_mean() -> None:
+    assert ACCURACY.points_factor([20.0, 30.0]) == 1
+    assert SCORES["rmse"].kind.points_factor([2.0, 6.0]) == 25  # a mean of 4 is 100 points
+    assert SCORES["rmse"].kind.points_factor([]) == SCORES["rmse"].kind.points_factor([0.0]) == 1

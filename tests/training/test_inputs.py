@@ -72,8 +72,10 @@ def test_other_csv_files_are_refused(
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"a\.csv"):
+    with pytest.raises(StorageError, match=r"^cannot read .*a\.csv: there is no such file; check"):
         INPUTS.read_csv(tmp_path / "a.csv")
+    with pytest.raises(StorageError, match=r"^cannot read .*: it is a folder; name a file in it$"):
+        INPUTS.read_csv(tmp_path)
 
 
 def test_stored_types_are_kept() -> None:

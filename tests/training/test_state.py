@@ -166,6 +166,18 @@ def test_one_full_step_is_one_batch_of_the_largest_client_without_momentum() -> 
     assert run.momentum(Plan()) == 0.9
 
 
+def test_one_full_step_is_plain_whatever_the_settings_are() -> None:
+    plain = make_run().local_training(Plan(one_full_step=True), [0])
+    for settings in (
+        {"optimiser": "adam"},
+        {"optimiser": "adamw", "weight_decay": 0.1},
+        {"clip_norm": 0.5, "weight_decay": 0.1, "nesterov": True, "momentum": 0.9},
+        {"local_steps": 3},
+    ):
+        run = make_run(**settings)
+        assert run.local_training(Plan(one_full_step=True), [0]) == plain
+
+
 @pytest.mark.parametrize(
     ("needs", "loss_at", "expected"),
     [

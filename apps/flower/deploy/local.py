@@ -47,7 +47,7 @@ from udjfl.deployment.flwr_command import (
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
 from udjfl.errors import DeploymentError
-from udjfl.flower.warm import executor_command
+from udjfl.flower.warm import executor_command, executor_environment
 
 RUN_TIMEOUT = 3600.0
 PAUSE = 0.5
@@ -185,18 +185,20 @@ class Deployment:
         insecure: bool = False,
         address: str | None = None,
         options: Iterable[str] = (),
+        warm: bool | None = None,
     ) -> ProcessTree:
         """Start a SuperNode whose key pair exists. The other arguments are for refusals.
 
         `key` names another key pair, or None for no key. `root_certificates` is the certificate
         of another authority, or None for those of the system. `insecure` turns TLS off.
-        `address` replaces the address of the SuperLink.
+        `address` replaces the address of the SuperLink, `warm` the deployment's own.
         """
         command = [*(self._supernode or [executable("flower-supernode")])]
         command += ["--superlink", address or self.address]
         port = free_port()
         command += ["--host", HOST, "--port", str(port)]
-        if self.warm:
+        warm = self.warm if warm is None else warm
+        if warm:
             command += ["--isolation", "process"]
             command += ["--superexec-auth-secret-file", str(keys.make_secret(self.keys, name))]
         node_config = [f"{field}={json.dumps(value)}" for field, value in config.items()]
@@ -210,12 +212,14 @@ class Deployment:
         elif trusted is not None:
             command += ["--root-certificates", str(trusted)]
         self.nodes[name] = self._start_process(name, [*command, *options], f"nodes/{name}")
-        if self.warm:
+        if warm:
             self.start_executor(name, port)
         return self.nodes[name]
 
     def start_executor(self, name: str, port: int | None = None) -> ProcessTree:
         """Start the executor beside a SuperNode, or start it again after it was killed."""
+        if name in self.executors:
+            stop([self.executors[name]])
         self._ports[name] = self._ports[name] if port is None else port
         command = executor_command(
             f"{HOST}:{self._ports[name]}",
@@ -321,7 +325,7 @@ class Deployment:
     def _start_process(self, name: str, command: list[str], home: str) -> ProcessTree:
         folder = self.folder / home
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        environment = flower_environment(folder, self._extra)
+        environment = executor_environment(flower_environment(folder, self._extra))
         return ProcessTree(name, command, environment, self.folder / "logs" / f"{name}.log")
 
     def _wait(

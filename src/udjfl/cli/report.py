@@ -9,6 +9,7 @@ import typer
 from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics
 from udjfl.cli.output import show_comparison, write_page
 from udjfl.cli.progress import show_status
+from udjfl.cli.search import show_search
 from udjfl.report.output import show
 
 Folders = Annotated[
@@ -34,7 +35,8 @@ def report_command(
 ) -> None:
     """Show finished runs: one by itself, or several as a comparison.
 
-    A comparison needs a run of FedAvg. Runs on Flower can be shown too. With --html the report is
+    A comparison needs a run of FedAvg. Runs on Flower, frontiers and tunings can be shown too.
+    With --html the report is
     one file with figures, which needs no network: what each choice does to each client, in words
     and pictures. It is made from what can be read, and says what is missing.
     """
@@ -50,6 +52,8 @@ def report_command(
 
     format = chosen_format(json=json, csv=csv, markdown=markdown, latex=latex)
     columns = choose_metrics(metrics)
+    if len(folders) == 1 and format in (None, "json") and show_search(folders[0], json):
+        return
     runs = find_runs(folders)
     if len(runs) > 1:
         show_comparison(replace(compare_runs(runs), columns=columns), format)

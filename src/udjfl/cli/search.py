@@ -126,3 +126,25 @@ def resume_search(stored: Mapping[str, Any], folder: Path, json: bool) -> bool:
     else:
         tune(validate_settings(TuneSettings, chosen), folder, json)
     return True
+
+
+def show_search(folder: Path, json: bool) -> bool:
+    """Show the frontier or the tuning in a folder, if it holds one; return whether it does."""
+    from udjfl.report.frontier_table import frontier_view
+    from udjfl.report.tune_table import choice_view, tune_view
+    from udjfl.report.tuned_runs import read_tuned
+    from udjfl.search.frontier import DESCRIPTION, Frontier
+    from udjfl.search.tune import CHOICE
+
+    if (folder / DESCRIPTION).exists():
+        frontier = Frontier.load(folder)
+        show(frontier_view(frontier), frontier.as_dict(), json)
+        return True
+    if not (folder / CHOICE).exists():
+        return False
+    choice, tuned = read_tuned(folder)
+    if tuned is None:
+        show(choice_view(choice), choice.as_dict(), json)
+    else:
+        show(tune_view(tuned), tuned.as_dict(), json)
+    return True

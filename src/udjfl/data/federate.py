@@ -205,13 +205,17 @@ def without_test_parts(federation: Federation, seed: int) -> Federation:
 
     A fifth of each client's train part replaces its test part, and all of those fifths together
     replace the global test set. Examples that belong together, and copies, stay on one side.
+    Classes are held out in the proportions that a client has them in, as in the test parts of own
+    data.
     """
     parts = [client.train for client in federation.clients]
     _require_two(federation.ids, parts)
     train = Examples.concatenate(parts)
     _, groups = np.unique([key for part in parts for key in _group_keys(part)], return_inverse=True)
     holdings = np.split(np.arange(len(train)), np.cumsum(federation.sizes)[:-1])
-    splits = split_train_test(holdings, groups, numpy_stream(seed, "train/validation"))
+    stream = numpy_stream(seed, "train/validation")
+    labels = None if federation.labels_are_numbers else train.y.cpu().numpy()
+    splits = split_train_test(holdings, groups, stream, labels=labels, ids=federation.ids)
     clients = [
         replace(client, train=train.take(kept), test=train.take(held_out), held_out=None)
         for client, (kept, held_out) in zip(federation.clients, splits, strict=True)

@@ -5,7 +5,6 @@ A `Federation` is checked once, when it is created; other code relies on what it
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
@@ -19,6 +18,7 @@ import torch
 from udjfl._html import html_table
 from udjfl._ids import id_sort_key
 from udjfl.data.examples import Client, Examples
+from udjfl.data.fingerprint import compute_fingerprint
 from udjfl.data.own_data import OwnData
 from udjfl.data.partition import IndexArray
 from udjfl.data.problems import find_problems
@@ -312,23 +312,18 @@ class Federation(OwnData):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 over ids, class names, shapes and values: equal exactly if the data are equal.
+        """SHA-256 over ids, class names, shapes and values, sensitive attributes and groups.
 
-        Label probabilities are not part of it: they change no training, and runs that were started
+        Federations with the same one train and are measured alike. The name, and label
+        probabilities, are not part of it: they change no training, and runs that were started
         before they were known must still be found equal.
         """
-        digest = hashlib.sha256(repr(self.class_names).encode())
-        for part in self._parts():
-            digest.update(repr((part.client, part.side, part.example_shape, len(part.y))).encode())
-            if not part.x.is_floating_point():
-                digest.update(str(part.x.dtype).encode())
-            digest.update(_as_bytes(part.x, FEATURE_BYTES[part.x.dtype]))
-            digest.update(_as_bytes(part.y, "<f4" if self.labels_are_numbers else "<i8"))
-        for client in self.clients:
-            if client.train.group is not None:
-                digest.update(b"groups")
-                digest.update(_as_bytes(client.train.group, "<i8"))
-        return digest.hexdigest()
+        return compute_fingerprint(self.class_names, self._parts(), self.clients)
+
+    @property
+    def older_fingerprint(self) -> str:
+        """The fingerprint that versions up to 0.1 gave these data."""
+        return compute_fingerprint(self.class_names, self._parts(), self.clients, with_all=False)
 
     def _parts(self) -> list[Part]:
         parts: list[tuple[str | None, str, Examples]] = []
@@ -341,19 +336,6 @@ class Federation(OwnData):
             Part(client_id, side, part.x, part.y, part.label_probabilities)
             for client_id, side, part in parts
         ]
-
-
-FEATURE_BYTES = {
-    torch.float32: "<f4",
-    torch.uint8: "<u1",
-    torch.int16: "<i2",
-    torch.int32: "<i4",
-    torch.int64: "<i8",
-}
-
-
-def _as_bytes(values: torch.Tensor, dtype: str) -> memoryview:
-    return np.ascontiguousarray(values.detach().cpu().numpy(), dtype=dtype).reshape(-1).data
 
 
 def _is_id(key: object) -> bool:

@@ -98,9 +98,11 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{path}: {DESCRIPTION} and {TENSORS} do not fit: {error}") from None
-    if verify and federation.fingerprint != description["fingerprint"]:
+    kept = description["fingerprint"]
+    if not verify:
+        federation.__dict__["fingerprint"] = kept  # not computed again
+    elif kept not in (federation.fingerprint, federation.older_fingerprint):
         raise DataError(f"{path / TENSORS} is damaged: its values are not those that were saved")
-    federation.__dict__["fingerprint"] = description["fingerprint"]  # not computed again
     return federation
 
 

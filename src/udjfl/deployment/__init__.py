@@ -14,3 +14,10 @@ network          ports, and the health of a SuperLink
 
 `udjfl.flower` has the apps that run on a deployment.
 """
+
+import importlib.util
+
+from udjfl.errors import DeploymentError
+
+if importlib.util.find_spec("flwr") is None:  # pragma: no cover - depends on what is installed
+    raise DeploymentError("a deployment needs Flower: pip install 'udjfl[flower]'")

@@ -14,13 +14,13 @@ from typing import Any
 
 from udjfl.errors import DeploymentError
 
-NEEDS_FLOWER = "a deployment needs Flower: pip install 'udjfl[flower]'"
-ONLINE = "online"
+OTHER_FLOWER = "this version of Flower is not known; install flwr 1.41"
+ONLINE, UNREGISTERED = "online", "unregistered"
 
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node that the SuperLink knows: `status` is registered, online or offline.
+    """A node that the SuperLink knows: `status` is registered, online, offline or unregistered.
 
     `since` is when it went online or offline, in ISO 8601; empty if it never was.
     """
@@ -63,6 +63,13 @@ class Control:
 
     def nodes(self) -> list[NodeInfo]:
         """Return the registered nodes."""
+        return [node for node in self.all_nodes() if node.status != UNREGISTERED]
+
+    def all_nodes(self) -> list[NodeInfo]:
+        """Return the registered nodes and those that are registered no longer.
+
+        The SuperLink never registers a key of the latter again.
+        """
         from flwr.proto.control_pb2 import ListNodesRequest
 
         with _explain_failures():
@@ -76,7 +83,6 @@ class Control:
                 info.last_activated_at if info.status == ONLINE else info.last_deactivated_at,
             )
             for info in reply.nodes_info
-            if info.status != "unregistered"
         ]
 
     def register(self, name: str, key: bytes) -> None:
@@ -125,7 +131,7 @@ def connect(address: str, ca: Path) -> Iterator[Control]:
         from flwr.supercore.control import ControlHttpClient
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     except ImportError as error:
-        raise DeploymentError(f"{NEEDS_FLOWER} ({error})") from None
+        raise DeploymentError(f"{OTHER_FLOWER} ({error})") from None
     client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=False,
@@ -156,12 +162,10 @@ def _explain_failures() -> Iterator[None]:
 
 def read_public_key(path: Path) -> bytes:
     """Return the public key in a file (OpenSSH format), as the SuperLink knows it."""
-    try:
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-        from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
-    except ImportError as error:
-        raise DeploymentError(f"{NEEDS_FLOWER} ({error})") from None
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
+
     content = path.read_bytes()
     if b"PRIVATE KEY" in content:
         raise DeploymentError(

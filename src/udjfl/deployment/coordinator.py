@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import subprocess
 import sys
 import time
@@ -25,7 +24,7 @@ from typing import Any
 
 from udjfl._files import write_atomic
 from udjfl.deployment import keys
-from udjfl.deployment.control import Control, connect, read_public_key
+from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
 from udjfl.deployment.flower_commands import superexec_command, superlink_command
 from udjfl.deployment.flwr_command import CONNECTION, FlwrCommand, write_run_config
 from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
@@ -100,10 +99,23 @@ class Coordinator:
                     f"{name}.pub is the key of {names[key]}: each node makes a key of its own"
                 )
             names[key] = name
+        self._check_not_withdrawn({name: own[1] for name, own in read.items()})
         self.nodes.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, (content, _) in read.items():
             write_atomic(self.nodes / f"{name}.pub", content)
         return list(read)
+
+    def _check_not_withdrawn(self, wanted: Mapping[str, bytes]) -> None:
+        if self.running() is None or not wanted:
+            return
+        with self.control() as control:
+            withdrawn = _withdrawn(control)
+        for name, key in wanted.items():
+            if key in withdrawn:
+                raise DeploymentError(
+                    f"{name}.pub was admitted before and taken back; Flower admits no key twice: "
+                    "ask for a new one"
+                )
 
     # Running.
 
@@ -111,7 +123,7 @@ class Coordinator:
         """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
         self._check_files()
         port, home = free_port(), self.state / "superlink"
-        address, secret = f"{HOST}:{port}", self._make_secret()
+        address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
         proxy = [sys.executable, "-m", "udjfl.deployment.proxy", "--listen", listen]
         proxy += ["--superlink", address, "--ca", str(self.ca)]
         proxy += ["--certificate", str(self.keys / "server.crt")]
@@ -159,7 +171,9 @@ class Coordinator:
         if not is_listening(reachable.strip("[]"), int(port)):
             return False
         with self.control() as control:
-            return {node.name: node.key for node in control.nodes()} == self.admitted()
+            withdrawn = _withdrawn(control)
+            known = {node.name: node.key for node in control.nodes()}
+        return known == {n: key for n, key in self.admitted().items() if key not in withdrawn}
 
     def running(self) -> dict[str, Any] | None:
         """Return what the services were started with; None if they are not running."""
@@ -188,8 +202,8 @@ class Coordinator:
             with connect(address, self.ca) as control:
                 _register(control, wanted)
             self._synced = wanted
-        except (DeploymentError, OSError) as error:
-            report(f"nodes: {error}")
+        except Exception as error:  # the services go on, whatever is wrong with a file or an answer
+            report(f"nodes: {error!r}")
             self._next_sync = now + 10
 
     def _check_files(self) -> None:
@@ -200,11 +214,6 @@ class Coordinator:
                     f"{self.keys / name} is missing; make it with `udjfl flower keys {folder} "
                     "--host NAME`, the name by which nodes reach this machine"
                 )
-
-    def _make_secret(self) -> Path:
-        path = self.state / "secret"
-        path.unlink(missing_ok=True)
-        return keys.write_private(path, secrets.token_hex(32).encode())
 
     def _command(self) -> FlwrCommand:
         return FlwrCommand(self.state / "operator", {})
@@ -241,10 +250,17 @@ def _register(control: Control, wanted: dict[str, bytes]) -> None:
         if wanted.get(name) != node.key:
             control.unregister(node)
             report(f"node {name} is admitted no longer")
+    withdrawn = _withdrawn(control)
     for name, key in wanted.items():
-        if name not in known or known[name].key != key:
+        if key in withdrawn:
+            report(f"node {name} is not admitted: its key was taken back before")
+        elif name not in known or known[name].key != key:
             control.register(name, key)
             report(f"node {name} is admitted")
+
+
+def _withdrawn(control: Control) -> set[bytes]:
+    return {node.key for node in control.all_nodes() if node.status == UNREGISTERED}
 
 
 def check_name(name: str) -> None:

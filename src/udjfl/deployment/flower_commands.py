@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from udjfl.deployment.flwr_command import ConfigValue, executable
 from udjfl.deployment.network import HOST
+
+FOR_TABLES = (
+    *("pandas", "udjfl.flower.tables", "scipy.sparse.csgraph"),
+    *("sklearn.compose", "sklearn.impute", "sklearn.pipeline", "sklearn.preprocessing"),
+)
 
 
 def superlink_command(port: int, keys: Path, database: Path | None, secret: Path) -> list[str]:
@@ -33,6 +40,18 @@ def superexec_command(port: int, secret: Path, ca: Path | None) -> list[str]:
     command = [executable("flower-superexec"), "--runtime-api-address", f"{HOST}:{port}"]
     command += ["--insecure"] if ca is None else ["--root-certificates", str(ca)]
     return [*command, "--superexec-auth-secret-file", str(secret)]
+
+
+def warm_command(port: int, secret: Path, messages: Path) -> list[str]:
+    """Return the command of the executor of a SuperNode that keeps its client warm.
+
+    `messages` is a folder for its notes on messages in progress. What apps for tables need is
+    imported beforehand, if it is installed.
+    """
+    command = [sys.executable, "-m", "udjfl.flower.warm", "--runtime-api-address", f"{HOST}:{port}"]
+    command += ["--superexec-auth-secret-file", str(secret), "--messages", str(messages)]
+    modules = FOR_TABLES if importlib.util.find_spec("pandas") else ()
+    return [*command, *(f"--preload={name}" for name in modules)]
 
 
 def supernode_command(

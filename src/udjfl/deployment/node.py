@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
-import sys
 import time
 import tomllib
 from collections.abc import Mapping
@@ -26,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from udjfl._files import write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
-from udjfl.deployment.flower_commands import superexec_command, supernode_command
+from udjfl.deployment.flower_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.network import HOST, free_port
 from udjfl.deployment.supervisor import (
     LOGS,
@@ -41,6 +39,8 @@ from udjfl.errors import DeploymentError
 
 START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
 PAUSE = 0.3
+# pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
+NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
 REASONS = {  # in the log of a SuperNode that cannot connect
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
@@ -145,7 +145,7 @@ class Node:
     def run_services(self, settings: NodeSettings, stock: bool = False) -> None:
         """Run the SuperNode and its executor until SIGTERM or SIGINT."""
         name, port = self.name, free_port()
-        secret = self._make_secret()
+        secret = keys.make_secret(self.state, "executor")
         config = {
             "client-id": name,
             "data": settings.data,
@@ -157,8 +157,12 @@ class Node:
             settings.server, port, Path(settings.ca), self.keys / name, config, secret
         )
         home = self.state / "supernode"
+        if stock:
+            executor = superexec_command(port, secret, None)
+        else:
+            executor = warm_command(port, secret, self.state / "messages")
         services = [
-            Service("executor", executor_command(port, secret, stock), home, _outside()),
+            Service("executor", executor, home, {**_outside(), **NO_ARROW_THREAD}),
             Service("supernode", command, home, _outside()),
         ]
         description = {"kind": "node", "name": name, "server": settings.server}
@@ -204,23 +208,6 @@ class Node:
     def running(self) -> dict[str, Any] | None:
         """Return what the services were started with; None if they are not running."""
         return read_running(self.state)
-
-    def _make_secret(self) -> Path:
-        path = self.state / "secret"
-        path.unlink(missing_ok=True)
-        return keys.write_private(path, secrets.token_hex(32).encode())
-
-
-def executor_command(port: int, secret: Path, stock: bool) -> list[str]:
-    """Return the command of the process that runs client apps.
-
-    The warm one has everything imported and forks for each message; the stock one is Flower's,
-    which starts a new process for each.
-    """
-    if stock or not (Path(__file__).parents[1] / "flower" / "warm.py").exists():
-        return superexec_command(port, secret, None)
-    command = [sys.executable, "-m", "udjfl.flower.warm"]
-    return [*command, "--runtime-api-address", f"{HOST}:{port}", "--secret-file", str(secret)]
 
 
 def _outside() -> dict[str, str]:

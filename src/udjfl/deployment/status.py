@@ -116,7 +116,7 @@ def estimate_seconds(submitted: Submitted, run: FollowedRun) -> float | None:
 def read_own_status(node: Node) -> OwnStatus:
     """Return the state of a node's folder."""
     running = node.running()
-    log = read_log(node.state, "supernode", 200) if running else ""
+    log = read_log(node.state, "supernode", lines=None) if running else ""
     # The last start counts: a SuperNode that lost its connection is started again.
     connected = CONNECTED in log[log.rfind("Starting Flower SuperNode") :]
     replies, last = 0, ""

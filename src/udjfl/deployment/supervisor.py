@@ -26,11 +26,12 @@ from filelock import FileLock, Timeout
 
 from udjfl._files import write_atomic
 from udjfl.deployment.flwr_command import flower_environment, tail
-from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
 from udjfl.errors import DeploymentError
 
 LOCK, RUNNING, LOGS, OWN_LOG = "lock", "running.json", "logs", "supervisor"
-TICK = 0.25  # seconds
+TICK = 0.5  # seconds
+LOOK = 5.0  # seconds between two looks for new descendants; reading all processes takes a while
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a service is started again
 STEADY = 60.0  # seconds after which a service counts as running well
 LARGEST_LOG = 10 << 20  # bytes; a larger one is put aside when its service starts
@@ -49,6 +50,7 @@ class Service:
     tree: ProcessTree | None = None
     pause: float = FIRST_PAUSE
     started_at: float = 0.0
+    looked_at: float = 0.0
 
     def start(self, logs: Path) -> None:
         """Start the process; its output is added to its log."""
@@ -119,7 +121,9 @@ class Supervisor:
         if tree.running:
             if age > STEADY:
                 service.pause = FIRST_PAUSE
-            tree.update()
+            if time.monotonic() - service.looked_at > LOOK:
+                service.looked_at = time.monotonic()
+                tree.update()
             return
         if age < service.pause:
             return
@@ -179,7 +183,7 @@ def stop_running(state: Path) -> bool:
     pid = int(description["pid"])
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOPPING
-    while read_running(state) is not None:
+    while read_running(state) is not None or pid in process_table():
         if time.monotonic() > deadline:
             raise DeploymentError(
                 f"process {pid} does not stop; its log is {state / LOGS / OWN_LOG}.log"
@@ -188,11 +192,10 @@ def stop_running(state: Path) -> bool:
     return True
 
 
-def read_log(state: Path, name: str, lines: int = 25) -> str:
-    """Return the last lines of a service's log."""
+def read_log(state: Path, name: str, lines: int | None = 25) -> str:
+    """Return the last lines of a service's log; None: all."""
     try:
-        return tail(
-            (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace"), lines
-        )
+        text = (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    return text if lines is None else tail(text, lines)

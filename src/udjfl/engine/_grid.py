@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -108,10 +109,28 @@ def _join_multipliers(works: Sequence[LocalTraining]) -> Tensor | None:
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """Training of some clients of a grid; their results go into these rows of the tables."""
+    """Training of some clients of a grid with some of its settings: all of them by default.
+
+    Their results go into these rows and settings of the tables.
+    """
 
     grid: Grid
     rows: list[int]
+    settings: slice = field(default_factory=lambda: slice(None))
+
+    def split(self, count: int) -> list[ChunkTask]:
+        """Return the same work as tasks with fewer settings each, at most so many."""
+        n_settings = len(self.works)
+        size = math.ceil(n_settings / count)
+        first = self.settings.start or 0
+        return [
+            replace(self, settings=slice(first + begin, first + min(begin + size, n_settings)))
+            for begin in range(0, n_settings, size)
+        ]
+
+    @property
+    def works(self) -> list[LocalTraining]:
+        return self.grid.works[self.settings]
 
     @property
     def client_indices(self) -> list[int]:
@@ -123,7 +142,7 @@ class ChunkTask:
 
     def start_vectors(self) -> Tensor:
         """Return the models before training, [K, S, D], or [1, S, D] if all are the same."""
-        return self._choose(self.grid.starts)
+        return self._choose(self.grid.starts)[:, self.settings]
 
     def rows_of(self, table: Tensor | None) -> Tensor | None:
         """Return the rows of these clients, [K, 1, D], or [1, 1, D] if all are the same."""
@@ -139,7 +158,7 @@ class ChunkTask:
 
     def objectives(self, start: Tensor) -> list[ChunkObjective | None] | None:
         """Return the objective of each setting; None if all minimise the mean loss."""
-        pairs = zip(self.grid.works, self.grid.multipliers, strict=True)
+        pairs = zip(self.works, self.grid.multipliers[self.settings], strict=True)
         objectives = [
             None
             if work.objective is None
@@ -166,6 +185,19 @@ class ChunkObjective:
             objective = self.function(leaf, weights, groups, multipliers)
             (gradient,) = torch.autograd.grad(objective.sum(), leaf)
         return gradient
+
+
+def spread_over_cores(tasks: list[ChunkTask], n_cores: int) -> list[ChunkTask]:
+    """Split the tasks that are left over when all cores have equally many, so that all end alike.
+
+    They are split by settings; the last ones, as the longest come first.
+    """
+    n_left_over = len(tasks) % n_cores
+    if not n_left_over:
+        return tasks
+    count = n_cores // math.gcd(n_left_over, n_cores)
+    whole, left_over = tasks[:-n_left_over], tasks[-n_left_over:]
+    return [*whole, *(part for task in left_over for part in task.split(count))]
 
 
 def group_jobs(

@@ -25,6 +25,7 @@ from udjfl.engine._grid import (
     Grid,
     group_jobs,
     rows_are_free,
+    spread_over_cores,
     sum_batch_losses,
     write_deltas,
 )
@@ -158,14 +159,22 @@ class StackedEngine(ForkPoolEngine):
         share = self._flops(sizes, work, n_settings) >= SHARED_FLOPS
         size = self._chunk_size(sizes, work, n_settings)
         jobs = [job for group in groups for job in group]
-        if self.is_exact and all(rows_are_free(job, self.sizes) for job in jobs):
+        is_free = self.is_exact and all(rows_are_free(job, self.sizes) for job in jobs)
+        if is_free:
             size = self._larger_chunk_size(size, sizes, work, n_settings, share)
-        chunks = [order[begin : begin + size] for begin in range(0, len(order), size)]
+        tasks = [
+            ChunkTask(grid, order[begin : begin + size]) for begin in range(0, len(order), size)
+        ]
+        if is_free and share:
+            tasks = spread_over_cores(tasks, self.workers)
         tables = self._map(
-            [ChunkTask(grid, rows) for rows in chunks],
+            tasks,
             self._table_shapes(grid),
             share=share,
-            costs=[self._flops([sizes[row] for row in rows], work, n_settings) for rows in chunks],
+            costs=[
+                self._flops([sizes[row] for row in task.rows], work, len(task.works))
+                for task in tasks
+            ],
         )
         running = tables.pop("running").cpu() / torch.tensor(steps)
         return self._results(groups, tables, running, torch.tensor(steps, dtype=torch.float64))
@@ -183,10 +192,10 @@ class StackedEngine(ForkPoolEngine):
         """Train one chunk of clients."""
         start = task.start_vectors()
         models, first_models, losses = self._train_chunk(task, start)
-        write_deltas(start, models, tables["deltas"], task.rows)
+        write_deltas(start, models, tables["deltas"][task.settings], task.rows)
         if first_models is not None:
-            write_deltas(start, first_models, tables["first_deltas"], task.rows)
-        tables["running"][:, task.rows] = losses
+            write_deltas(start, first_models, tables["first_deltas"][task.settings], task.rows)
+        tables["running"][task.settings, task.rows] = losses
 
     def _results(
         self, groups: Sequence[Sequence[TrainJob]], tables: Tables, running: Tensor, steps: Tensor
@@ -279,14 +288,14 @@ class StackedEngine(ForkPoolEngine):
         self, task: ChunkTask, start: Tensor
     ) -> tuple[list[Tensor], list[Tensor] | None, Tensor]:
         """Train a chunk: return its models, those after the first step, and losses [S, K]."""
-        grid, indices, n_settings = task.grid, task.client_indices, len(task.grid.works)
-        batches = self._batches(indices, grid.works[0], task.addresses, n_settings)
+        indices, works, n_settings = task.client_indices, task.works, len(task.works)
+        batches = self._batches(indices, works[0], task.addresses, n_settings)
         objectives = task.objectives(start)
-        wants_losses = any(work.loss_at == "running" for work in grid.works)
+        wants_losses = any(work.loss_at == "running" for work in works)
         # Only an objective needs autograd; without it every operation costs less.
         with torch.inference_mode(objectives is None):
             tensors = self._split(start)
-            update = self._make_update(tensors, grid.works, len(indices), task)
+            update = self._make_update(tensors, works, len(indices), task)
             stack, first_models = Stack(self.layers, tensors, len(indices)), None
             log_probabilities: list[Tensor] = []
             x: Tensor | None = None
@@ -306,7 +315,7 @@ class StackedEngine(ForkPoolEngine):
                 )
                 stack.backward(forward, gradient, update)
                 update.step()
-                if t == 0 and grid.wants_first_step:
+                if t == 0 and task.grid.wants_first_step:
                     first_models = [model.clone() for model in update.models]
             losses = sum_batch_losses(log_probabilities, batches, len(indices) * n_settings)
             return update.models, first_models, losses.view(len(indices), n_settings).T

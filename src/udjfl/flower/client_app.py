@@ -23,7 +23,7 @@ are logged here.
 
 import functools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -34,10 +34,12 @@ from torch import Tensor
 from udjfl.engine import Demands, Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
-from udjfl.flower.disclosure import Disclosure, needed_disclosures
+from udjfl.flower.disclosure import EVALUATIONS, Disclosure, needed_disclosures
 from udjfl.flower.messages import (
+    EVALUATE_ROUND,
+    EVALUATED,
+    EVALUATION_ERROR,
     NUMBERS,
-    config_of,
     judged_numbers,
     make_reply,
     model_signature,
@@ -46,7 +48,7 @@ from udjfl.flower.messages import (
     required_numbers,
 )
 from udjfl.flower.service import make_fact, own_offset
-from udjfl.flower.tensors import tensors_of
+from udjfl.flower.tensors import tensors_of, values_of
 from udjfl.models import ModelChoice
 from udjfl.training.judging import Judge, check_score
 from udjfl.training.replies import join_deltas, training_columns
@@ -64,7 +66,7 @@ class MessageHandler:
         self, model: ModelChoice, data: ClientData, content: RecordDict, context: Context
     ) -> None:
         self.id, self.context = data.id, context
-        self.config, self.tensors = config_of(content), tensors_of(content)
+        self.config, self.tensors = values_of(content), tensors_of(content)
         self.buffers = self.tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
         spec = read_spec(content)
         self.federation = data.federation.hold_out(spec.settings.holdout, spec.seed)
@@ -146,42 +148,69 @@ class MessageHandler:
         sent = {"delta": join_deltas(results[: len(models)])[0]}
         if results[0].buffers.numel():
             sent["buffers"] = results[0].buffers[0]
-        return self._reply(sent, columns, self.spec.method.needs | extras)
+        scores, problem = self._evaluate_on_the_way()
+        return self._reply(sent, columns, self.spec.method.needs | extras, scores, problem)
 
     def evaluate(self) -> RecordDict:
         """Evaluate one model, or a mixture of several, on the client's test part."""
-        test, model = self.federation.clients[0].test, self.tensors["model"]
-        service, n_classes = self.spec.service, self.federation.n_classes
-        is_last = self._round == self.spec.settings.rounds
-        facts: dict[str, Tensor] = {}
-        offset = None
-        if "shares" in self.tensors:
-            offset = own_offset(self.tensors, self.federation.clients[0], n_classes)
-            scores = self.engine.evaluate_mixture(
-                model, self.tensors["shares"], self.buffers, test, offset
-            )
-        else:
-            losses, accuracies = self.engine.evaluate(model, self.buffers, EvaluationSet([test]))
-            scores = float(losses[0]), float(accuracies[0])
-            if service is not None and is_last:
+        service, facts = self.spec.service, dict[str, Tensor]()
+        numbers = self._evaluate(self.tensors)
+        if self._round == self.spec.settings.rounds:
+            numbers |= self._judge()
+            if service is not None and "shares" not in self.tensors:
+                n_classes, model = self.federation.n_classes, self.tensors["model"]
                 facts = make_fact(service, self.engine, n_classes, model, self.buffers)
-        numbers = dict(zip(("test-loss", "test-accuracy"), scores, strict=True))
-        if is_last:
-            numbers |= self._judge(model, offset)
         return make_reply(self.id, facts, numbers, {"round": self._round})
 
-    def _judge(self, model: Tensor, offset: Tensor | None) -> dict[str, float]:
+    def _evaluate(self, tensors: Mapping[str, Tensor]) -> dict[str, float]:
+        """Return loss and accuracy, on the client's test part, of the model in these tensors."""
+        test, model = self.federation.clients[0].test, tensors["model"]
+        buffers = tensors.get("buffers", torch.zeros(0, dtype=torch.float64))
+        if "shares" in tensors:
+            client, n_classes = self.federation.clients[0], self.federation.n_classes
+            offset = own_offset(tensors, client, n_classes)
+            loss, accuracy = self.engine.evaluate_mixture(
+                model, tensors["shares"], buffers, test, offset
+            )
+        else:
+            losses, accuracies = self.engine.evaluate(model, buffers, EvaluationSet([test]))
+            loss, accuracy = float(losses[0]), float(accuracies[0])
+        return {"test-loss": loss, "test-accuracy": accuracy}
+
+    def _evaluate_on_the_way(self) -> tuple[dict[str, float], dict[str, str]]:
+        """Evaluate an earlier round's model, if asked to; return numbers, or the reason for none.
+
+        What prevents it does not prevent training.
+        """
+        if EVALUATE_ROUND not in self.config:
+            return {}, {}
+        given = {
+            name.removeprefix(EVALUATED): tensor
+            for name, tensor in self.tensors.items()
+            if name.startswith(EVALUATED)
+        }
+        try:
+            Disclosure.of(self.context.node_config).check({EVALUATIONS})
+            return self._evaluate(given or self.tensors), {}
+        except Exception as error:  # the server decides what follows from it
+            return {}, {EVALUATION_ERROR: f"{type(error).__name__}: {error}"}
+
+    def _judge(self) -> dict[str, float]:
         """Return the score that is judged, if it is not accuracy, and its interval."""
         score = self.spec.task(self.run.federation).score
         if score.kind.is_share:
             return {}
+        client, model = self.federation.clients[0], self.tensors["model"]
         judge = Judge(score, self.engine, self.federation, self.spec.seed)
-        shares = self.tensors.get("shares", torch.ones(1))
-        models = model if model.ndim == 2 else model[None]
-        test = self.federation.clients[0].test
-        return judged_numbers(
-            judge.judge_client(self.id, models, shares, self.buffers, test, offset)
+        judged = judge.judge_client(
+            self.id,
+            model if model.ndim == 2 else model[None],
+            self.tensors.get("shares", torch.ones(1)),
+            self.buffers,
+            client.test,
+            own_offset(self.tensors, client, self.federation.n_classes),
         )
+        return judged_numbers(judged)
 
     @property
     def _models(self) -> list[Tensor]:
@@ -189,13 +218,18 @@ class MessageHandler:
 
     @property
     def _round(self) -> int:
-        return int(self.config["round"])  # type: ignore[arg-type]
+        return int(self.config["round"])
 
     def _measure_at_model(self, names: frozenset[str]) -> dict[str, Tensor]:
         return probe(self.engine, self._models[0], self.buffers, [0], names)
 
     def _reply(
-        self, sent: dict[str, Tensor], columns: dict[str, Tensor], declared: frozenset[str]
+        self,
+        sent: Mapping[str, Tensor],
+        columns: Mapping[str, Tensor],
+        declared: frozenset[str],
+        scores: Mapping[str, float] | None = None,
+        problem: Mapping[str, str] | None = None,
     ) -> RecordDict:
         """Make a reply with those of the columns that are declared, and no others."""
         numbers = {
@@ -207,7 +241,8 @@ class MessageHandler:
             for name, column in columns.items()
             if name in declared and name not in ("losses", "steps")
         }
-        return make_reply(self.id, {**sent, **extras}, numbers, {"round": self._round})
+        values = {"round": self._round, **(problem or {})}
+        return make_reply(self.id, {**sent, **extras}, {**numbers, **(scores or {})}, values)
 
 
 def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> ClientApp:

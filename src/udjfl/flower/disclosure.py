@@ -18,9 +18,9 @@ from typing import Any
 from flwr.app import RecordDict
 
 from udjfl.errors import SettingsError
-from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS, config_of
+from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
 from udjfl.flower.service import CLASS_TERM, SCORE
-from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, RECORD
+from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, describe_tensors, values_of
 from udjfl.methods import SERVER_SIDE
 from udjfl.methods.reports import EXTRAS
 from udjfl.training.state import RunSpec
@@ -84,17 +84,16 @@ class Disclosure:
     def release(self, kind: str, content: RecordDict) -> RecordDict:
         """Return a reply that may be sent, after it was logged; raise an error for any other."""
         numbers = dict(content.metric_records["metrics"])
-        tensors = dict(content.array_records[RECORD])
+        tensors = describe_tensors(content)
         sent = [name.removeprefix(EXTRA) for name in (*tensors, *numbers)]
         self.check({DISCLOSES.get(name, name) for name in sent})
-        sizes = {name: f"{list(array.shape)} {array.dtype}" for name, array in tensors.items()}
         line = json.dumps(
             {
                 "time": datetime.now(UTC).isoformat(timespec="seconds"),
                 "message": kind,
-                "values": dict(config_of(content)),
+                "values": values_of(content),
                 "numbers": numbers,
-                "tensors": sizes,
+                "tensors": tensors,
             }
         )
         logger.info("Sent to the server: %s", line)

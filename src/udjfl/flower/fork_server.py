@@ -8,6 +8,10 @@ its own, forked at the start; it sends a line for every message. Any of them may
     SuperExec               it is started again; messages in progress go on
     this process            the others end with it; when it is started again, it tells the server
                             about the messages that were lost
+
+Two moments, each of about a millisecond for a small model, are left, in which Flower gives no way
+to reply: a kill between SuperExec's taking a message and sending it here, and one in the middle of
+sending a reply. The SuperNode then waits for a reply until it is started again.
 """
 
 import contextlib
@@ -29,6 +33,7 @@ from udjfl.flower.message_journal import REPLIED, REPLYING, Journal, Launch
 logger = logging.getLogger("udjfl")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds before SuperExec is started again
 STEADY = 60.0  # seconds after which SuperExec counts as having run well
+ENDING = (signal.SIGTERM, signal.SIGINT)
 GRACE = 5.0  # seconds that SuperExec has to end by itself
 
 
@@ -61,11 +66,13 @@ class ForkServer:
 
     def run(self) -> None:
         """Serve messages until SIGTERM or SIGINT, or until the parent process has ended."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ENDING:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
         self.options.messages.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             self._watch_parent()
+            if not self._running:
+                return
             for journal in Journal.find(self.options.messages):
                 self._finish(journal, "the executor was killed")
             self._start_superexec()
@@ -169,9 +176,12 @@ class ForkServer:
         """Run a function in a process of its own; call `ended` with its wait status."""
         sys.stdout.flush()
         sys.stderr.flush()
+        # A signal that came before the child has its own handlers would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         pid = os.fork()
         if pid == 0:
             self._become_child(run)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         pidfd = os.pidfd_open(pid)
         self._children[pid] = pidfd
 
@@ -191,8 +201,9 @@ class ForkServer:
         try:
             os.setpgid(0, 0)
             self._parent.follow()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in ENDING:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             self._selector.close()
             for pidfd in self._children.values():
                 os.close(pidfd)

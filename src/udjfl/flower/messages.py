@@ -1,9 +1,9 @@
 """Messages between a server and its clients: how they are written, sent and read.
 
-A message has two records. `arrays` holds tensors by name; `config` holds texts and numbers, among
-them the run's specification as JSON, from which a client builds the same method and trains as the
-simulator does. A reply has these and `metrics`, single numbers by name. Nothing in a reply is
-trusted before it was checked.
+The record `config` of a message holds texts and numbers, among them the run's specification as
+JSON, from which a client builds the same method and trains as the simulator does, and all tensors
+in one field (`tensors`). Tensors for one client alone are in a record `own`. A reply has `config`
+and `metrics`, single numbers by name. Nothing in a reply is trusted before it was checked.
 """
 
 import json
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from flwr.app import Array, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor, nn
 
@@ -27,8 +27,10 @@ from udjfl.flower.tensors import (
     EXTRA,
     TensorLimit,
     find_forbidden,
+    make_records,
+    pack,
     tensors_of,
-    to_arrays,
+    values_of,
 )
 from udjfl.methods import Plan
 from udjfl.methods import method as build_method
@@ -39,6 +41,9 @@ from udjfl.training.state import RunSpec
 
 INTRODUCE, UNCERTAINTY, PROBE = "query.introduce", "query.uncertainty", "query.probe"
 TRAIN, EVALUATE = "train", "evaluate"
+# A request to train may ask for an evaluation too: of the model after an earlier round, which is
+# the one to train, or has this before the names of its tensors. What went wrong with it is a text.
+EVALUATE_ROUND, EVALUATED, EVALUATION_ERROR = "evaluate-round", "evaluate.", "evaluation-error"
 # Names of single numbers in a reply, by those of the columns of `Reports`.
 NUMBERS = {
     "losses": "loss",
@@ -71,7 +76,7 @@ def write_spec(spec: RunSpec) -> str:
 
 def read_spec(content: RecordDict) -> RunSpec:
     """Read the run's specification from a message."""
-    values = json.loads(str(config_of(content)["run"]))
+    values = json.loads(str(values_of(content)["run"]))
     return RunSpec(
         build_method(values["method"], **values["params"]),
         validate_settings(TrainingSettings, values["training"]),
@@ -91,12 +96,13 @@ def required_numbers(spec: RunSpec, has_buffers: bool) -> frozenset[str]:
 
 
 def make_request(
-    spec: str, tensors: Mapping[str, Tensor | Array], values: Mapping[str, str | int | float | bool]
+    spec: str,
+    packed: bytes,
+    values: Mapping[str, str | int | float | bool],
+    own: Mapping[str, Tensor] | None = None,
 ) -> RecordDict:
-    """Make the content of a message to a client."""
-    return RecordDict(
-        {"arrays": to_arrays(tensors), "config": ConfigRecord({"run": spec, **values})}
-    )
+    """Make the content of a message to a client; `packed` are tensors that all clients get."""
+    return RecordDict({**make_records({"run": spec, **values}, packed, pack(own or {}))})
 
 
 def make_reply(
@@ -106,18 +112,9 @@ def make_reply(
     values: Mapping[str, Any],
 ) -> RecordDict:
     """Make the content of a client's reply."""
-    return RecordDict(
-        {
-            "arrays": to_arrays(tensors),
-            "metrics": MetricRecord({name: float(value) for name, value in numbers.items()}),
-            "config": ConfigRecord({"client-id": client, **values}),
-        }
-    )
-
-
-def config_of(content: RecordDict) -> ConfigRecord:
-    """Return the texts and numbers in a message."""
-    return content.config_records["config"]
+    metrics = MetricRecord({name: float(value) for name, value in numbers.items()})
+    records = make_records({"client-id": client, **values}, pack(tensors))
+    return RecordDict({"metrics": metrics, **records})
 
 
 def model_signature(module: nn.Module) -> str:
@@ -218,7 +215,7 @@ class Reply:
         `allowed` has the tensors that it may contain, by name; None: none.
         """
         try:
-            values = dict(config_of(content))
+            values = values_of(content)
             forbidden = find_forbidden(content, allowed or {})
             tensors = {} if forbidden else tensors_of(content)
             numbers = {
@@ -286,20 +283,22 @@ def read_message(
     return Reply.read(message.content, client, round, field, allowed)
 
 
+def address_message(content: RecordDict, node: int, kind: str, timeout: float) -> Message:
+    """Make a message that is never delivered if it is not fetched within the timeout."""
+    return Message(content, node, kind, ttl=max(timeout, 1.0))
+
+
 def send_and_receive(
-    grid: Grid, kind: str, contents: Mapping[int, RecordDict], timeout: float
+    grid: Grid, messages: Mapping[int, Message], timeout: float
 ) -> list[tuple[int, Message]]:
     """Send a message to each node; return the replies that came in time, with their nodes.
 
-    A message that is not fetched within the timeout is never delivered. Flower's own
-    `send_and_receive` looks for replies every three seconds, which is longer than most rounds.
-    Replies that Flower makes itself, for a node that is gone, name the message but no node.
+    Flower's own `send_and_receive` looks for replies every three seconds, which is longer than
+    most rounds. Replies that Flower makes itself, for a node that is gone, name the message but no
+    node.
     """
-    messages = [
-        Message(content, node, kind, ttl=max(timeout, 1.0)) for node, content in contents.items()
-    ]
-    names = grid.push_messages(messages) if messages else ()
-    nodes = {name: node for name, node in zip(names, contents, strict=False) if name}
+    names = grid.push_messages(list(messages.values())) if messages else ()
+    nodes = {name: node for name, node in zip(names, messages, strict=False) if name}
     waiting = set(nodes)
     replies: list[Message] = []
     end, pause = time.monotonic() + timeout, FIRST_PAUSE

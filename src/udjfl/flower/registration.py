@@ -24,6 +24,7 @@ from udjfl.flower.messages import (
     NUMBERS,
     UNCERTAINTY,
     Reply,
+    address_message,
     make_request,
     read_message,
     send_and_receive,
@@ -161,11 +162,12 @@ class ClientRegistry:
     def _ask(self, kind: str, nodes: Sequence[int]) -> dict[int, Message]:
         """Send a query to nodes; those that are away are left out of the replies."""
         text = write_spec(self.spec)
-        contents = {node: make_request(text, {}, {"round": self.round}) for node in nodes}
-        replies = dict(send_and_receive(self.grid, kind, contents, self.timeouts[kind]))
+        content, timeout = make_request(text, b"", {"round": self.round}), self.timeouts[kind]
+        messages = {node: address_message(content, node, kind, timeout) for node in nodes}
+        replies = dict(send_and_receive(self.grid, messages, timeout))
         return {
             node: replies[node]
-            for node in sorted(replies.keys() & contents.keys())
+            for node in sorted(replies.keys() & messages.keys())
             if absence_reason(replies[node]) is None
         }
 

@@ -5,6 +5,8 @@ it: its class term or its score. The server chooses, and those that are served s
 the common model evaluate that.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -66,7 +68,7 @@ def served_tensors(serving: Serving, client: str, client_index: int) -> dict[str
     return tensors
 
 
-def own_offset(tensors: dict[str, Tensor], client: Client, n_classes: int) -> Tensor | None:
+def own_offset(tensors: Mapping[str, Tensor], client: Client, n_classes: int) -> Tensor | None:
     """Return what a client adds to its logits, from its own labels; None if nothing."""
     if PRIOR not in tensors:
         return None

@@ -20,6 +20,7 @@ from udjfl.engine import one_thread
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
 from udjfl.flower.client_info import ClientInfo
 from udjfl.flower.data import ServerData
+from udjfl.flower.exchange import Exchange
 from udjfl.flower.messages import model_signature
 from udjfl.flower.registration import ClientRegistry
 from udjfl.flower.remote_clients import RemoteClients
@@ -155,12 +156,19 @@ class MethodStrategy(Strategy):
         )
 
     def run_round(self) -> Evaluation | None:
-        """Run one round and write it down; return its evaluation, if it is evaluated."""
+        """Run one round and write it down; return its evaluation, if it is the last one.
+
+        Clients evaluate the model of another round while they train in the next one, and its
+        evaluation is written down with that.
+        """
         result = run_round(self.run, self.log.server, self.remote)
-        round, records, evaluation = result.server.round, list(result.records), None
-        if self.run.is_evaluated(round):
+        round, evaluation = result.server.round, None
+        records = [*self.remote.evaluation.take_records(), *result.records]
+        if round == self.spec.settings.rounds:
             evaluation = self.remote.evaluate(result.server)
             records += evaluation.records(round)
+        elif self.run.is_evaluated(round):
+            self.remote.evaluation.postpone(result.server)
         self.log.write(result.server, records)
         self._save_uncertainties()
         logger.info("Round %d of %d is done.", round, self.spec.settings.rounds)
@@ -205,12 +213,23 @@ class MethodStrategy(Strategy):
         self.log = RunLog(self.spec.settings, server, self._folder)
         demands = self.spec.demands(self.run.federation)
         evaluation = ServerEvaluation(self.module, self.server_data, self.spec.method, demands)
-        self.remote = RemoteClients(
-            self.run, self.registry, evaluation, len(server.buffers), self.timeout
-        )
+        exchange = Exchange(self.run, self.registry, self.timeout)
+        self.remote = RemoteClients(self.run, exchange, evaluation, len(server.buffers))
+        if self._lacks_evaluation():
+            self.remote.evaluation.postpone(self.log.server)
         self.registry.round = self.log.server.round + 1
         self.registry.request_uncertainties()
         self._save_uncertainties()
+
+    def _lacks_evaluation(self) -> bool:
+        """Return whether the run was stopped before its last round was evaluated."""
+        round = self.log.server.round
+        if not 0 < round < self.spec.settings.rounds or not self.run.is_evaluated(round):
+            return False
+        return not any(
+            record.round == round and record.metric == "test_accuracy"
+            for record in self.log.history().records
+        )
 
     def _wait_for_all(self) -> tuple[ClientInfo, dict[str, float | None]]:
         """Wait for all clients; return what they agree on, and how many examples each has."""

@@ -1,26 +1,41 @@
 """Tensors in messages: how they are packed, and what a reply may contain.
 
-Flower hands over an array as bytes in numpy's format. Their header claims a dtype and a shape, and
-`numpy.load` allocates what it claims. Here header and bytes are compared first, so that reading a
-message never needs more memory than the message itself.
+All tensors of a message are one text of bytes, in the format of safetensors. Flower transfers each
+part of a message with requests of its own, so that few parts are quick; only what is large is cut
+into pieces. The header in front claims names, dtypes and shapes. It is compared with what is
+allowed, and with the bytes that follow, before anything is unpacked: reading a message never needs
+more than a small multiple of the message's own memory.
 """
 
-import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
+import safetensors.numpy
 import torch
-from flwr.app import Array, ArrayRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 from torch import Tensor
 
-NUMPY, RECORD = "numpy.ndarray", "arrays"
+CONFIG, OWN, FIELD = "config", "own", "tensors"
 DELTA, BUFFERS, EXTRA = "delta", "buffers", "extra."
 # Extras that are changes of models, and have the model's dtype.
 CHANGES = frozenset({"first_deltas", "personal_deltas"})
-HEADER_BYTES = 1024  # more than numpy writes before an array's values
+PIECE_BYTES = 4 * 2**20
+LENGTH_BYTES = 8  # in front of the header
+HEADER_BYTES = 1024  # more than the header has for each tensor
 LONGEST_NAME = 40  # characters of a name that a client made up, in an error
+NOT_ASKED_FOR = "was not asked for; does the client run the same udjfl?"
+# The names of safetensors.
+DTYPES = {
+    "F16": torch.float16,
+    "F32": torch.float32,
+    "F64": torch.float64,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "BOOL": torch.bool,
+}
 
 
 @dataclass(frozen=True)
@@ -31,41 +46,47 @@ class TensorLimit:
     numbers: int
 
     @property
-    def numpy_dtype(self) -> np.dtype:
-        """The dtype by numpy's name."""
-        return torch.empty(0, dtype=self.dtype).numpy().dtype
-
-    @property
     def bytes(self) -> int:
-        """The most bytes that the packed tensor has."""
-        return HEADER_BYTES + self.numbers * self.numpy_dtype.itemsize
+        """The most bytes that the tensor's numbers have."""
+        return self.numbers * self.dtype.itemsize
 
 
-def to_arrays(tensors: Mapping[str, Tensor | Array]) -> ArrayRecord:
-    """Pack tensors into a record; what is an array already is shared, not copied."""
-    return ArrayRecord({name: to_array(tensor) for name, tensor in tensors.items()})
+def pack(tensors: Mapping[str, Tensor]) -> bytes:
+    """Return tensors as bytes; none for no tensors."""
+    arrays = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in tensors.items()}
+    return safetensors.numpy.save(arrays) if arrays else b""
 
 
-def to_array(tensor: Tensor | Array) -> Array:
-    """Serialise a tensor once, so that the messages to all clients can share it."""
-    if isinstance(tensor, Array):
-        return tensor
-    return Array(tensor.detach().cpu().contiguous().numpy())
+def unpack(packed: bytes) -> dict[str, Tensor]:
+    """Return tensors; raises an error for bytes that are not what they claim."""
+    if not packed:
+        return {}
+    arrays = safetensors.numpy.load(packed)
+    return {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+
+
+def make_records(
+    values: Mapping[str, Any], packed: bytes, own: bytes = b""
+) -> dict[str, ConfigRecord]:
+    """Make the records of a message: texts and numbers, and packed tensors.
+
+    `packed` is the same in the messages to all clients, which can share its record; `own` is not.
+    """
+    config = {name: value for name, value in values.items() if name != FIELD}
+    records = _cut(CONFIG, packed)
+    records[CONFIG] = {**config, **records.get(CONFIG, {})}
+    return {name: ConfigRecord(fields) for name, fields in {**records, **_cut(OWN, own)}.items()}
+
+
+def values_of(content: RecordDict) -> dict[str, Any]:
+    """Return the texts and numbers in a message."""
+    fields = content.config_records[CONFIG]
+    return {name: value for name, value in fields.items() if name != FIELD}
 
 
 def tensors_of(content: RecordDict) -> dict[str, Tensor]:
     """Return the tensors in a message."""
-    return {name: unpack(array) for name, array in content.array_records[RECORD].items()}
-
-
-def unpack(array: Array) -> Tensor:
-    """Return a tensor; raises TypeError or ValueError for bytes that are not what they claim."""
-    dtype, shape, is_fortran, start = _read_header(array)
-    n_bytes = len(array.data) - start
-    if n_bytes != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{n_bytes} bytes are no {dtype} of shape {list(shape)}")
-    values = np.frombuffer(array.data, dtype, offset=start)
-    return torch.from_numpy(values.reshape(shape, order="F" if is_fortran else "C").copy())
+    return unpack(_join(content, CONFIG)) | unpack(_join(content, OWN))
 
 
 def allowed_tensors(
@@ -90,29 +111,75 @@ def find_forbidden(
     content: RecordDict, allowed: Mapping[str, TensorLimit]
 ) -> tuple[str, str] | None:
     """Return the first tensor that is not allowed and what is wrong with it, before unpacking."""
-    for record in sorted(set(content.array_records) - {RECORD}):
-        return record[:LONGEST_NAME], "was not asked for; does the client run the same udjfl?"
-    for name, array in content.array_records[RECORD].items():
+    pieces = _pieces(content, CONFIG)
+    expected = {CONFIG, "metrics", *(_piece_name(CONFIG, i) for i in range(len(pieces)))}
+    for record in sorted(set(content) - expected):
+        return record[:LONGEST_NAME], NOT_ASKED_FOR
+    longest = HEADER_BYTES * (len(allowed) + 1)
+    for name, (dtype, shape) in _read_header(_join(content, CONFIG), longest).items():
         limit = allowed.get(name)
         if limit is None:
-            return name[:LONGEST_NAME], "was not asked for; does the client run the same udjfl?"
-        if len(array.data) > limit.bytes:
-            return name, f"has {len(array.data)} bytes; it may have {limit.bytes}"
-        dtype = _read_header(array)[0]
-        if dtype != limit.numpy_dtype:
-            return name, f"has dtype {dtype}; it must have {limit.numpy_dtype}"
+            return name[:LONGEST_NAME], NOT_ASKED_FOR
+        if DTYPES.get(dtype) != limit.dtype:
+            return name, f"has dtype {_dtype_name(dtype)}; it must have {_name(limit.dtype)}"
+        if math.prod(shape) > limit.numbers:
+            return name, f"has {math.prod(shape)} numbers; it may have {limit.numbers}"
     return None
 
 
-def _read_header(array: Array) -> tuple[np.dtype, tuple[int, ...], bool, int]:
-    """Return dtype, shape, whether columns come first, and where the values begin."""
-    if array.stype != NUMPY:
-        raise TypeError(f"arrays are sent as {NUMPY}, not as {array.stype[:LONGEST_NAME]!r}")
-    stream = io.BytesIO(array.data[:HEADER_BYTES])
-    version = np.lib.format.read_magic(stream)
-    if version != (1, 0):
-        raise ValueError(f"arrays have version 1.0 of numpy's format, not {version}")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
-    if dtype.hasobject:
-        raise TypeError("an array has objects in place of numbers")
-    return dtype, shape, is_fortran, stream.tell()
+def describe_tensors(content: RecordDict) -> dict[str, str]:
+    """Return shape and dtype of each tensor in a message, in words."""
+    header = _read_header(_join(content, CONFIG))
+    return {name: f"{shape} {_dtype_name(dtype)}" for name, (dtype, shape) in header.items()}
+
+
+def _cut(name: str, packed: bytes) -> dict[str, dict[str, Any]]:
+    """Cut bytes into the fields of as many records as are needed; none for no bytes."""
+    starts = range(0, len(packed), PIECE_BYTES)
+    pieces = [packed[start : start + PIECE_BYTES] for start in starts]
+    return {_piece_name(name, i): {FIELD: piece} for i, piece in enumerate(pieces)}
+
+
+def _piece_name(name: str, index: int) -> str:
+    return name if index == 0 else f"{name}-{index}"
+
+
+def _pieces(content: RecordDict, name: str) -> list[bytes]:
+    """Return the pieces of a message's bytes, in their order."""
+    pieces: list[bytes] = []
+    while (record := content.config_records.get(_piece_name(name, len(pieces)))) is not None:
+        piece = record.get(FIELD, b"")
+        if not isinstance(piece, bytes):
+            raise TypeError(f"{FIELD} are no bytes")
+        pieces.append(piece)
+    return pieces
+
+
+def _join(content: RecordDict, name: str) -> bytes:
+    pieces = _pieces(content, name)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _read_header(packed: bytes, longest: int | None = None) -> dict[str, tuple[str, list[int]]]:
+    """Return dtype and shape of each tensor, as the header claims; raises ValueError.
+
+    A header of more than `longest` bytes is not read.
+    """
+    if not packed:
+        return {}
+    length = int.from_bytes(packed[:LENGTH_BYTES], "little")
+    if length > len(packed) - LENGTH_BYTES:
+        raise ValueError("the tensors end before their header does")
+    if longest is not None and length > longest:
+        raise ValueError(f"the header of the tensors has {length} bytes; it may have {longest}")
+    claims = json.loads(packed[LENGTH_BYTES : LENGTH_BYTES + length])
+    claims.pop("__metadata__", None)
+    return {name: (str(claim["dtype"]), list(claim["shape"])) for name, claim in claims.items()}
+
+
+def _dtype_name(dtype: str) -> str:
+    return _name(DTYPES[dtype]) if dtype in DTYPES else str(dtype)[:LONGEST_NAME]
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

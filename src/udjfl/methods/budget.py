@@ -27,9 +27,11 @@ the run says so.
 
 A score is a sample: a promise about scores not yet seen has to allow for that. z e does: e is the
 standard error of the mean score, e^2 = sum_i A_i (1 - A_i) / n_i / N^2 with n_i examples scored,
-and z is `caution`. Measured from FedAvg, z e is at most B, so that no more than FedAvg's own mean
-is asked for. Scores are smoothed by half from round to round; means are over the clients that have
-reported so far.
+and z is `caution`. In a regression A_i is R^2 = 1 - M_i / V_i, the mean squared error by the
+variance of the labels, and its own variance is 2 (1 - A_i)^2 / n_i: with V_i as given and normal
+errors that of M_i is 2 M_i^2 / n_i. Measured from FedAvg, z e is at most B, so that no more than
+FedAvg's own mean is asked for. Scores are smoothed by half from round to round; means are over the
+clients that have reported so far.
 
 No client has more than the cap of all v; what it would have beyond goes to the others, in
 proportion to their own v, or by size if they have none.
@@ -104,7 +106,7 @@ def budgeted_step(
     """
     state = observe(state, reports)
     rows = reports.client_indices
-    state, violation = update_prices(state, rows, limits)
+    state, violation = update_prices(state, rows, limits, reports.is_regression)
     direction, state = DIRECTIONS[theory](state, reports, advantage)
     base = reports.sizes / reports.sizes.sum()
     v = direction + state["price"].clamp_min(TINY_PRICE) * base + state["client_prices"][rows]
@@ -148,7 +150,9 @@ def _smooth(before: Tensor, now: Tensor) -> Tensor:
     return torch.where(before.isnan(), now, torch.where(now.isnan(), before, mixed))
 
 
-def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Tensor]:
+def update_prices(
+    state: State, rows: Tensor, limits: Limits, is_regression: bool = False
+) -> tuple[State, Tensor]:
     """Raise the price of a limit that is violated, lower that of one with slack.
 
     Also return by how much the mean score is below its limit. A client's own price changes in the
@@ -159,7 +163,7 @@ def update_prices(state: State, rows: Tensor, limits: Limits) -> tuple[State, Te
     violation = torch.zeros((), dtype=torch.float64)
     price = state["price"]
     if known.any():
-        error = standard_error(state, known)
+        error = standard_error(state, known, is_regression)
         goal = mean_goal(limits, float(reference[known].mean()), error)
         violation = goal - scores[known].mean()
         price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
@@ -188,10 +192,17 @@ def update_client_prices(state: State, rows: Tensor, limits: Limits) -> State:
     return {**state, "client_prices": client_prices}
 
 
-def standard_error(state: State, known: Tensor) -> float:
+def standard_error(state: State, known: Tensor, is_regression: bool = False) -> float:
     """Return the standard error of the mean score over the clients that are `known`."""
     scores, sizes = state["scores"][known], state["score_sizes"][known]
-    return float((scores * (1 - scores) / sizes).sum().sqrt() / len(scores))
+    return float(score_variance(scores, sizes, is_regression).sum().sqrt() / len(scores))
+
+
+def score_variance(scores: Tensor, sizes: Tensor, is_regression: bool) -> Tensor:
+    """Return the sampling variance of scores: accuracies, or R^2 in a regression."""
+    if is_regression:
+        return 2 * (1 - scores).square() / sizes
+    return scores * (1 - scores) / sizes
 
 
 def least_advantaged(values: Tensor) -> Tensor:

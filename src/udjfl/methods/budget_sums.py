@@ -60,7 +60,7 @@ class BudgetSums:
         own = {**own, **budget.observe(own, report)}
         score, reference = own["scores"][0], own["reference_scores"][0]
         known = ~score.isnan() & (~reference.isnan() | (self.limits.absolute is not None))
-        error = score * (1 - score) / own["score_sizes"][0]
+        error = budget.score_variance(score, own["score_sizes"][0], report.is_regression)
         terms = torch.stack([torch.ones_like(score), score, reference.nan_to_num(), error])
         terms = torch.where(known, terms, torch.zeros_like(terms))
         return {**own, "added": terms}, terms - own["added"]

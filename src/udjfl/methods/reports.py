@@ -41,7 +41,7 @@ EXTRAS = {
     "losses_of_each": "[N, M] training loss of each of the models side by side, as received "
     "(unless `loss_at` says otherwise)",
     "scores": "[N] accuracy, 0 to 1, of the received model on the client's held-out data, or on "
-    "its training data if nothing is held out",
+    "its training data if nothing is held out; in a regression R^2, at most 1",
     "score_sizes": "[N] number of examples that the scores come from",
     "validation_accuracies": "[N] accuracy, 0 to 1, on the server's validation data of the models "
     "that `models_to_score` returns",
@@ -62,6 +62,7 @@ LOWER_BOUNDS = {
 MOST_EXAMPLES = 2**53
 UPPER_BOUNDS = {"sizes": MOST_EXAMPLES, "steps": MOST_EXAMPLES}
 NON_NEGATIVE_EXTRAS = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_each")
+SHARES = ("accuracies", "scores", "validation_accuracies")
 NOT_FINITE = "has values that are NaN or infinite"
 
 
@@ -83,6 +84,7 @@ class Reports:
     model          [D]    the server's model before the step, where the method asks for it (the
                    deltas start from it, unless the method sends clients models of their own)
     round          counted from 1
+    is_regression  labels are numbers: scores are R^2, which can be below 0
     extras         only what the method declares beyond the above, by the names in `EXTRAS`
 
     Values may be tensors, arrays or lists. A field that is left out holds NaN; `require` rejects
@@ -102,6 +104,7 @@ class Reports:
     model: Tensor | None = None
     round: int = 1
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    is_regression: bool = False
     _given: Collection[str] = field(default=(), init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -126,7 +129,7 @@ class Reports:
             store(self, "model", check_model(self.model, self.deltas))
         check_shapes(self.extras, self.deltas)
         columns = {**{name: getattr(self, name) for name in given}, **self.extras}
-        errors = find_errors(self.ids, self.deltas, columns, self.round)
+        errors = find_errors(self.ids, self.deltas, columns, self.round, self.is_regression)
         if errors:
             raise errors[min(errors)]
 
@@ -150,7 +153,8 @@ class Reports:
 
     def with_extra(self, name: str, values: Tensor) -> Reports:
         """Return the same reports with one more extra."""
-        errors = find_errors(self.ids, self.deltas[:, :0], {name: values}, self.round)
+        nothing = self.deltas[:, :0]
+        errors = find_errors(self.ids, nothing, {name: values}, self.round, self.is_regression)
         if errors:
             raise errors[min(errors)]
         reports = copy.copy(self)
@@ -162,7 +166,11 @@ class Reports:
 
 
 def find_errors(
-    ids: Sequence[str], deltas: Tensor, columns: Mapping[str, Tensor], round: int | None
+    ids: Sequence[str],
+    deltas: Tensor,
+    columns: Mapping[str, Tensor],
+    round: int | None,
+    is_regression: bool = False,
 ) -> dict[int, ReportError]:
     """Return the first unusable value of each row, by row; empty if all rows are usable."""
     errors: dict[int, ReportError] = {}
@@ -187,7 +195,10 @@ def find_errors(
         if table.is_floating_point():
             for row in rows_not_finite(table):
                 reject(row, name, NOT_FINITE)
-        if name in ("accuracies", "scores", "validation_accuracies"):
+        if name == "scores" and is_regression:
+            for row in _rows_where(table > 1):
+                reject(row, name, "must be at most 1")
+        elif name in SHARES:
             for row in _rows_where((table < 0) | (table > 1)):
                 reject(row, name, "must be from 0 to 1")
         if name in NON_NEGATIVE_EXTRAS:
@@ -235,6 +246,7 @@ def collect(
     momentum: float,
     model: Tensor | None = None,
     rejected: Mapping[int, ReportError] | None = None,
+    is_regression: bool = False,
 ) -> tuple[Reports | None, list[int], dict[str, ReportError]]:
     """Build `Reports` from the usable rows; return it, those rows, and the error of each client.
 
@@ -271,6 +283,7 @@ def collect(
             momentum=momentum,
             model=model,
             round=round,
+            is_regression=is_regression,
             **{name: value for name, value in pick.items() if name in NUMBER_FIELDS},
         )
 
@@ -278,7 +291,7 @@ def collect(
         rows = usable_rows()
         reports = build(rows)
     except ReportError:
-        bad = {**find_errors(ids, deltas, columns, round), **bad}
+        bad = {**find_errors(ids, deltas, columns, round, is_regression), **bad}
         rows = usable_rows()
         reports = build(rows)
     errors = {ids[row]: bad[row] for row in sorted(bad)}

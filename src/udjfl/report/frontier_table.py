@@ -10,9 +10,9 @@ from rich.text import Text
 
 from udjfl.metrics import METRICS
 from udjfl.report.cells import footer, format_number, heading, with_arrow
+from udjfl.report.judged_metrics import for_score
 from udjfl.report.output import FitWidth, make_blocks, stack
 from udjfl.search.frontier import FRONTS, MAPPED, Frontier, Point
-from udjfl.statistics import Summary
 
 COLUMNS = (
     *("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain"),
@@ -46,22 +46,23 @@ def frontier_view(frontier: Frontier) -> RenderableType:
 
 
 def _points_view(frontier: Frontier, points: Sequence[Point]) -> RenderableType:
-    headings = [Text(with_arrow(METRICS[key])) for key in COLUMNS]
-    cells = [[_cell(frontier.metrics[p.name][key], key) for key in COLUMNS] for p in points]
+    headings = [Text(with_arrow(for_score(METRICS[key], frontier.score))) for key in COLUMNS]
+    cells = [[_cell(frontier, p, key) for key in COLUMNS] for p in points]
     names = [Text(point.label) for point in points]
     return FitWidth(lambda width: make_blocks(width, "Method", headings, names, cells))
 
 
-def _cell(summary: Summary, key: str) -> Text:
-    return Text("–" if summary.mean is None else format_number(summary.mean, METRICS[key]))
+def _cell(frontier: Frontier, point: Point, key: str) -> Text:
+    mean, metric = frontier.metrics[point.name][key].mean, for_score(METRICS[key], frontier.score)
+    return Text("–" if mean is None else format_number(mean, metric))
 
 
 def _front_view(frontier: Frontier, key: str) -> RenderableType:
     points, axes = frontier.front(key), FRONTS[key]
     if not points:
         return footer("No point is within the margin.")
-    headings = [Text(with_arrow(METRICS[axis])) for axis in axes]
-    cells = [[_cell(frontier.metrics[p.name][axis], axis) for axis in axes] for p in points]
+    headings = [Text(with_arrow(for_score(METRICS[axis], frontier.score))) for axis in axes]
+    cells = [[_cell(frontier, p, axis) for axis in axes] for p in points]
     names = [Text(point.label) for point in points]
     return FitWidth(lambda width: make_blocks(width, "Point", headings, names, cells))
 
@@ -77,12 +78,13 @@ def _map(frontier: Frontier, key: str) -> Table | None:
         return None
     gammas = sorted({gamma for _, gamma in values})
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column(with_arrow(METRICS[key]).replace("\n", " "), no_wrap=True)
+    metric = for_score(METRICS[key], frontier.score)
+    table.add_column(with_arrow(metric).replace("\n", " "), no_wrap=True)
     for gamma in gammas:
         table.add_column(f"gamma {gamma:g}", justify="right", no_wrap=True)
     for exponent in sorted({exponent for exponent, _ in values}):
         row = [values.get((exponent, gamma)) for gamma in gammas]
-        cells = ["·" if value is None else format_number(value, METRICS[key]) for value in row]
+        cells = ["·" if value is None else format_number(value, metric) for value in row]
         table.add_row(f"p = {exponent:g}", *cells)
     return table
 
@@ -90,7 +92,8 @@ def _map(frontier: Frontier, key: str) -> Table | None:
 def _left_out(frontier: Frontier) -> list[RenderableType]:
     if not frontier.left_out:
         return []
-    budget = f"{frontier.margin:g} points of mean accuracy (a theory with a budget: its budget)"
+    margin = frontier.score.say_gain(f"{frontier.margin:g}")
+    budget = f"{margin} of mean {frontier.score.title} (a theory with a budget: its budget)"
     return [
         footer(
             f"{len(frontier.left_out)} points are on no front: they cost more than {budget} "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -23,8 +21,10 @@ MEASURES = {
 HELD_OUT = (
     "On a fifth of each client's train part, against FedAvg: the theory's measure (higher is "
     "better) ± its standard error over seeds, the clients whom it should benefit, and the mean of "
-    "all clients, in points."
+    "all clients, in {unit}."
 )
+RUNG_HEADINGS = ("Rounds", "Points", "Best within the limits")
+NOT_TESTED = "The test is not finished; `udjfl resume` continues it."
 NOT_CLEAR = (
     "The default stays: the best point was not better by more than one standard error, seed by "
     "seed."
@@ -36,26 +36,58 @@ def tune_view(tuned: Tuned) -> RenderableType:
     return Group(*_choice_parts(tuned.choice), Text(""), _test_view(tuned))
 
 
+def choice_view(choice: Choice) -> RenderableType:
+    """Lay out a tuned point whose test is not finished."""
+    return Group(*_choice_parts(choice), Text(""), Text(NOT_TESTED))
+
+
 def _choice_parts(choice: Choice) -> list[RenderableType]:
-    chosen, default = choice.chosen, choice.default
-    kept = chosen.candidate.name in {d.candidate.name for d in _defaults(choice)}
-    rows = [("chosen", chosen), *(("default", each) for each in _defaults(choice))]
-    rows += [("neighbour", each) for each in choice.neighbours]
-    limits = f"a budget of {choice.limits.budget:g} points"
-    floors = ", ".join(f"{client} {floor:g}%" for client, floor in choice.limits.floors.items())
-    parts: list[RenderableType] = [
-        heading(f"Chosen for the {choice.theory} theory: {chosen.candidate.method.label}"),
-        Text(f"within {limits}" + (f" and floors of {floors}" if floors else "")),
+    return [
+        heading(f"Chosen for the {choice.theory} theory: {choice.chosen.candidate.method.label}"),
+        Text(f"within {say_limits(choice)}"),
         Text(""),
-        _scores_view(choice.theory, rows),
-        footer(HELD_OUT),
+        _scores_view(choice),
+        footer(say_held_out(choice)),
+        *(footer(remark) for remark in remark_on_choice(choice)),
+        Text(""),
+        heading("The search"),
+        _rungs_view(choice),
+        footer(say_cost(choice)),
     ]
+
+
+def say_held_out(choice: Choice) -> str:
+    """Say what the numbers of points are."""
+    return HELD_OUT.format(unit=choice.score.gain_basis)
+
+
+def say_limits(choice: Choice) -> str:
+    """Say which limits the points had to keep."""
+    limits, score = choice.limits, choice.score
+    floors = ", ".join(f"{client} {value:g}{score.unit}" for client, value in limits.floors.items())
+    budget = f"a budget of {score.say_gain(f'{limits.budget:g}')}"
+    return budget + (f" and floors of {floors}" if floors else "")
+
+
+def remark_on_choice(choice: Choice) -> list[str]:
+    """Say if the default stays although a point was better, and if it breaks a limit."""
+    chosen, default, remarks = choice.chosen, choice.default, []
+    kept = chosen.candidate.name in {each.candidate.name for each in _defaults(choice)}
     if kept and chosen.candidate.name != choice.rungs[-1].scores[0].candidate.name:
-        parts.append(footer(NOT_CLEAR))
+        remarks.append(NOT_CLEAR)
     if default.broken:
         broken = ", ".join(f"{name} by {value:.1f}" for name, value in default.broken.items())
-        parts.append(footer(f"! {default.candidate.method.label} breaks a limit: {broken}."))
-    return [*parts, Text(""), heading("The search"), _rungs_view(choice), footer(_cost(choice))]
+        remarks.append(f"! {default.candidate.method.label} breaks a limit: {broken}.")
+    return remarks
+
+
+def list_points(choice: Choice) -> list[tuple[str, Score]]:
+    """Return the chosen point, the defaults and the neighbours, each with its role."""
+    chosen, defaults = choice.chosen, _defaults(choice)
+    others = [each for each in defaults if each.candidate.name != chosen.candidate.name]
+    role = "chosen" if len(others) == len(defaults) else "chosen, a default"
+    points = [(role, chosen), *(("default", each) for each in others)]
+    return [*points, *(("neighbour", each) for each in choice.neighbours)]
 
 
 def _defaults(choice: Choice) -> list[Score]:
@@ -69,14 +101,13 @@ def _defaults(choice: Choice) -> list[Score]:
     return [choice.default, *others]
 
 
-def _scores_view(theory: str, rows: Sequence[tuple[str, Score]]) -> RenderableType:
-    headings = [Text(title) for title in (MEASURES[theory], "±", "Benefit", "Mean", "Shared")]
-    names = [Text(f"{role}: {each.candidate.method.label}") for role, each in rows]
-    cells = [[Text(cell) for cell in _cells(each)] for _, each in rows]
-    return FitWidth(lambda width: make_blocks(width, "Point", headings, names, cells))
+def point_headings(choice: Choice) -> list[str]:
+    """Return the headings of the numbers of a point."""
+    return [MEASURES[choice.theory], "±", "Benefit", "Mean", "Shared"]
 
 
-def _cells(each: Score) -> list[str]:
+def point_cells(each: Score) -> list[str]:
+    """Return the numbers of a point as text."""
     if each.failed:
         return ["failed", "", "", "", ""]
     mark = "!" if each.broken else ""
@@ -89,23 +120,41 @@ def _cells(each: Score) -> list[str]:
     ]
 
 
-def _rungs_view(choice: Choice) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("Rounds", justify="right")
-    table.add_column("Points", justify="right")
-    table.add_column("Best within the limits")
-    for rung in choice.rungs:
-        best = rung.scores[0]
-        label = best.candidate.method.label if best.violation == 0 else "none"
-        table.add_row(str(rung.rounds), str(len(rung.scores)), label)
-    return table
+def list_rungs(choice: Choice) -> list[list[str]]:
+    """Return for each rung its rounds, its points, and the best that kept the limits."""
+    return [
+        [
+            str(rung.rounds),
+            str(len(rung.scores)),
+            rung.scores[0].candidate.method.label if rung.scores[0].violation == 0 else "none",
+        ]
+        for rung in choice.rungs
+    ]
 
 
-def _cost(choice: Choice) -> str:
+def say_cost(choice: Choice) -> str:
+    """Say what the search cost, beside a plain grid."""
     return (
         f"Cost: {choice.cost:.1f} trainings for each seed, counted in whole ones, FedAvg, defaults "
         f"and neighbours included; a plain grid of as many points: {choice.grid_cost:.0f}."
     )
+
+
+def _scores_view(choice: Choice) -> RenderableType:
+    rows = list_points(choice)
+    headings = [Text(title) for title in point_headings(choice)]
+    names = [Text(f"{role}: {each.candidate.method.label}") for role, each in rows]
+    cells = [[Text(cell) for cell in point_cells(each)] for _, each in rows]
+    return FitWidth(lambda width: make_blocks(width, "Point", headings, names, cells))
+
+
+def _rungs_view(choice: Choice) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in RUNG_HEADINGS:
+        table.add_column(title, justify="left" if title == RUNG_HEADINGS[-1] else "right")
+    for cells in list_rungs(choice):
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
 
 
 def _test_view(tuned: Tuned) -> RenderableType:

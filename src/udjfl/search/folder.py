@@ -17,16 +17,22 @@ IGNORED = ("jobs", "workers", "data_root", "fingerprint")
 
 
 def open_folder(
-    out: str | os.PathLike[str], kind: str, settings: Mapping[str, Any], fingerprint: str
+    out: str | os.PathLike[str],
+    kind: str,
+    settings: Mapping[str, Any],
+    fingerprint: str,
+    from_python: bool = False,
 ) -> RunFolder:
     """Create the folder of a search, or open the one that is there with the same settings.
 
-    It is locked. `kind` is the command, `fingerprint` that of the first seed's data.
+    It is locked. `kind` is the command, `fingerprint` that of the first seed's data. With
+    `from_python` no command repeats it: data or model are not those of the settings.
     """
     chosen = json.loads(json.dumps({**settings, "fingerprint": fingerprint}))
     folder = RunFolder(Path(out))
     if not folder.holds_a_run:
-        return RunFolder.create(out, {kind: chosen}, versions())
+        mark = {"from_python": True} if from_python else {}
+        return RunFolder.create(out, {kind: chosen, **mark}, versions())
     folder.lock()
     try:
         before = folder.read_settings().get(kind)

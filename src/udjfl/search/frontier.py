@@ -29,8 +29,10 @@ from udjfl.search.settings import FrontierSettings
 from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.statistics import THEORY_METRIC, Summary, summarise
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder, find_advice, to_json
+from udjfl.uncertainty.alone import task_of
 from udjfl.verdicts import MARGIN, left_out_reason
 
 Kind = Literal["reference", "theory", "grid", "budget", "method"]
@@ -115,6 +117,7 @@ class Frontier:
     points    FedAvg first
     runs      the numbers of each point's name and seed
     margin    points of mean accuracy below FedAvg's beyond which a point is on no front
+    score     what is judged: accuracies and metrics are of it
     """
 
     data: str
@@ -125,6 +128,7 @@ class Frontier:
     runs: Mapping[Key, PointRun]
     n_classes: int | None = None
     margin: float = MARGIN
+    score: ScoreKind = ACCURACY
 
     @functools.cached_property
     def metrics(self) -> dict[str, dict[str, Summary]]:
@@ -137,7 +141,7 @@ class Frontier:
             run, reference = self._run(point, seed), self._run(self.points[0], seed)
             finished = run is not None and reference is not None and run.failed is None
             by_seed.append(
-                compute_metrics(run.outcome(reference))[0]
+                compute_metrics(run.outcome(reference, self.score))[0]
                 if finished and run is not None and reference is not None
                 else {}
             )
@@ -158,12 +162,16 @@ class Frontier:
     def left_out(self) -> dict[str, str]:
         """The points that are on no front, and why: untrained, or below FedAvg by too much."""
         reasons = {}
-        reference = self.metrics[self.points[0].name]["mean_accuracy"].mean
+        means = {name: own["mean_accuracy"].mean for name, own in self.metrics.items()}
+        before, score = means[self.points[0].name], self.score
+        factor = score.better * (1.0 if before is None else score.points_factor([before]))
+        points = {name: None if mean is None else factor * mean for name, mean in means.items()}
+        reference = points[self.points[0].name]
+        n_classes = self.n_classes if score.is_share else None
         for point in self.points:
             budget = self.margin if point.budget is None else point.budget
-            mean = self.metrics[point.name]["mean_accuracy"].mean
-            reason = left_out_reason(mean, reference, budget, self.n_classes)
-            if mean is None:
+            reason = left_out_reason(points[point.name], reference, budget, n_classes, score)
+            if points[point.name] is None:
                 reason = "it finished on no seed"
             if reason is not None:
                 reasons[point.name] = reason
@@ -192,7 +200,7 @@ class Frontier:
     def _signed(self, point: Point, key: str) -> float | None:
         """Return the mean of a metric so that higher is better."""
         mean = self.metrics[point.name][key].mean
-        return None if mean is None else METRICS[key].better * mean
+        return None if mean is None else METRICS[key].better_for(self.score.better) * mean
 
     def map(self, key: str) -> dict[tuple[float, float], float]:
         """Return the mean of a metric by exponent and gamma."""
@@ -211,6 +219,7 @@ class Frontier:
             "seeds": list(self.seeds),
             "n_classes": self.n_classes,
             "margin": self.margin,
+            **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
             "settings": dict(self.settings),
             "points": [self._point_to_dict(point) for point in self.points],
             "fronts": {key: [point.name for point in self.front(key)] for key in FRONTS},
@@ -260,6 +269,7 @@ class Frontier:
                 *(stored["data"], table.clients, seeds, settings, points, table.runs),
                 n_classes=stored["n_classes"],
                 margin=stored["margin"],
+                score=ScoreKind.from_dict(stored["score"]) if "score" in stored else ACCURACY,
             )
         except StorageError:
             raise
@@ -305,9 +315,11 @@ def trace_frontier(
     first = load_federation(chosen, settings.federation, settings.seeds[0])
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
-    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint)
+    own = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint, own)
     try:
-        table = RunTable(first.ids, folder)
+        score = task_of(first, training).score.kind
+        table = RunTable(first.ids, folder, score=score)
         run_points(
             settings.model_copy(update={"training": training}),
             [point.method for point in points],
@@ -326,6 +338,7 @@ def trace_frontier(
             tuple(points),
             table.runs,
             first.n_classes,
+            score=score,
         )
         if folder:
             folder.write_files(frontier._contents())

@@ -14,13 +14,14 @@ from udjfl.models import ModelChoice
 from udjfl.search.point_runs import point_name, run_points
 from udjfl.search.run_table import RunTable
 from udjfl.search.samplers import SAMPLERS
-from udjfl.search.scoring import Limits, Score, score
+from udjfl.search.scoring import Limits, Score, score, show_value
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, Family
 from udjfl.settings import CompareSettings
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty import Uncertainty
+from udjfl.uncertainty.alone import task_of
 
 KEEP = 3  # one candidate in so many goes on to the next rung, with so many times the rounds
 N_RUNGS = 3
@@ -92,6 +93,7 @@ class Halving:
         self.settings, self.plan, self.data, self.first = settings, plan, data, first
         self.model, self.folder, self.on_progress = model, folder, on_progress
         self.limits = Limits(settings.budget, dict(settings.floor))
+        self.judged = task_of(first, settings.training).score.kind
         self.tables: dict[int, RunTable] = {}  # by rounds
 
     def run(self) -> list[Rung]:
@@ -128,7 +130,8 @@ class Halving:
         table = self.tables.get(rounds)
         if table is None:
             name = f"held-out-{rounds}.csv"
-            table = self.tables[rounds] = RunTable(self.first.ids, self.folder, name)
+            table = RunTable(self.first.ids, self.folder, name, self.judged)
+            self.tables[rounds] = table
         unique = {candidate.name: candidate for candidate in candidates}
         run_points(
             compare_settings(self.settings, rounds),
@@ -162,28 +165,28 @@ class Halving:
         finished = [each for each in final if not each.failed]
         if not finished:
             raise DataError(f"tune: no point finished: {final[0].failed}")
-        rounds = rungs[-1].rounds
+        rounds, kind = rungs[-1].rounds, self.judged
         for client, floor in self.limits.floors.items():
-            best = max(finished, key=lambda each: (each.clients or {})[client])
+            best = max(finished, key=lambda each: kind.better * (each.clients or {})[client])
             value = (best.clients or {})[client]
-            if value < floor:
+            if kind.better * value < kind.better * floor:
                 raise SettingsError(
-                    f"floor: no point gives {client} {floor:g}% on held-out data; the best of "
-                    f"{len(final)} after {rounds} rounds was {value:.1f}%, with "
-                    f"{best.candidate.method.label}"
+                    f"floor: no point gives {client} {floor:g}{kind.unit} on held-out data; the "
+                    f"best of {len(final)} after {rounds} rounds was "
+                    f"{show_value(value, kind)}{kind.unit}, with {best.candidate.method.label}"
                 )
         best = min(finished, key=lambda each: each.violation)
         if not self.limits.floors:
             raise SettingsError(
-                f"budget: every point costs more than {self.limits.budget:g} points of mean "
-                f"accuracy on held-out data; the least was {-best.mean:.1f}, with "
+                f"budget: every point costs more than {kind.say_gain(f'{self.limits.budget:g}')} "
+                f"of mean {kind.title} on held-out data; the least was {-best.mean:.1f}, with "
                 f"{best.candidate.method.label}; allow more, or train for more rounds"
             )
         broken = ", ".join(f"{name} by {value:.1f}" for name, value in (best.broken or {}).items())
         raise SettingsError(
             f"floor: no point keeps all limits at once; the nearest is "
             f"{best.candidate.method.label}, which breaks {broken}; its mean changes by "
-            f"{best.mean:+.1f} points, the budget is {self.limits.budget:g}"
+            f"{kind.say_gain(f'{best.mean:+.1f}')}, the budget is {self.limits.budget:g}"
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from udjfl.errors import StorageError
 from udjfl.metrics import Outcome
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.result import FinishedRun
 from udjfl.training.run_folder import TRAIN_AGAIN, RunFolder
 
@@ -21,9 +22,10 @@ Key = tuple[str, int]  # the name of a point, and a seed
 class PointRun:
     """The numbers of one method on one seed, in client order.
 
-    accuracies        percent, on each client's test part; empty if the method failed
+    accuracies        of each client's test part, in percent, or the score that is judged; empty if
+                      the method failed
     uncertainties     NaN where one is unknown
-    global_accuracy   percent, on the shared test; None without a single model
+    global_accuracy   the same of the shared test; None without a single model
     test_sizes        examples in each client's test part
     failed            why the method did not finish, if it did not
     """
@@ -47,11 +49,16 @@ class PointRun:
             tuple(sizes[client] for client in run.client_accuracy) if sizes else (),
         )
 
-    def outcome(self, reference: PointRun) -> Outcome:
+    def outcome(self, reference: PointRun, score: ScoreKind = ACCURACY) -> Outcome:
         """Return the numbers that metrics are computed from, with those of the reference."""
-        sizes = self.test_sizes or None
         return Outcome(
-            self.accuracies, self.uncertainties, reference.accuracies, self.global_accuracy, sizes
+            self.accuracies,
+            self.uncertainties,
+            reference.accuracies,
+            self.global_accuracy,
+            self.test_sizes or None,
+            better=score.better,
+            is_share=score.is_share,
         )
 
 
@@ -59,13 +66,18 @@ class RunTable:
     """Runs by point and seed. With a folder, each addition is on disk before `add` returns.
 
     The file is replaced whole, and listed in the folder's manifest. A folder that is not locked is
-    only read.
+    only read. `score` is what the runs have of each client; the file does not say it.
     """
 
     def __init__(
-        self, clients: Sequence[str], folder: RunFolder | None = None, name: str = RUNS
+        self,
+        clients: Sequence[str],
+        folder: RunFolder | None = None,
+        name: str = RUNS,
+        score: ScoreKind = ACCURACY,
     ) -> None:
         self.clients, self.folder, self.name = tuple(clients), folder, name
+        self.score = score
         self.runs: dict[Key, PointRun] = {}
         content = None if folder is None else folder.read(name)
         if content is not None:

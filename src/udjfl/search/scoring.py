@@ -8,10 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from udjfl._spec import names_code
 from udjfl.methods import FedAvg
+from udjfl.methods import method as build_method
+from udjfl.metrics import Outcome
 from udjfl.search.point_runs import point_name
-from udjfl.search.run_table import RunTable
-from udjfl.search.spaces import Candidate
+from udjfl.search.run_table import PointRun, RunTable
+from udjfl.search.spaces import Candidate, Family
+from udjfl.tasks import ScoreKind
 from udjfl.verdicts import PairedRuns, collect_evidence
 
 ROUNDING = 1e-9  # points
@@ -22,7 +26,7 @@ class Limits:
     """The limits on what a point may cost.
 
     budget   points of mean accuracy below FedAvg's
-    floors   percent that clients have at least, by id
+    floors   percent that clients have at least, by id; of another score, its value or a better one
     """
 
     budget: float
@@ -37,7 +41,7 @@ class Score:
     mean      the change of the clients' mean accuracy, in points
     gain      that of the clients whom the theory should benefit
     shared    that on the shared held-out data; None without a single model
-    clients   accuracy of each client, percent
+    clients   accuracy of each client, percent, or the score that is judged
     broken    limits that it breaks, and by how much
     failed    why it has no numbers on some seed
     """
@@ -91,6 +95,23 @@ class Score:
             "failed": self.failed,
         }
 
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Score:
+        """Read what `as_dict` wrote; code that it names is not imported."""
+        if names_code(kept["method"]):
+            raise ValueError(f"{kept['method']!r} cannot be a searched method")
+        method = build_method(kept["method"], **kept["params"])
+        return cls(
+            Candidate(method, Family(method.title, method.spec_name)),
+            tuple(float(value) for value in kept["measure_by_seed"]),
+            float(kept["mean_accuracy"]),
+            float(kept["beneficiaries"]),
+            None if kept["shared"] is None else float(kept["shared"]),
+            {str(client): float(value) for client, value in kept["clients"].items()},
+            {str(limit): float(value) for limit, value in kept["broken"].items()},
+            None if kept["failed"] is None else str(kept["failed"]),
+        )
+
 
 def standard_error(values: Sequence[float]) -> float | None:
     """Return the standard error of a mean; None with fewer than two values."""
@@ -99,30 +120,49 @@ def standard_error(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) / math.sqrt(len(values))
 
 
+def show_value(value: float, kind: ScoreKind) -> str:
+    """Return a client's score with few digits."""
+    return f"{value:.1f}" if kind.percent else f"{value:.{kind.digits}f}"
+
+
 def score(
     candidate: Candidate, theory: str, table: RunTable, seeds: Sequence[int], limits: Limits
 ) -> Score:
-    """Compare a candidate with FedAvg on the seeds of a table."""
+    """Compare a candidate with FedAvg on the seeds of a table.
+
+    Changes are gains of the score that is judged, in points or hundredths of FedAvg's mean.
+    """
     reference = [table.runs[point_name(FedAvg()), seed] for seed in seeds]
     runs = [table.runs[candidate.name, seed] for seed in seeds]
-    failed = next((run.failed for run in runs if run.failed), None)
+    failed = next((run.failed for run in (*reference, *runs) if run.failed), None)
     if failed is not None:
         return Score(candidate, failed=failed)
-    pairs = list(zip(runs, reference, strict=True))
+    kind = table.score
+    factor = kind.points_factor(value for run in reference for value in run.accuracies)
+
+    def benefits(run: PointRun, fedavg: PointRun) -> Outcome:
+        return run.outcome(fedavg, kind).as_benefits(factor)
+
     paired = PairedRuns(
         table.clients,
-        tuple(run.outcome(fedavg) for run, fedavg in pairs),
-        tuple(fedavg.outcome(fedavg) for fedavg in reference),
+        tuple(benefits(*pair) for pair in zip(runs, reference, strict=True)),
+        tuple(benefits(fedavg, fedavg) for fedavg in reference),
+        score=kind,
     )
     evidence = collect_evidence(theory, paired, limits.budget)
     if len(evidence.measure.differences) < len(seeds):
         title = evidence.measure.title
         return Score(candidate, failed=f"{title} is not defined on every seed")
-    clients = {client: change.after or 0.0 for client, change in evidence.clients.items()}
-    broken = {
-        f"{client} has {clients[client]:.1f}": floor - clients[client]
+    columns = zip(*(run.accuracies for run in runs), strict=True)
+    clients = dict(zip(table.clients, map(statistics.mean, columns), strict=True))
+    short = {
+        client: factor * kind.better * (floor - clients[client])
         for client, floor in limits.floors.items()
-        if clients[client] < floor - ROUNDING
+    }
+    broken = {
+        f"{client} has {show_value(clients[client], kind)}": amount
+        for client, amount in short.items()
+        if amount > ROUNDING
     }
     if evidence.mean.difference < -limits.budget - ROUNDING:
         broken["budget"] = -limits.budget - evidence.mean.difference

@@ -77,8 +77,11 @@ class TuneSettings(SeedSettings):
         Field(ge=0, le=100, description="points of mean accuracy that the point may cost"),
     ] = 2.0
     floor: Annotated[
-        dict[str, Annotated[float, Field(ge=0, le=100)]],
-        Field(description="percent that clients have at least: client-5=70,client-1=85"),
+        dict[str, float],
+        Field(
+            description="percent that clients have at least: client-5=70,client-1=85; of another "
+            "score, the value that they have or a better one"
+        ),
     ] = NO_FLOOR
     cost: Annotated[
         float,

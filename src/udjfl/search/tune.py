@@ -9,15 +9,15 @@ trained to show how much depends on it, and only then does anything see test dat
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from udjfl.data import Federation, load
-from udjfl.data.federate import without_test_parts
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl.data import Federation
+from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
@@ -30,8 +30,12 @@ from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
+from udjfl.uncertainty.alone import task_of
+
+CHOICE, TEST = "choice.json", "test"  # in the folder of a search
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Choice:
     neighbours  of the chosen point, trained for all rounds
     cost        trainings for each seed, in whole ones; `grid_cost` of a plain grid of as many
                 candidates, each trained for all rounds
+    score       what is judged: gains are in the unit of its gains
     """
 
     method: Method
@@ -56,6 +61,7 @@ class Choice:
     default_names: tuple[str, ...]
     cost: float
     grid_cost: float
+    score: ScoreKind = ACCURACY
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -71,9 +77,45 @@ class Choice:
                 {"rounds": rung.rounds, "scores": [each.as_dict() for each in rung.scores]}
                 for rung in self.rungs
             ],
+            "defaults": list(self.default_names),
             "cost": self.cost,
             "grid_cost": self.grid_cost,
+            **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
         }
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Choice:
+        """Read the choice that a search left in its folder."""
+        path = Path(folder) / CHOICE
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            default = Score.from_dict(kept["default"])
+            names = tuple(str(name) for name in kept.get("defaults", ()))
+            return cls(
+                default.candidate.method,
+                str(kept["theory"]),
+                Limits(float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}),
+                tuple(
+                    Rung(int(rung["rounds"]), tuple(map(Score.from_dict, rung["scores"])))
+                    for rung in kept["rungs"]
+                ),
+                Score.from_dict(kept["chosen"]),
+                default,
+                tuple(map(Score.from_dict, kept["neighbours"])),
+                names or (default.candidate.name,),
+                float(kept["cost"]),
+                float(kept["grid_cost"]),
+                ScoreKind.from_dict(kept["score"]) if "score" in kept else ACCURACY,
+            )
+        except FileNotFoundError:
+            raise StorageError(
+                f"{folder} has no {CHOICE}: the search is not finished; `udjfl resume` continues it"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+            raise StorageError(
+                f"{path} is damaged ({error}); run the same `udjfl tune` again: it writes the file "
+                "anew"
+            ) from None
 
 
 @dataclass(frozen=True)
@@ -96,13 +138,8 @@ class HeldOutData:
     settings: DataSettings
 
     def __call__(self, seed: int) -> Federation:
-        """Load a federation. Of named data, the global held-out set has clean examples only."""
-        if not isinstance(self.data, str):
-            return without_test_parts(load_federation(self.data, self.settings, seed), seed)
-        chosen = self.settings
-        return load(
-            self.data, chosen.clients, chosen.partition, seed, chosen.data_root, tuning=True
-        )
+        """Load the federation of a seed."""
+        return load_federation(self.data, self.settings, seed, tuning=True)
 
 
 def tune(
@@ -125,7 +162,7 @@ def tune(
     methods = [choice.default.candidate.method, choice.chosen.candidate.method]
     # The theory with the budget is the fair rival: both promise the same.
     methods += [each.method for each in find_defaults(settings, method)]
-    folder = None if out is None else Path(out) / "test"
+    folder = None if out is None else Path(out) / TEST
     test = run_comparison(
         compare_settings(settings, settings.training.rounds),
         with_reference(methods),
@@ -160,14 +197,15 @@ def choose_point(
     plan = Plan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
-    _check_floors(settings.floor, first.ids)
+    _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
-    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint)
+    own = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
     try:
         search = Halving(settings, plan, held_out, first, model, folder, on_progress)
         choice = _play(search, rule, strict)
         if folder:
-            folder.write_json("choice.json", choice.as_dict())
+            folder.write_json(CHOICE, choice.as_dict())
     finally:
         if folder:
             folder.unlock()
@@ -200,11 +238,17 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
         names,
         cost=search.cost,
         grid_cost=float(1 + len(names) + plan.counts[0] + len(neighbours)),
+        score=search.judged,
     )
 
 
-def _check_floors(floors: Mapping[str, float], ids: Sequence[str]) -> None:
+def _check_floors(floors: Mapping[str, float], ids: Sequence[str], score: ScoreKind) -> None:
     mistakes = [
+        f"floor: of client {client!r} is {floor:g}, which is no {score.title}"
+        for client, floor in floors.items()
+        if score.clip(floor) != floor
+    ]
+    mistakes += [
         f"floor: there is no client {client!r}.{did_you_mean(client, ids)}"
         for client in floors
         if client not in ids

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 from dataclasses import dataclass
 from typing import Any
 
 from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
+from udjfl._plots import draw
 from udjfl.metrics import METRICS, Metric, table_metrics
-from udjfl.settings import CompareSettings, DataSettings
+from udjfl.settings import CompareSettings, DataSettings, TrainingSettings
 from udjfl.simulation.method_summary import MethodSummary, interval_of
 from udjfl.statistics import THEORY_METRIC, Summary, correct_tests, metric_of, rank_methods
 from udjfl.tasks import ACCURACY, ScoreKind
@@ -156,7 +156,7 @@ class Comparison:
         """The rows that are not ranked, and why: untrained, or outside their budget."""
         key, reference, score = "mean_accuracy", self.rows[0], self.score
         before = reference.metrics[key].mean if key in reference.metrics else None
-        factor = score.better * (1.0 if score.percent or not before else 100 / abs(before))
+        factor = score.better * (1.0 if before is None else score.points_factor([before]))
 
         def points(row: MethodSummary) -> float | None:
             mean = row.metrics[key].mean
@@ -181,7 +181,9 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        left_out = set(DataSettings.model_fields) if self.own_data else set()
+        training = TrainingSettings.flat_fields()  # the task is one of both
+        of_data = [name for name in DataSettings.flat_fields() if name not in training]
+        left_out = set(of_data) if self.own_data else set()
         settings = self.settings.to_flat()
         return {
             "data": self.data,
@@ -192,6 +194,7 @@ class Comparison:
             **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
             **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
+            "margin_for_all": self.margin_for_all,
             "least_advantaged": self.least_advantaged
             if isinstance(self.least_advantaged, str)
             else dict(self.least_advantaged),
@@ -204,15 +207,15 @@ class Comparison:
 
         This and the other plots need the extra `udjfl[report]`.
         """
-        return _plots().plot_clients(self)
+        return draw("plot_clients", self)
 
     def plot_changes(self) -> Any:
         """Draw each client's gain or loss against FedAvg, as an Altair chart."""
-        return _plots().plot_changes(self)
+        return draw("plot_changes", self)
 
     def plot_frontier(self) -> Any:
         """Draw the methods by pairs of measures that compete, as an Altair chart."""
-        return _plots().plot_frontier(self)
+        return draw("plot_frontier", self)
 
     def _row_to_dict(self, index: int) -> dict[str, Any]:
         row = self.rows[index]
@@ -264,8 +267,3 @@ def _cell(summary: Summary, score: ScoreKind) -> str:
     n = score.digits
     half = "" if summary.ci95 is None else f" ±{(summary.ci95[1] - summary.ci95[0]) / 2:.{n}f}"
     return f"{summary.mean:.{n}f}{half}"
-
-
-def _plots() -> Any:
-    # By its name: figures are made of comparisons, so their package is above this one.
-    return importlib.import_module("udjfl.report.html.plots")

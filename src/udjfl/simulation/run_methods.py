@@ -170,6 +170,7 @@ class _Seed:
         self.task, self.prepared, self.settings, self.model = task, prepared, settings, model
         self.started: dict[int, MethodRun | Failure] = {}
         self.uncertainty = task.uncertainty
+        self.reference_failure: Failure | None = None
 
     @property
     def demands(self) -> Demands:
@@ -216,7 +217,9 @@ class _Seed:
         scores = self.task.reference_scores
         if self.task.needs_reference_run:
             reference = self.started[self.reference]
-            if isinstance(reference, MethodRun) and reference.failure is None:
+            failure = reference.failure if isinstance(reference, MethodRun) else reference
+            self.reference_failure = failure
+            if isinstance(reference, MethodRun) and failure is None:
                 scores = scores_by_round(reference.log.history(), self.task.federation.ids)
         left = [n for n in range(len(self.task.methods)) if n not in self.started]
         return self._start(left, scores, stack)
@@ -229,7 +232,8 @@ class _Seed:
             task = self.task.methods[number]
             method = task.method
             if method.needs_reference and scores is None and not self.task.is_under_way(task):
-                sentence = "FedAvg, from which its budget is measured, did not finish"
+                why = "" if self.reference_failure is None else f": {self.reference_failure}"
+                sentence = f"FedAvg, from which its budget is measured, did not finish{why}"
                 start = NotDefinedError(f"{method.label}: {sentence}")
             self.started[number] = (
                 start

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from udjfl.data import Federation, load
+from udjfl.data.federate import without_test_parts
 from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError
 from udjfl.methods import Method
@@ -158,19 +159,30 @@ def validate_keywords(
     return settings
 
 
-def load_federation(data: DataChoice, settings: DataSettings, seed: int) -> Federation:
-    """Return the federation of a seed."""
+def load_federation(
+    data: DataChoice, settings: DataSettings, seed: int, *, tuning: bool = False
+) -> Federation:
+    """Return the federation of a seed; for `tuning` without its test parts.
+
+    Of named data, the global held-out set for tuning has clean examples only.
+    """
     if isinstance(data, str):
-        chosen = (data, settings.clients, settings.partition, seed, settings.data_root)
-        columns = settings.table.given
-        return load(*chosen, options=columns) if columns else load(*chosen)
+        return load(
+            data,
+            settings.clients,
+            settings.partition,
+            seed,
+            settings.data_root,
+            tuning=tuning,
+            options=settings.table.given or None,
+        )
     federation = data if isinstance(data, Federation) or not callable(data) else data(seed)
     if not isinstance(federation, Federation):
         raise SettingsError(
             f"data: got {type(federation).__name__}; give a udjfl.Federation, a function from the "
             "seed to one, or the name of data"
         )
-    return federation
+    return without_test_parts(federation, seed) if tuning else federation
 
 
 def as_method(given: Method | str) -> Method:

@@ -8,7 +8,7 @@ Functions of scikit-learn with these arguments, such as `sklearn.metrics.roc_auc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -99,6 +99,15 @@ class ScoreKind:
         if not self.percent or self.lowest is None or self.highest is None:
             return None
         return self.highest - self.lowest
+
+    def points_factor(self, reference: Iterable[float]) -> float:
+        """Return what turns its values into points: 1 for percentages.
+
+        Else a point is a hundredth of the mean of these values, which are those of the reference.
+        """
+        values = list(reference)
+        level = 0.0 if self.percent or not values else abs(math.fsum(values) / len(values))
+        return 100 / level if level > 0 else 1.0
 
     def clip(self, value: float) -> float:
         """Return the nearest value on its scale."""

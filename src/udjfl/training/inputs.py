@@ -127,7 +127,7 @@ class Inputs:
                 lines = str(error).splitlines()
                 named = [line if str(path) in line else f"{path}: {line}" for line in lines]
                 raise DataError("\n".join(named)) from None
-        with explain_os_errors(path):
+        with explain_os_errors(path, "read"):
             content = read_prefix(path, MOST_BYTES)
         try:
             heading, *rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))

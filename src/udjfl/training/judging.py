@@ -12,8 +12,9 @@ from torch import Tensor
 from udjfl.data import Examples, Federation
 from udjfl.engine import Engine
 from udjfl.errors import DataError
+from udjfl.seeds import torch_stream
 from udjfl.settings import TrainingSettings
-from udjfl.tasks import Score, as_predictions
+from udjfl.tasks import SCORES, Score, as_predictions
 from udjfl.training.evaluation import Judged
 from udjfl.uncertainty.alone import task_of
 
@@ -73,14 +74,20 @@ def join_judged(clients: Mapping[str, JudgedClient], shared: float | None) -> Ju
 def check_score(federation: Federation, settings: TrainingSettings) -> None:
     """Raise an error if the score that is judged is not defined for a client's test part."""
     task = task_of(federation, settings)
-    if task.score.kind.is_share:
+    score = task.score
+    if score.kind.is_share:
         return
     for client in federation.clients:
         labels, n = client.test.y.cpu(), len(client.test)
-        outputs = torch.zeros(n, task.n_outputs)
-        guess = as_predictions(outputs, task.criterion.is_regression)
-        if not math.isfinite(task.score.compute(labels.numpy(), guess)):
+        outputs = torch.randn(n, task.n_outputs, generator=torch_stream(0, "guess", client.id))
+        # A function of a user's, such as a correlation, may have no value for equal predictions.
+        guesses = [outputs, torch.zeros_like(outputs)] if score.kind.name in SCORES else [outputs]
+        predicted = [as_predictions(guess, task.criterion.is_regression) for guess in guesses]
+        if not all(math.isfinite(score.compute(labels.numpy(), guess)) for guess in predicted):
+            why = f"of {n} example{'' if n == 1 else 's'}"
+            if n > 1 and bool((labels == labels[0]).all()):
+                why = "whose labels are all the same"
             raise DataError(
-                f"client {client.id!r}: {task.score.kind.title} is not defined for its test part, "
-                "whose labels are all the same; choose another score, or leave the client out"
+                f"client {client.id!r}: {score.kind.title} is not defined for its test part, "
+                f"{why}; choose another score, or leave the client out"
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
+from udjfl._plots import draw
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
@@ -47,6 +47,9 @@ class FinishedRun:
                        gives clients something else; None without a service
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
+    score_alone        percent, of each client's own model on its held-out examples, as the method
+                       was given it: what `floor=alone` holds it to; None if it was not. Accuracy,
+                       in a regression R2, whatever is judged
     group_accuracy     of the groups of a sensitive attribute, where test examples have one
     warning            says that nobody learned, and why; None if somebody did
     score              what is judged: `client_accuracy`, `accuracy_alone` and the metrics are of it
@@ -72,6 +75,7 @@ class FinishedRun:
     warning: str | None = None
     score: ScoreKind = ACCURACY
     client_interval: dict[str, tuple[float, float]] | None = None
+    score_alone: dict[str, float] | None = None
 
     @property
     def too_small(self) -> list[str]:
@@ -145,7 +149,7 @@ class Result(FinishedRun):
 
         Needs the extra `udjfl[report]`.
         """
-        return _plots().plot_result(self)
+        return draw("plot_result", self)
 
     @property
     def global_accuracy(self) -> float | None:
@@ -209,11 +213,6 @@ class Result(FinishedRun):
                 for part in torch.split(examples, 1024)
             ]
         return torch.cat(outputs).to(torch.float64)
-
-
-def _plots() -> Any:
-    # By its name: figures are made of results, so their package is above this one.
-    return importlib.import_module("udjfl.report.html.plots")
 
 
 def build_served(model: nn.Module, served: ServedModels, client_index: int) -> nn.Module:
@@ -311,6 +310,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "test_sizes": result.test_sizes,
         "n_classes": result.n_classes,
         **({} if alone is None else {"accuracy_alone": alone}),
+        **({} if result.score_alone is None else {"score_alone": result.score_alone}),
         **({} if groups is None else {"group_accuracy": groups.as_dict()}),
         **({} if result.score == ACCURACY else {"score": result.score.as_dict()}),
         "client_interval": result.client_interval,

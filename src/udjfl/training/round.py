@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -65,8 +65,9 @@ def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
     round, state = server.round + 1, server.state
     # 1. choose clients
     attendance = clients.reach(round, run.select_clients(round, state))
-    records = _absence_records(round, attendance.absent, attendance.excluded)
     indices = attendance.client_indices
+    asked = [run.ids[index] for index in indices]
+    records = _absence_records(round, attendance.absent, attendance.excluded, asked)
     if not indices:
         check_quorum(run, round, 0, records)
         return OpenRound(None, state, records)
@@ -78,7 +79,7 @@ def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
         replies = clients.probe(request, run.method.probes)
         nothing = torch.zeros(len(replies.ids), len(server.vector), dtype=server.vector.dtype)
         probe, _, errors = _collect(run, server, request, replace(replies, deltas=nothing))
-        records += _absence_records(round, replies.absent, errors)
+        records += _absence_records(round, replies.absent, errors, probe.ids if probe else ())
         check_quorum(run, round, 0 if probe is None else len(probe), records)
         left = set() if probe is None else set(probe.client_indices.tolist())
         request = request.keep(left)
@@ -99,7 +100,9 @@ def close_round(
         return RoundResult(replace(server, round=round, state=state), opened.records)
     replies = _mix_losses(run, server, state, replies)
     reports, rows, errors = _collect(run, server, request, replies)
-    records = opened.records + _absence_records(round, replies.absent, errors)
+    records = opened.records + _absence_records(
+        round, replies.absent, errors, reports.ids if reports else ()
+    )
     check_quorum(run, round, 0 if reports is None else len(reports), records)
     if reports is None:
         return RoundResult(replace(server, round=round, state=state), records)
@@ -239,6 +242,7 @@ def _collect(
             momentum=run.momentum(request.plan),
             model=server.vector,
             rejected=find_bad_buffers(replies, request.round),
+            is_regression=run.is_regression,
         )
         errors |= unusable
     if errors and run.settings.on_bad_report == "fail":
@@ -247,10 +251,18 @@ def _collect(
 
 
 def _absence_records(
-    round: int, absent: Mapping[str, str], excluded: Mapping[str, str | ReportError]
+    round: int,
+    absent: Mapping[str, str],
+    unusable: Mapping[str, str | ReportError],
+    used: Iterable[str],
 ) -> list[Record]:
+    """Return why clients are left out; one that is `used` all the same gets a warning."""
+    used = set(used)
     records = [Record(round, client, "absent", reason) for client, reason in absent.items()]
-    return records + [Record(round, c, "excluded", str(why)) for c, why in excluded.items()]
+    return records + [
+        Record(round, client, "warning" if client in used else "excluded", str(reason))
+        for client, reason in unusable.items()
+    ]
 
 
 def _mix_losses(run: Run, server: ServerState, state: State, replies: Replies) -> Replies:

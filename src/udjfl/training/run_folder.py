@@ -54,7 +54,7 @@ SETTINGS, VERSIONS = "settings.json", "versions.json"
 MODEL, SERVED, RESULT = "model.safetensors", "served.safetensors", "result.json"
 LEFTOVERS = (RECORDS, CHECKPOINT, "uncertainty.json", MODEL, SERVED, RESULT)
 # Files that a killed process was writing, of this version and of older ones.
-PARTS = re.compile(r"\.{0,2}[\w=-]+\.(json|jsonl|safetensors)(\.[0-9a-f]{16})?\.part")
+PARTS = re.compile(r"\.{0,2}[\w=-]+\.(json|jsonl|csv|safetensors)(\.[0-9a-f]{16})?\.part")
 # In settings.json: the folder has a manifest, so one without was not made by an older version.
 FORMAT_KEY, FORMAT = "folder_format", 2
 
@@ -208,7 +208,7 @@ class RunFolder:
 
     @property
     def holds_a_run(self) -> bool:
-        with explain_os_errors(self.path):
+        with explain_os_errors(self.path, "read"):
             return os.path.lexists(self.path / SETTINGS)
 
     @property

@@ -24,7 +24,7 @@ from udjfl.engine import (
 )
 from udjfl.errors import NotDefinedError, SettingsError
 from udjfl.methods import Method, Plan, Setup, State
-from udjfl.methods.reports import EXTRAS
+from udjfl.methods.reports import EXTRAS, SHARES
 from udjfl.models import (
     ModelChoice,
     buffers_to_vector,
@@ -232,6 +232,11 @@ class Run:
         return self.federation.ids
 
     @functools.cached_property
+    def is_regression(self) -> bool:
+        """True if labels are numbers, not classes."""
+        return self.spec.task(self.federation).criterion.is_regression
+
+    @functools.cached_property
     def extras(self) -> frozenset[str]:
         """The extras of `Reports` that the method reads on this federation."""
         groups = self.method.needs_groups if self.federation.has_groups else frozenset()
@@ -277,8 +282,11 @@ class Run:
         )
         if plan.one_full_step:
             whole = int(max(size for size in self.federation.sizes if not math.isnan(size)))
-            training = replace(training, momentum=0.0, epochs=1, batch_size=whole)
-            training = replace(training, nesterov=False, steps=0)
+            # Plain: a method divides the step by lr to get the gradient.
+            training = replace(training, momentum=0.0, epochs=1, batch_size=whole, steps=0)
+            training = replace(
+                training, optimiser="sgd", nesterov=False, weight_decay=0.0, clip_norm=0.0
+            )
         return training
 
     def training_jobs(
@@ -417,6 +425,12 @@ def initial_state(
     `reference` [rounds, N] has FedAvg's scores by round, `alone` [N] those of clients' own models.
     """
     method, federation, settings = run.method, run.federation, run.settings
+    shares = sorted(method.needs.intersection(SHARES) - {"scores"})
+    if shares and run.is_regression:
+        raise NotDefinedError(
+            f"{method.label}: weighs clients by the share of right predictions ({shares[0]}), "
+            "which a regression does not have; choose another method"
+        )
     module = run.spec.adapt_model(base_model)
     starts = [to_vector(module)]
     for number in range(1, method.n_models):

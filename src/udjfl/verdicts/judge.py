@@ -220,5 +220,6 @@ def left_out_reason(
     if loss > budget:
         where = "below" if score.better > 0 else "worse than"
         amount = format_points(loss) if score.percent else score.say_gain(format_points(loss))
-        return f"its mean is {amount} {where} FedAvg's, budget {budget:g}"
+        limit = f"{budget:g}" if score.percent else score.say_gain(f"{budget:g}")
+        return f"its mean is {amount} {where} FedAvg's, budget {limit}"
     return None

@@ -6,23 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from udjfl.report.html.client_charts import (
-    change_figures,
-    desert_figures,
-    lorenz_figure,
-    score_figures,
-)
+from udjfl.report.html.change_charts import change_figures
 from udjfl.report.html.curves import Curves
+from udjfl.report.html.equality_charts import desert_figures, lorenz_figures
 from udjfl.report.html.figure import Figure
-from udjfl.report.html.figures import all_figures
+from udjfl.report.html.figure_list import make_figures
 from udjfl.report.html.material import Material
 from udjfl.report.html.method_charts import tradeoff_figures
-from udjfl.report.html.round_charts import mean_shares, round_figures, weight_figures
+from udjfl.report.html.round_charts import round_figures
+from udjfl.report.html.score_charts import score_figures
+from udjfl.report.html.weight_charts import mean_shares, weight_figures
 
 
 @pytest.fixture(scope="module")
 def figures(material: Material) -> list[Figure]:
-    return all_figures(material, 300)
+    return make_figures(material).flatten()
 
 
 def test_every_chart_is_valid(figures: list[Figure]) -> None:
@@ -63,7 +61,8 @@ def test_the_lorenz_table_is_the_share_of_the_lower_half(material: Material) -> 
     """Five clients: the two lowest and half of the third."""
     scores = sorted(s.mean or 0.0 for s in material.rows[0].client_accuracy.values())
     share = 100 * (sum(scores[:2]) + scores[2] / 2) / sum(scores)
-    assert lorenz_figure(material).rows[0] == ["FedAvg", f"{share:.1f}"]
+    [figure] = lorenz_figures(material)
+    assert figure.rows[0] == ["FedAvg", f"{share:.1f}"]
 
 
 def test_desert_needs_two_uncertainties(material: Material) -> None:

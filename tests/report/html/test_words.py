@@ -10,8 +10,15 @@ from paired_comparison import compare_gains
 
 from udjfl.methods import THEORIES, UDJ, Method
 from udjfl.report.html.material import Material
-from udjfl.report.html.words import MEASURES, PROMISES, TERMS, introduce, write_accounts
+from udjfl.report.html.words import (
+    PROMISES,
+    explain_measures,
+    explain_terms,
+    introduce,
+    write_accounts,
+)
 from udjfl.simulation.comparison import Comparison
+from udjfl.tasks import ACCURACY
 from udjfl.verdicts import KINDS
 
 
@@ -59,16 +66,18 @@ def test_harm_to_all_is_never_told_as_a_success(gains: list[float]) -> None:
 
 
 def test_every_theory_and_every_verdict_is_explained() -> None:
-    assert set(PROMISES) == set(MEASURES) == set(THEORIES)
-    explained = " ".join([*TERMS, *TERMS.values()]).lower()
+    assert set(PROMISES) == set(explain_measures(ACCURACY)) == set(THEORIES)
+    terms = explain_terms(ACCURACY)
+    explained = " ".join([*terms, *terms.values()]).lower()
     for kind in KINDS:
         assert kind.removesuffix(" at a price") in explained
     for symbol in ("psi", "std", "slope and r", "gap", "p", "budget", "seed"):
-        assert symbol in {term.lower() for term in TERMS}
+        assert symbol in {term.lower() for term in terms}
 
 
 def test_no_theory_is_called_right() -> None:
-    text = " ".join([*PROMISES.values(), *MEASURES.values(), *TERMS.values()]).lower()
+    measures, terms = explain_measures(ACCURACY), explain_terms(ACCURACY)
+    text = " ".join([*PROMISES.values(), *measures.values(), *terms.values()]).lower()
     assert not re.search(r"\b(right|fairest|best theory|correct theory|just one)\b", text)
 
 

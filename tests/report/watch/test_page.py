@@ -90,7 +90,8 @@ def test_figures_are_drawn_again_only_if_the_run_went_on(
 ) -> None:
     drawn: list[Curves] = []
 
-    def draw(curves: Curves, _: int) -> list[Figure]:
+    def draw(curves: Curves, _: int, most: int) -> list[Figure]:
+        assert most > 0
         drawn.append(curves)
         return []
 

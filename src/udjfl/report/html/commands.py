@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from udjfl.errors import UdjflError
+from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.settings import CompareSettings, RunSettings, Settings, validate_settings
 from udjfl.training.run_folder import RunFolder
 
 LEVELS_TO_COMPARISON = 2  # a run lies in COMPARISON/seed-0/METHOD
+SEARCHES: dict[str, type[Settings]] = {"frontier": FrontierSettings, "tune": TuneSettings}
+NOT_SETTINGS = ("fingerprint", "searched")  # kept beside the settings of a search
 
 
 def find_commands(folders: Sequence[Path]) -> list[str]:
     """Return the commands that repeat these runs; runs started from Python have none."""
     commands: list[str] = []
+    read = functools.cache(_command_of)  # all runs of a comparison lie in one folder
     for folder in folders:
         parents = folder.resolve().parents
         above = parents[LEVELS_TO_COMPARISON - 1 : LEVELS_TO_COMPARISON]
         for candidate in (*above, folder):
-            command = _command_of(candidate)
+            command = read(candidate)
             if command is not None:
                 commands.append(command)
                 break
@@ -33,6 +38,10 @@ def _command_of(folder: Path) -> str | None:
         stored = RunFolder.open(folder).read_settings()
         if stored.get("from_python"):
             return None
+        for name, settings_class in SEARCHES.items():
+            if isinstance(stored.get(name), dict):
+                given = {k: v for k, v in stored[name].items() if k not in NOT_SETTINGS}
+                return write_command(name, validate_settings(settings_class, given))
         if isinstance(stored.get("comparison"), dict):
             settings: Settings = validate_settings(CompareSettings, stored["comparison"])
             return write_command("compare", settings)
@@ -70,6 +79,8 @@ def _flag(key: str, value: Any) -> list[str]:
     if key == "seeds":
         counted = value == list(range(len(value)))
         return ["--seeds", str(len(value)) if counted else ",".join(map(str, value)) + ","]
+    if isinstance(value, dict):
+        return [f"--{flag}", ",".join(f"{name}={number}" for name, number in value.items())]
     if isinstance(value, list):
         return [f"--{flag}", ",".join(map(str, value))]
     return [f"--{flag}", str(value)]

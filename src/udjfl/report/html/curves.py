@@ -7,20 +7,24 @@ seeds only the first few.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from udjfl._files import read_file
 from udjfl.errors import UdjflError
 from udjfl.report.html.figure import name_method
 from udjfl.report.saved_runs import read_method
+from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.tasks.scores import R2
 from udjfl.training.records import Record, parse_record
 from udjfl.training.run_folder import RunFolder
 
 MOST_SEEDS, MOST_POINTS = 5, 50
-OPENING = b'{"round": '
+OPENING, ABSENCES = rb'\{"round": ', (b'"absent"', b'"excluded"')
 # Metrics that a report draws; the others of a method are its own affair.
 SHOWN = (
     *("test_accuracy", "test_loss", "score", "train_loss", "weight", "step_share"),
@@ -39,6 +43,7 @@ class Curves:
     of_clients  metric -> client -> values by round
     of_server   metric -> values by round, of the whole round
     missed      client -> the number of rounds in which it was absent or excluded, over these seeds
+    score       what `test_accuracy` and `score` are: accuracy, or R2 in a regression
     """
 
     label: str
@@ -48,6 +53,7 @@ class Curves:
     of_clients: Mapping[str, Mapping[str, Points]] = field(default_factory=dict)
     of_server: Mapping[str, Points] = field(default_factory=dict)
     missed: Mapping[str, int] = field(default_factory=dict)
+    score: ScoreKind = ACCURACY
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class _Run:
     rounds: int
     eval_every: int
     path: Path
+    score: ScoreKind
 
 
 def read_curves(folders: Sequence[Path]) -> tuple[Curves, ...]:
@@ -70,7 +77,8 @@ def read_curves(folders: Sequence[Path]) -> tuple[Curves, ...]:
     for label, runs in of_label.items():
         first = sorted(runs, key=lambda run: run.seed)[:MOST_SEEDS]
         rounds = max(run.rounds for run in first)
-        curves.append(make_curves(label, rounds, {run.seed: _read_records(run) for run in first}))
+        records = {run.seed: _read_records(run) for run in first}
+        curves.append(make_curves(label, rounds, records, first[0].score))
     return tuple(curves)
 
 
@@ -81,12 +89,26 @@ def _open_run(path: Path) -> _Run | None:
         training = settings["training"]
         label = name_method(read_method(folder, settings), training.get("service", "none"))
         numbers = int(training["rounds"]), int(training.get("eval_every", 1))
-        return _Run(label, int(settings["seed"]), *numbers, folder.records.path)
-    except (UdjflError, KeyError, TypeError, ValueError):
+        score = recorded_score(settings)
+        return _Run(label, int(settings["seed"]), *numbers, folder.records.path, score)
+    except (UdjflError, KeyError, TypeError, ValueError, AttributeError):
         return None  # listed among the problems of the report
 
 
-def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]) -> Curves:
+def recorded_score(settings: Mapping[str, Any]) -> ScoreKind:
+    """Return the score that a run records round by round; what is judged comes in the end."""
+    clients = settings.get("federation", {}).get("clients", [])
+    has_numbers = any("label_std" in client for client in clients[:1])
+    is_regression = has_numbers or settings["training"].get("task") == "regression"
+    return R2 if is_regression else ACCURACY
+
+
+def make_curves(
+    label: str,
+    rounds: int,
+    records: Mapping[int, Iterable[Record]],
+    score: ScoreKind = ACCURACY,
+) -> Curves:
     """Average the records of a method over seeds."""
     values: dict[tuple[str, str | None, int], list[float]] = {}
     missed: dict[str, int] = {}
@@ -114,30 +136,33 @@ def make_curves(label: str, rounds: int, records: Mapping[int, Iterable[Record]]
         of_clients,
         of_server,
         missed,
+        score,
     )
 
 
 def _read_records(run: _Run) -> Iterable[Record]:
     """Yield the records of the rounds that are drawn, and every absence."""
     try:
-        lines = read_file(run.path).splitlines()
+        content = read_file(run.path)
     except OSError:
         return
-    chosen = _choose_rounds(run.rounds, run.eval_every)
-    for line in lines:
-        is_absence = b'"absent"' in line or b'"excluded"' in line
-        if not is_absence and _round_of(line) not in chosen:
-            continue
+    for line in find_lines(content, _choose_rounds(run.rounds, run.eval_every)):
         try:
             yield parse_record(line)
         except ValueError:
             continue  # a line that was being written, or is damaged
 
 
-def _round_of(line: bytes) -> int:
-    """Return the round of a record without parsing all of it; -1 if it looks unusual."""
-    digits = line[len(OPENING) : line.find(b",")]
-    return int(digits) if line.startswith(OPENING) and digits.isdigit() and len(digits) < 19 else -1
+def find_lines(content: bytes, rounds: Iterable[int]) -> list[bytes]:
+    """Return the lines of some rounds, and every absence, without parsing the others.
+
+    One search over all lines: a long run has a million of them.
+    """
+    numbers = b"|".join(b"%d" % number for number in sorted(rounds))
+    wanted = OPENING + b"(?:" + numbers + b"),.*"
+    if any(word in content for word in ABSENCES):
+        wanted += b"|.*(?:" + b"|".join(ABSENCES) + b").*"
+    return re.findall(b"^(?:" + wanted + b")$", content, re.MULTILINE)
 
 
 def _choose_rounds(rounds: int, eval_every: int) -> set[int]:

@@ -24,6 +24,9 @@ from udjfl.simulation.method_summary import MethodSummary
 if TYPE_CHECKING:
     import altair
 
+ROW = 17  # pixels of one method or client in a figure
+BESIDE_NAMES = 0.78  # of the width, where names of methods or clients stand beside the plot
+TICKS = 6  # at most about so many numbers on an axis: more would touch on a phone
 WIDTH = 300  # pixels of the plot itself: legible on a phone, and enlarged where there is room
 
 
@@ -69,14 +72,22 @@ def without_checks() -> contextlib.AbstractContextManager[None]:
 
 
 def make_chart(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return a chart of these records."""
+    """Return a chart of these records.
+
+    They are a tuple, which Altair does not copy with every step of making a chart.
+    """
     alt = import_altair()
-    return alt.Chart(alt.Data(values=list(values)))
+    return alt.Chart(alt.Data(values=tuple(values)))
 
 
 def finish(chart: Any, width: int, height: int) -> Any:
     """Give a chart its size. Colours and fonts are set where it is rendered or shown."""
     return chart.properties(width=width, height=height)
+
+
+def finish_rows(chart: Any, width: int, rows: int) -> Any:
+    """Give a chart with so many rows its size; it is narrower, as their names stand beside it."""
+    return finish(chart, round(BESIDE_NAMES * width), ROW * max(1, rows))
 
 
 @dataclass(frozen=True)

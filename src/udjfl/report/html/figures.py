@@ -8,17 +8,9 @@ from typing import Any
 
 from udjfl._files import explain_os_errors, write_atomic
 from udjfl.errors import SettingsError, did_you_mean
-from udjfl.report.html.client_charts import (
-    change_figures,
-    desert_figures,
-    lorenz_figure,
-    score_figures,
-)
 from udjfl.report.html.figure import Figure
-from udjfl.report.html.frontier_charts import frontier_figures
-from udjfl.report.html.material import Material, check_score
-from udjfl.report.html.method_charts import tradeoff_figures
-from udjfl.report.html.round_charts import round_figures, weight_figures
+from udjfl.report.html.figure_list import make_figures
+from udjfl.report.html.material import Material
 from udjfl.report.html.svg import chart_spec, import_converter
 
 FORMATS = ("pdf", "svg", "png")
@@ -31,13 +23,13 @@ def write_figures(
     material: Material, folder: Path, formats: Sequence[str], columns: int = 1
 ) -> list[Path]:
     """Write every figure in every format, and a list of their captions; return the files."""
-    check_score(material)
     chosen = [name.strip().lower() for name in formats if name.strip()]
     wrong = [name for name in chosen if name not in FORMATS]
     if wrong or not chosen:
         name = wrong[0] if wrong else ""
         raise SettingsError(f"format: unknown value {name!r}.{did_you_mean(name, FORMATS)}")
-    return save_figures(all_figures(material, COLUMN_WIDTHS[columns]), folder, chosen, columns)
+    figures = make_figures(material, COLUMN_WIDTHS[columns]).flatten()
+    return save_figures(figures, folder, chosen, columns)
 
 
 def save_figures(
@@ -56,24 +48,6 @@ def save_figures(
     captions = folder / "captions.md"
     write_atomic(captions, _list_captions(figures).encode())
     return [*written, captions]
-
-
-def all_figures(material: Material, width: int) -> list[Figure]:
-    """Make every figure that the material allows, in the order of the report."""
-    figures: list[Figure] = []
-    if material.rows:
-        figures += score_figures(material, width)
-        figures += change_figures(material, width)
-        if len(material.client_ids) > 1:
-            figures.append(lorenz_figure(material, width))
-        figures += desert_figures(material, width)
-        figures += tradeoff_figures(material, width) if len(material.rows) > 1 else []
-    if material.frontier is not None:
-        figures += frontier_figures(material.frontier, width)
-    sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
-    for index, curves in enumerate(material.curves):
-        figures += round_figures(curves, index, width)
-    return figures + weight_figures(material.curves, sizes, width)
 
 
 def _fit(spec: dict[str, Any], width: int) -> dict[str, Any]:

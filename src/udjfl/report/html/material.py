@@ -7,32 +7,28 @@ the report is made from the rest.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from udjfl.errors import SettingsError, StorageError, UdjflError
+from udjfl.errors import StorageError, UdjflError
 from udjfl.report.html.commands import find_commands
 from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
+from udjfl.report.html.score_text import ScoreText
+from udjfl.report.html.searches import Problem, is_tuning, read_searches
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
-from udjfl.search.frontier import DESCRIPTION, Frontier
+from udjfl.report.tuned_runs import hold_to_limits
+from udjfl.search.frontier import Frontier
+from udjfl.search.tune import Choice
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary, summarise_method
-from udjfl.tasks.scores import ACCURACY
 from udjfl.training.run_folder import RunFolder
 
 NO_FINISHED_RUN = "No run here is finished yet."
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A folder that could not be used in full, and why."""
-
-    folder: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -61,6 +57,7 @@ class Material:
     commands       that repeat the runs
     unchecked      the number of runs whose folder has no manifest
     frontier       a grid of the family, if a folder of `udjfl frontier` was among the folders
+    tuning         a choice on held-out data, if a folder of `udjfl tune` was; the runs are its test
     """
 
     data: str
@@ -77,17 +74,24 @@ class Material:
     commands: tuple[str, ...] = ()
     unchecked: int = 0
     frontier: Frontier | None = None
+    tuning: Choice | None = None
 
     @property
     def client_ids(self) -> list[str]:
         """The clients, in their order."""
-        return list(self.rows[0].client_accuracy) if self.rows else list(self.clients)
+        if self.rows:
+            return list(self.rows[0].client_accuracy)
+        known = self.clients or (self.frontier.clients if self.frontier else ())
+        return list(known)
 
-    @property
-    def score_title(self) -> str:
-        """The name of the score that is judged, for the beginning of a sentence."""
-        title = self.rows[0].score.title if self.rows else ACCURACY.title
-        return title[:1].upper() + title[1:]
+    @functools.cached_property
+    def score(self) -> ScoreText:
+        """The score that is judged."""
+        if not self.rows:
+            return ScoreText()
+        row = self.rows[0]
+        means = [s.mean for s in row.client_accuracy.values() if s.mean is not None]
+        return ScoreText.for_values(row.score, means)
 
     @property
     def reference(self) -> MethodSummary | None:
@@ -104,57 +108,47 @@ class Material:
 
 
 def read_material(paths: Sequence[Path]) -> Material:
-    """Read every run in these folders and below them, and a frontier if one of them is that."""
-    frontier, others, unreadable = _read_frontier(paths)
-    folders = _find_folders(others)
+    """Read every run in these folders and below them, and the searches among them."""
+    searches = read_searches(paths)
+    folders = _find_folders(searches.others)
     runs, problems = _read_runs(folders)
-    problems += unreadable
     comparison, reason = _compare(runs)
+    if comparison is not None and searches.tuning is not None:
+        comparison = hold_to_limits(comparison, searches.tuning)
     rows = comparison.rows if comparison else _summarise(runs)
     described = _describe(folders)
     return Material(
-        data=runs[0].data if runs else str(described.get("name", _name_of(frontier))),
-        seeds=tuple(sorted({run.seed for run in runs})),
+        data=runs[0].data if runs else str(described.get("name", _name_of(searches.frontier))),
+        seeds=_seeds_of(runs, searches.frontier),
         rows=rows,
         comparison=comparison,
         no_comparison=reason,
-        problems=tuple(problems),
+        problems=(*problems, *searches.problems),
         clients=described.get("clients", {}),
         curves=_in_order(read_curves(folders), rows),
         settings=described.get("settings", {}),
-        versions=described.get("versions", {}),
+        versions=described.get("versions", {}) or _read_versions(searches.folders),
         fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
-        commands=tuple(find_commands(folders)),
+        commands=tuple(find_commands([*searches.folders, *folders])),
         unchecked=sum(not run.checked for run in runs),
-        frontier=frontier,
+        frontier=searches.frontier,
+        tuning=searches.tuning,
     )
 
 
-def check_score(material: Material) -> None:
-    """Refuse scores whose gains and losses the figures would show the wrong way round."""
-    score = material.rows[0].score if material.rows else ACCURACY
-    if score.better < 0 or not score.percent:
-        raise SettingsError(
-            f"score: pages and figures are made for scores in percent of which more is better; "
-            f"these runs judge {score.title}. `udjfl report` without --html shows them as tables"
-        )
+def _seeds_of(runs: Sequence[SavedRun], frontier: Frontier | None) -> tuple[int, ...]:
+    if not runs and frontier is not None:
+        return frontier.seeds
+    return tuple(sorted({run.seed for run in runs}))
 
 
-def _read_frontier(
-    paths: Sequence[Path],
-) -> tuple[Frontier | None, list[Path], list[Problem]]:
-    """Read the first frontier among these folders; return it, the other folders, and problems."""
-    is_frontier = [(path / DESCRIPTION).exists() for path in paths]
-    others = [path for path, is_one in zip(paths, is_frontier, strict=True) if not is_one]
-    found, problems = None, []
-    for path in (path for path in paths if path not in others):
+def _read_versions(folders: Sequence[Path]) -> dict[str, str]:
+    for folder in folders:
         try:
-            if found is not None:
-                raise StorageError("a second frontier; make a report of its own for it")
-            found = Frontier.load(path)
-        except UdjflError as error:
-            problems.append(Problem(path.name, str(error).replace(f"{path}/", "")))
-    return found, others, problems
+            return dict(RunFolder.open(folder).read_json("versions.json") or {})
+        except (StorageError, TypeError, ValueError):
+            continue
+    return {}
 
 
 def _name_of(frontier: Frontier | None) -> str:
@@ -169,7 +163,7 @@ def _in_order(curves: Sequence[Curves], rows: Sequence[MethodSummary]) -> tuple[
 
 
 def _find_folders(paths: Sequence[Path]) -> list[Path]:
-    """Find the folders of single runs; a comparison's own folder is not one of them."""
+    """Find the folders of single runs; those of comparisons and searches are not among them."""
     found: list[Path] = []
     for path in paths:
         marks = [*path.rglob("settings.json"), *path.rglob("result.json")]
@@ -180,7 +174,7 @@ def _find_folders(paths: Sequence[Path]) -> list[Path]:
                 "name the folder given as --out"
             )
         found += [folder for folder in below if folder not in found]
-    return [folder for folder in found if not _is_comparison(folder)]
+    return [folder for folder in found if not (_is_comparison(folder) or is_tuning(folder))]
 
 
 def _is_comparison(folder: Path) -> bool:

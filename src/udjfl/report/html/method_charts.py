@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from udjfl.metrics import METRICS
+from udjfl.metrics import METRICS, Metric
 from udjfl.report.html.figure import (
+    TICKS,
     WIDTH,
     Figure,
     finish,
@@ -16,8 +16,11 @@ from udjfl.report.html.figure import (
     number,
     style_of,
 )
+from udjfl.report.html.labels import Axis, label_layers
 from udjfl.report.html.material import Material
-from udjfl.report.html.theme import INK
+from udjfl.report.html.score_text import ScoreText, axis_title
+from udjfl.report.judged_metrics import for_score
+from udjfl.statistics import Summary
 
 HEIGHT = 240
 # Pairs of measures: x, y, title and how to read it.
@@ -27,7 +30,7 @@ PAIRS = (
         "accuracy_most_uncertain",
         "The most against the least uncertain client",
         "Up: better for the client with the most uncertain data; right: better for the one with "
-        "the least. No method can be said to be better than another up and to the left of it.",
+        "the least. Of two methods neither is better for both unless it is above and to the right.",
     ),
     (
         "std",
@@ -39,13 +42,15 @@ PAIRS = (
         "mean_accuracy",
         "worst_accuracy",
         "The worst client against the mean",
-        "Up: the lowest score of any client; right: the mean of all clients.",
+        "Up: better for the client that is served worst; right: a better mean of all clients.",
     ),
 )
 
 
 def tradeoff_figures(material: Material, width: int = WIDTH) -> list[Figure]:
     """Draw the methods by pairs of measures; pairs without values are left out."""
+    if len(material.rows) < 2:
+        return []
     figures = [_tradeoff(material, *pair, width=width) for pair in PAIRS]
     return [figure for figure in figures if figure is not None]
 
@@ -54,75 +59,65 @@ def _tradeoff(
     material: Material, x_key: str, y_key: str, title: str, caption: str, width: int
 ) -> Figure | None:
     alt = import_altair()
-    values = _points(material, x_key, y_key)
+    x, y = (for_score(METRICS[key], material.score.kind) for key in (x_key, y_key))
+    values = _points(material, x, y)
     if not values:
         return None
-    x_title, y_title = _axis(x_key), _axis(y_key)
-    scale = alt.Scale(zero=False, padding=12)
+    across = Axis.of_metric(x, [v[key] for v in values for key in ("x_low", "x_high")], width)
+    up = Axis.of_metric(y, [v[key] for v in values for key in ("y_low", "y_high")], HEIGHT)
     base = make_chart(values).encode(
-        x=alt.X("x:Q", title=x_title, scale=scale),
-        y=alt.Y("y:Q", title=y_title, scale=scale),
+        x=alt.X("x:Q", title=axis_title(x), scale=across.scale, axis=alt.Axis(tickCount=TICKS)),
+        y=alt.Y("y:Q", title=axis_title(y), scale=up.scale, axis=alt.Axis(tickCount=TICKS)),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         shape=alt.Shape("shape:N", scale=None)
     )
     errors = base.mark_rule(opacity=0.35, aria=False)
     chart = (
-        errors.encode(x="x_low:Q", x2="x_high:Q")
-        + errors.encode(y="y_low:Q", y2="y_high:Q")
+        errors.encode(x=alt.X("x_low:Q"), x2=alt.X2("x_high:Q"))
+        + errors.encode(y=alt.Y("y_low:Q"), y2=alt.Y2("y_high:Q"))
         + points
     )
-    labels = base.mark_text(align="left", dx=7, dy=-5, fontSize=9, aria=False, color=INK)
-    chart += labels.encode(text="name:N", color=alt.value(INK))
+    chart += label_layers([(v["x"], v["y"], v["name"]) for v in values], across, up)
     return Figure(
         f"tradeoff-{y_key}-{x_key}".replace("_", "-"),
         title,
         caption,
         finish(chart, width, HEIGHT),
-        ["Method", x_title, "95% interval", y_title, "95% interval"],
-        [
-            [
-                v["name"],
-                number(v["x"]),
-                interval((v["x_low"], v["x_high"])),
-                number(v["y"]),
-                interval((v["y_low"], v["y_high"])),
-            ]
-            for v in values
-        ],
+        ["Method", axis_title(x), "95% interval", axis_title(y), "95% interval"],
+        [[v["name"], v["x_text"], v["x_interval"], v["y_text"], v["y_interval"]] for v in values],
     )
 
 
-def _axis(key: str) -> str:
-    metric = METRICS[key]
-    return f"{metric.title}, {metric.unit}" if metric.unit else metric.title
-
-
-def _points(material: Material, x_key: str, y_key: str) -> list[dict[str, Any]]:
+def _points(material: Material, x: Metric, y: Metric) -> list[dict[str, Any]]:
     values = []
     for row in material.rows:
-        x, y = row.metrics[x_key], row.metrics[y_key]
-        if x.mean is None or y.mean is None:
+        across, up = row.metrics[x.key], row.metrics[y.key]
+        if across.mean is None or up.mean is None:
             continue
         style = style_of(row, row is material.reference)
-        values.append(
-            {
-                "name": style.name,
-                "x": x.mean,
-                "y": y.mean,
-                "colour": style.colour,
-                "shape": style.shape,
-                "tip": f"{style.name}: {METRICS[x_key].title} {number(x.mean)}, "
-                f"{METRICS[y_key].title} {number(y.mean)}",
-                **_ends("x", x_key, x.ci95, x.mean),
-                **_ends("y", y_key, y.ci95, y.mean),
-            }
-        )
+        record = {
+            "name": style.name,
+            "colour": style.colour,
+            "shape": style.shape,
+            **_coordinate("x", x, across, material.score),
+            **_coordinate("y", y, up, material.score),
+        }
+        record["tip"] = f"{style.name}: {x.title} {record['x_text']}, {y.title} {record['y_text']}"
+        values.append(record)
     return values
 
 
-def _ends(axis: str, key: str, ends: Sequence[float] | None, mean: float) -> dict[str, float]:
-    low, high = METRICS[key].clip((ends[0], ends[1])) if ends else (mean, mean)
-    return {f"{axis}_low": low, f"{axis}_high": high}
+def _coordinate(axis: str, metric: Metric, summary: Summary, text: ScoreText) -> dict[str, Any]:
+    """Return the place of a method on one axis, its interval, and both as text."""
+    mean, digits = summary.mean or 0.0, text.metric_digits(metric)
+    low, high = metric.clip(summary.ci95) if summary.ci95 else (mean, mean)
+    return {
+        axis: mean,
+        f"{axis}_low": low,
+        f"{axis}_high": high,
+        f"{axis}_text": number(mean, digits),
+        f"{axis}_interval": interval((low, high), digits),
+    }

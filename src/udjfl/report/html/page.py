@@ -14,23 +14,17 @@ from udjfl._files import write_atomic
 from udjfl._ids import printable
 from udjfl.errors import SettingsError
 from udjfl.report.choosing import guide_document
-from udjfl.report.html.client_charts import (
-    change_figures,
-    desert_figures,
-    lorenz_figure,
-    score_figures,
-)
 from udjfl.report.html.curves import Curves
 from udjfl.report.html.figure import Figure, method_name, without_checks
-from udjfl.report.html.frontier_charts import frontier_figures
-from udjfl.report.html.material import Material, check_score, read_material
-from udjfl.report.html.method_charts import tradeoff_figures
+from udjfl.report.html.figure_list import FigureList, make_figures
+from udjfl.report.html.glance import glance_table
+from udjfl.report.html.material import Material, read_material
 from udjfl.report.html.provenance import Provenance, describe_provenance
-from udjfl.report.html.round_charts import round_figures, weight_figures
 from udjfl.report.html.svg import MISSING, render_svg
 from udjfl.report.html.tables import Table, client_table, measure_table
+from udjfl.report.html.tuning import Tuning, describe_tuning
 from udjfl.report.html.weights import remark_on_weights, weight_table
-from udjfl.report.html.words import TERMS, Account, introduce, write_accounts
+from udjfl.report.html.words import Account, explain_terms, introduce, write_accounts
 
 MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
@@ -47,22 +41,20 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Content:
-    """Everything on the page, in its order; empty parts are left out."""
+    """Everything on the page; empty parts are left out."""
 
     material: Material
     title: str
     introduction: str
+    glance: Table | None
     accounts: list[Account]
+    terms: dict[str, str]
     clients: Table | None
-    scores: list[Figure]
-    changes: list[Figure]
-    lorenz: Figure | None
-    desert: list[Figure]
     measures: Table | None
-    tradeoffs: list[Figure]
-    frontier: list[Figure]
+    more_measures: Table | None
+    figures: FigureList
+    tuning: Tuning | None
     rounds: list[Rounds]
-    weights: list[Figure]
     weights_remark: str
     weight_results: Table | None
     provenance: Provenance
@@ -76,13 +68,11 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
 def render_page(material: Material) -> str:
     """Return the report as HTML."""
     environment = make_environment()
-    check_score(material)
     with without_checks():
         content = make_content(material)
     script, style = (read_template(name) for name in ("page.js", "page.css"))
     page: str = environment.get_template("page.html.jinja").render(
         content=content,
-        terms=TERMS,
         guide=guide_document(),
         style=style,
         script=script,
@@ -95,30 +85,31 @@ def render_page(material: Material) -> str:
 def make_content(material: Material) -> Content:
     """Compute what the page shows."""
     rows = material.rows
-    few = len(material.curves) <= MOST_IN_FULL
-    sizes = {c: f.train_size for c, f in material.clients.items() if f.train_size}
+    most = None if len(material.curves) <= MOST_IN_FULL else CURVES_OF_MANY
+    figures = make_figures(material, most_of_rounds=most)
     return Content(
         material=material,
         title=printable(material.data),
         introduction=introduce(material),
+        glance=glance_table(material),
         accounts=write_accounts(material),
+        terms=explain_terms(material.score.kind),
         clients=client_table(material) if rows else None,
-        scores=score_figures(material) if rows else [],
-        changes=change_figures(material),
-        lorenz=lorenz_figure(material) if len(material.client_ids) > 1 and rows else None,
-        desert=desert_figures(material),
         measures=measure_table(material) if rows else None,
-        tradeoffs=tradeoff_figures(material) if len(rows) > 1 else [],
-        frontier=frontier_figures(material.frontier) if material.frontier else [],
-        rounds=[_make_rounds(curves, index, few) for index, curves in enumerate(material.curves)],
-        weights=weight_figures(material.curves, sizes),
+        more_measures=measure_table(material, on_request=True) if rows else None,
+        figures=figures,
+        tuning=describe_tuning(material.tuning) if material.tuning else None,
+        rounds=[
+            _make_rounds(curves, drawn, most is None)
+            for curves, drawn in zip(material.curves, figures.rounds, strict=True)
+        ],
         weights_remark=remark_on_weights(material),
         weight_results=weight_table(material),
         provenance=describe_provenance(material),
     )
 
 
-def _make_rounds(curves: Curves, index: int, in_full: bool) -> Rounds:
+def _make_rounds(curves: Curves, figures: list[Figure], in_full: bool) -> Rounds:
     remarks = []
     if curves.reached < curves.rounds:
         remarks.append(f"Not finished: {curves.reached} of {curves.rounds} rounds.")
@@ -129,11 +120,9 @@ def _make_rounds(curves: Curves, index: int, in_full: bool) -> Rounds:
             f"Rounds missed, absent or excluded: {missed}"
             + (f" and {more} more clients." if more > 0 else ".")
         )
-    figures = round_figures(curves, index)
     if not in_full:
         remarks.append("`udjfl figures` draws the rest of its curves.")
-    shown = figures if in_full else figures[:CURVES_OF_MANY]
-    return Rounds(curves.label, " ".join(remarks), shown)
+    return Rounds(curves.label, " ".join(remarks), figures)
 
 
 @cache

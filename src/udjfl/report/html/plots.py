@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from udjfl.report.html.client_charts import change_figures, score_figures
+from udjfl.report.html.change_charts import change_figures
 from udjfl.report.html.curves import make_curves
 from udjfl.report.html.figure import Figure, import_altair, name_method
-from udjfl.report.html.material import Material, check_score
+from udjfl.report.html.material import Material
 from udjfl.report.html.method_charts import tradeoff_figures
 from udjfl.report.html.round_charts import round_figures
+from udjfl.report.html.score_charts import score_figures
 from udjfl.report.html.theme import chart_config
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import summarise_method
+from udjfl.tasks import ACCURACY
+from udjfl.tasks.scores import R2
 from udjfl.training.result import Result
 
 COLUMNS = 2
@@ -26,7 +29,8 @@ def plot_result(result: Result) -> Any:
     records = result.history.records
     rounds = max((record.round for record in records), default=0)
     label = name_method(result.method, result.service)
-    curves = make_curves(label, rounds, {result.seed: records})
+    is_regression = result.n_classes is None
+    curves = make_curves(label, rounds, {result.seed: records}, R2 if is_regression else ACCURACY)
     return _arrange([*score_figures(material), *round_figures(curves, 0)])
 
 
@@ -46,9 +50,7 @@ def plot_frontier(comparison: Comparison) -> Any:
 
 
 def _material_of(comparison: Comparison) -> Material:
-    material = Material(comparison.data, comparison.seeds, comparison.rows, comparison, "")
-    check_score(material)
-    return material
+    return Material(comparison.data, comparison.seeds, comparison.rows, comparison, "")
 
 
 def _arrange(figures: Sequence[Figure]) -> Any:

@@ -1,26 +1,27 @@
-"""Figures over rounds: scores, losses, weights, step length and the price of a budget."""
+"""Figures over rounds: scores, losses, shares of the step, its length, the price of a budget."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from udjfl._ids import printable, sort_ids
 from udjfl.report.html.bins import quantiles
 from udjfl.report.html.curves import Curves, Points
-from udjfl.report.html.figure import WIDTH, Figure, finish, import_altair, make_chart, number
+from udjfl.report.html.figure import TICKS, WIDTH, Figure, finish, import_altair, make_chart, number
 from udjfl.report.html.theme import DASHES, INK, SERIES
 
 HEIGHT = 150
-MOST_METHODS = 10  # the weights of more are one map
 MOST_LINES = len(SERIES)  # more clients are shown as a band
 TABLE_ROUNDS = 5
 SHARE = "Share of the step"
-# What is drawn for each client: the first metric of a line that has enough rounds.
+# What is drawn for each client: the first metric of a line that has enough rounds. Titles and axes
+# name the score that records have.
 PER_CLIENT = (
-    (("test_accuracy",), "Accuracy on each client's test data", "Accuracy, %", 1.0),
-    (("score",), "Accuracy on each client's training data", "Accuracy, %", 100.0),
+    (("test_accuracy",), "{0.heading} on each client's test data", "{0.with_unit}", 1.0),
+    (("score",), "{0.heading} on each client's training data", "{0.with_unit}", 100.0),
     (("test_loss", "train_loss"), "Loss of each client", "Loss", 1.0),
     (("step_share", "weight"), "Who steered the model", SHARE, 1.0),
 )
@@ -31,19 +32,22 @@ OF_SERVER = (
 )
 
 
-def round_figures(curves: Curves, index: int, width: int = WIDTH) -> list[Figure]:
-    """Draw one method over its rounds."""
-    figures = []
+def round_figures(
+    curves: Curves, index: int, width: int = WIDTH, most: int | None = None
+) -> list[Figure]:
+    """Draw one method over its rounds, or the first figures of that."""
+    drawn: list[Callable[[], Figure]] = []
     for metrics, title, axis, factor in PER_CLIENT:
         metric = next((m for m in metrics if _has_a_course(curves.of_clients.get(m, {}))), None)
         if metric is not None:
-            figures.append(_client_lines(curves, index, metric, title, axis, factor, width))
-    figures += [
-        _server_line(curves, index, metric, title, axis, width)
+            words = title.format(curves.score), axis.format(curves.score)
+            drawn.append(partial(_client_lines, curves, index, metric, *words, factor, width))
+    drawn += [
+        partial(_server_line, curves, index, metric, title, axis, width)
         for metric, title, axis in OF_SERVER
         if len(curves.of_server.get(metric, {})) > 1
     ]
-    return figures
+    return [draw() for draw in drawn[:most]]
 
 
 def _has_a_course(of_clients: Mapping[str, Points]) -> bool:
@@ -109,7 +113,7 @@ def _lines(scaled: Mapping[str, Points], axis: str) -> Any:
     ]
     colours = list(SERIES[: len(names)])
     encoding = {
-        "x": alt.X("round:Q", title="Round"),
+        "x": alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS)),
         "y": alt.Y("value:Q", title=axis, scale=alt.Scale(zero=axis == SHARE)),
         "color": alt.Color(
             "client:N",
@@ -128,7 +132,7 @@ def _lines(scaled: Mapping[str, Points], axis: str) -> Any:
     lines = make_chart(values).mark_line(strokeWidth=1.6, aria=False)
     points = make_chart(last).mark_point(filled=True, size=16)
     return lines.encode(**encoding, strokeDash=dash) + points.encode(
-        **encoding, description="tip:N"
+        **encoding, description=alt.Description("tip:N")
     )
 
 
@@ -173,14 +177,16 @@ def _band(scaled: Mapping[str, Points], axis: str) -> Any:
             }
         )
     scale = alt.Scale(zero=False)
-    base = make_chart(values).encode(x=alt.X("round:Q", title="Round"))
+    base = make_chart(values).encode(
+        x=alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS))
+    )
     areas = base.mark_area(color=SERIES[0], opacity=0.2, aria=False)
     return (
-        areas.encode(y=alt.Y("low:Q", title=axis, scale=scale), y2="high:Q")
-        + areas.encode(y="quarter:Q", y2="upper:Q")
-        + base.mark_line(color=SERIES[0], aria=False).encode(y="median:Q")
+        areas.encode(y=alt.Y("low:Q", title=axis, scale=scale), y2=alt.Y2("high:Q"))
+        + areas.encode(y=alt.Y("quarter:Q"), y2=alt.Y2("upper:Q"))
+        + base.mark_line(color=SERIES[0], aria=False).encode(y=alt.Y("median:Q"))
         + base.mark_point(color=SERIES[0], filled=True, size=16).encode(
-            y="median:Q", description="tip:N"
+            y=alt.Y("median:Q"), description=alt.Description("tip:N")
         )
     )
 
@@ -205,7 +211,7 @@ def _server_line(
         for r in _some_rounds(points)
     ]
     encoding = {
-        "x": alt.X("round:Q", title="Round"),
+        "x": alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS)),
         "y": alt.Y("value:Q", title=axis, scale=alt.Scale(zero=metric == "violation")),
     }
     chart = make_chart(values).mark_line(color=INK, strokeWidth=1.6, aria=False).encode(**encoding)
@@ -214,112 +220,9 @@ def _server_line(
         f"rounds-{index + 1}-{metric}".replace("_", "-"),
         title,
         _seeds(curves),
-        finish(chart + marks.encode(**encoding, description="tip:N"), width, HEIGHT),
+        finish(
+            chart + marks.encode(**encoding, description=alt.Description("tip:N")), width, HEIGHT
+        ),
         ["Round", title],
         [[str(v["round"]), f"{v['value']:.4g}"] for v in few],
-    )
-
-
-def mean_shares(curves: Curves) -> dict[str, float]:
-    """Return each client's mean share of the weight over rounds; empty if there is none."""
-    metric = next((m for m in ("step_share", "weight") if curves.of_clients.get(m)), None)
-    if metric is None:
-        return {}
-    means = {
-        client: statistics.fmean(points.values())
-        for client, points in curves.of_clients[metric].items()
-    }
-    total = sum(abs(value) for value in means.values())
-    return {client: abs(value) / total for client, value in means.items()} if total else {}
-
-
-def weight_figures(
-    all_curves: Sequence[Curves], sizes: Mapping[str, int], width: int = WIDTH
-) -> list[Figure]:
-    """Draw the weights of each method, or those of many methods as one map."""
-    shares = [mean_shares(curves) for curves in all_curves]
-    clients = sort_ids({client for of_method in shares for client in of_method})
-    if not clients or len(clients) > 3 * MOST_LINES:
-        return []
-    if len(all_curves) > MOST_METHODS:
-        return [_weight_map(all_curves, shares, clients, width)]
-    figures = [_weight_figure(curves, sizes, i, width) for i, curves in enumerate(all_curves)]
-    return [figure for figure in figures if figure is not None]
-
-
-def _weight_map(
-    all_curves: Sequence[Curves],
-    shares: Sequence[Mapping[str, float]],
-    clients: Sequence[str],
-    width: int,
-) -> Figure:
-    alt = import_altair()
-    values, table = [], []
-    for curves, of_method in zip(all_curves, shares, strict=True):
-        if not of_method:
-            continue
-        table.append([curves.label, *(number(of_method.get(c), 3) for c in clients)])
-        values += [
-            {
-                "method": curves.label,
-                "client": printable(client),
-                "share": share,
-                "tip": f"{curves.label}, {printable(client)}: {share:.3f}",
-            }
-            for client, share in of_method.items()
-        ]
-    names = [printable(client) for client in clients]
-    base = make_chart(values).encode(
-        x=alt.X("client:N", title=None, sort=names, axis=alt.Axis(labelAngle=-40)),
-        y=alt.Y("method:N", title=None, sort=None),
-    )
-    chart = base.mark_rect(color=SERIES[0]).encode(
-        opacity=alt.Opacity("share:Q", legend=None, scale=alt.Scale(range=[0, 1])),
-        description="tip:N",
-    )
-    return Figure(
-        "weights",
-        "Share of the step by method and client",
-        f"The darker, the larger the share, mean over rounds; equal shares are "
-        f"{number(1 / len(clients), 3)}.",
-        finish(chart, width, 17 * len(table)),
-        ["Method", *names],
-        table,
-    )
-
-
-def _weight_figure(
-    curves: Curves, sizes: Mapping[str, int], index: int, width: int
-) -> Figure | None:
-    """Draw the shares that a method gave its clients beside equal shares and shares by size."""
-    alt = import_altair()
-    shares = mean_shares(curves)
-    if not shares:
-        return None
-    clients, total = sort_ids(shares), sum(sizes.values())
-    by_size = {c: sizes[c] / total for c in clients if c in sizes} if total else {}
-    equal = 1 / len(shares)
-    values, table = [], []
-    for client in clients:
-        name, size = printable(client), by_size.get(client)
-        tip = f"{name}: {shares[client]:.3f}, equal {equal:.3f}"
-        tip += f", by size {size:.3f}" if size is not None else ""
-        values.append({"client": name, "share": shares[client], "size": size, "tip": tip})
-        table.append([name, number(shares[client], 3), number(equal, 3), number(size, 3)])
-    y = alt.Y("client:N", title=None, sort=None)
-    x = alt.X("share:Q", title="Share of the step, mean over rounds")
-    bars = make_chart(values).mark_bar(color=SERIES[0], opacity=0.85)
-    chart = bars.encode(x=x, y=y, description="tip:N")
-    rule = make_chart([{"equal": equal}]).mark_rule(color=INK, strokeDash=[3, 3])
-    chart += rule.encode(x="equal:Q")
-    if by_size:
-        ticks = make_chart(values).mark_tick(color=INK, thickness=3, size=13)
-        chart += ticks.encode(x="size:Q", y=y)
-    return Figure(
-        f"weights-{index + 1}",
-        curves.label,
-        "Bars: the share that the method gave; dashed line: equal shares; ticks: by examples.",
-        finish(chart, width, 17 * len(values)),
-        ["Client", "Chosen", "Equal", "By examples"],
-        table,
     )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from udjfl._ids import printable
-from udjfl.metrics import METRICS, Metric
+from udjfl.metrics import Metric
 from udjfl.report.cells import doubt, format_number, interval_text, with_arrow
 from udjfl.report.html.figure import method_name, number
 from udjfl.report.html.material import ClientFacts, Material
+from udjfl.report.html.score_text import ScoreText
+from udjfl.report.judged_metrics import metrics_for, remark_on_direction
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import THEORY_METRIC, correct_tests
@@ -55,8 +58,10 @@ def client_table(material: Material) -> Table:
             *(_count(size) for size in (facts.train_size, _test_size(material, client))),
         ]
         if alone is not None:
-            cells.append(Cell(number(alone[client].mean), value=alone[client].mean))
-        cells += [_score(row, reference if with_changes else None, client) for row in rows]
+            mean = alone[client].mean
+            cells.append(Cell(material.score.number(mean), value=mean))
+        before = reference if with_changes else None
+        cells += [_score(material.score, row, before, client) for row in rows]
         cells.append(Cell("; ".join(flags.get(client, []))))
         lines.append(cells)
     headings = ["Client", "Uncertainty", "Train examples", "Test examples"]
@@ -76,22 +81,28 @@ def _test_size(material: Material, client: str) -> int | None:
     return material.clients.get(client, ClientFacts()).test_size
 
 
-def _score(row: MethodSummary, reference: MethodSummary | None, client: str) -> Cell:
+def _score(
+    text: ScoreText, row: MethodSummary, reference: MethodSummary | None, client: str
+) -> Cell:
     mean = row.client_accuracy[client].mean
     if reference is None or row is reference or mean is None:
-        return Cell(number(mean), value=mean)
+        return Cell(text.number(mean), value=mean)
     before = reference.client_accuracy[client].mean
     change = None if before is None else mean - before
-    style = "" if not change else ("gain" if change > 0 else "loss")
-    below = () if change is None else (number(change, sign="+"),)
-    return Cell(number(mean), below, mean, style)
+    style = "" if not change else ("gain" if change * text.kind.better > 0 else "loss")
+    below = () if change is None else (text.number(change, "+"),)
+    return Cell(text.number(mean), below, mean, style)
 
 
 def _client_remarks(material: Material) -> list[str]:
-    title = material.score_title
-    remarks = [f"{title} in percent on each client's own test data, means over seeds."]
+    kind = material.score.kind
+    unit = " in percent" if kind.percent else f" ({kind.direction})"
+    remarks = [f"{kind.heading}{unit} on each client's own test data, means over seeds."]
     if material.reference is not None:
-        remarks.append("Small numbers: change from FedAvg, in points.")
+        remarks.append(
+            f"Small numbers: change from FedAvg, in {kind.difference_unit}; blue: a gain, orange: "
+            "a loss."
+        )
     if material.rows and material.rows[0].accuracy_alone is not None:
         remarks.append(
             "Alone: a model trained on the client's own data only, scored on training examples "
@@ -104,9 +115,8 @@ def _flags(material: Material) -> dict[str, list[str]]:
     """Return the remarks on each client."""
     flags: dict[str, list[str]] = {client: [] for client in material.client_ids}
     for client, found in flags.items():
-        size = _test_size(material, client)
+        size, is_share = _test_size(material, client), material.score.kind.is_share
         mean = material.rows[0].client_accuracy[client].mean
-        is_share = material.rows[0].score.is_share
         if size and is_share and mean is not None and _half_width(mean, size) > HALF_WIDTH:
             found.append(f"test part too small to tell (±{_half_width(mean, size):.0f} points)")
         found += material.clients.get(client, ClientFacts()).flags
@@ -126,10 +136,12 @@ def _better_alone(material: Material, client: str) -> list[str]:
     alone = (material.rows[0].accuracy_alone or {}).get(client)
     if alone is None or alone.mean is None:
         return []
+    better = material.score.kind.better
     under = [
         method_name(row)
         for row in material.rows
-        if (mean := row.client_accuracy[client].mean) is not None and mean < alone.mean
+        if (mean := row.client_accuracy[client].mean) is not None
+        and better * (mean - alone.mean) < 0
     ]
     if not under:
         return []
@@ -153,16 +165,43 @@ def _levelled_down(material: Material) -> dict[str, list[str]]:
     return losers
 
 
-def measure_table(material: Material) -> Table:
-    """Tabulate every measure of every method, with its difference from FedAvg."""
-    metrics = [m for m in METRICS.values() if material.reference or not m.needs_reference]
-    headings = ["Method", *(with_arrow(metric).replace("\n", " ") for metric in metrics)]
+def measure_table(material: Material, on_request: bool = False) -> Table:
+    """Tabulate the measures of every method, with their differences from FedAvg.
+
+    The usual measures, or those that tables have on request; without those that the runs lack.
+    """
+    kind = material.score.kind
+    metrics = [
+        metric
+        for metric in metrics_for(kind).values()
+        if metric.on_request == on_request
+        and (material.reference or not metric.needs_reference)
+        and any(row.metrics[metric.key].n or metric.key in row.undefined for row in material.rows)
+    ]
+    shown = [m for m in metrics if any(row.metrics[m.key].n for row in material.rows)]
+    headings = ["Method", *(with_arrow(metric).replace("\n", " ") for metric in shown)]
     lines = [
-        [_method_cell(row), *(_measure_cell(material, index, metric) for metric in metrics)]
+        [_method_cell(row), *(_measure_cell(material, index, metric) for metric in shown)]
         for index, row in enumerate(material.rows)
     ]
-    remarks = [f"{metric.title}: {metric.description}" for metric in metrics]
-    return Table(headings, lines, remarks)
+    remarks = [f"{metric.title}: {metric.description}" for metric in shown]
+    direction = remark_on_direction(kind)
+    remarks += [direction] if direction else []
+    return Table(headings, lines, [*remarks, *_list_undefined(material, metrics, shown)])
+
+
+def _list_undefined(
+    material: Material, metrics: Sequence[Metric], shown: Sequence[Metric]
+) -> list[str]:
+    """Say why measures have no value under any method; a column of dashes would say no more."""
+    return [
+        f"{metric.title}: no value. {reason}"
+        for metric in metrics
+        if metric not in shown
+        for reason in dict.fromkeys(
+            why for row in material.rows for why in row.undefined.get(metric.key, [])
+        )
+    ]
 
 
 def _method_cell(row: MethodSummary) -> Cell:
@@ -175,6 +214,8 @@ def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
     summary = row.metrics[metric.key]
     if summary.mean is None:
         return Cell("–", tuple(row.undefined.get(metric.key, [])))
+    if row is material.reference and metric.needs_reference:
+        return Cell("0", (), 0.0)  # by definition
     own = any(THEORY_METRIC[theory] == metric.key for theory in row.theories)
     styles = ["own"] if own else []
     ends = interval_text(metric, summary)
@@ -185,7 +226,8 @@ def _measure_cell(material: Material, index: int, metric: Metric) -> Cell:
         differs = test.is_significant(p) and metric.better != 0
         if differs:
             styles.append("gain" if test.difference * metric.better > 0 else "loss")
-        below.append(f"{number(test.difference, 2, '+')}{'*' if differs else ''}")
+        difference = number(test.difference, metric.digits, "+")
+        below.append(f"{difference}{'*' if differs else ''}")
     shown = format_number(summary.mean, metric)
     return Cell(shown, tuple(below), summary.mean, " ".join(styles))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from udjfl.report.html.figure import interval, method_name, number
+from udjfl.report.html.figure import method_name
 from udjfl.report.html.material import Material
+from udjfl.report.html.score_text import ScoreText
 from udjfl.report.html.tables import Cell, Table
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary
@@ -46,7 +47,7 @@ def weight_table(material: Material) -> Table | None:
     lines = [
         [
             Cell(_describe(row, material)),
-            *(_cell(row.metrics[key]) for key in KEYS),
+            *(_cell(row.metrics[key], material.score) for key in KEYS),
         ]
         for row in sorted(material.rows, key=lambda row: weights_of(row) is None)
     ]
@@ -61,6 +62,6 @@ def _describe(row: MethodSummary, material: Material) -> str:
     return method_name(row) if kind is None else f"{words[kind]} ({method_name(row)})"
 
 
-def _cell(summary: Summary) -> Cell:
-    ends = interval(summary.ci95)
-    return Cell(number(summary.mean), (ends,) if ends else (), summary.mean)
+def _cell(summary: Summary, text: ScoreText) -> Cell:
+    ends = text.interval(summary.ci95)
+    return Cell(text.number(summary.mean), (ends,) if ends else (), summary.mean)

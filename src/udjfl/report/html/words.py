@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from udjfl._ids import printable
 from udjfl.report.html.figure import interval, method_name, number
 from udjfl.report.html.material import Material
+from udjfl.report.html.score_text import ScoreText
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS, correct_tests
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.verdicts import Verdict
 from udjfl.verdicts.changes import Change
 from udjfl.verdicts.evidence import compare_clients, compare_metric
@@ -24,42 +26,79 @@ PROMISES = {
     "utilitarian": "Utilitarian: the model should be as good as possible on the whole.",
     "desert": "Desert: clients that bring good data should be served better.",
 }
-MEASURES = {
-    "rawls": "Measured by Psi: how many points more the least advantaged client gains over FedAvg "
-    "than the other clients do.",
-    "egalitarian": "Measured by STD: the standard deviation of the clients' accuracies, without "
-    "the part that small test sets explain.",
-    "utilitarian": "Measured by accuracy on the shared test, or by the clients' mean where there "
-    "is none.",
-    "desert": "Measured by the slope: how many points of accuracy a client has less for each unit "
-    "of uncertainty more.",
-}
-TERMS = {
+
+
+def explain_measures(score: ScoreKind) -> dict[str, str]:
+    """Say how each theory is measured, of the score that is judged."""
+    per_unit = "less" if score.better > 0 else "more"
+    return {
+        "rawls": f"Measured by Psi: how much more, in {score.gain_basis}, the least advantaged "
+        "client gains over FedAvg than the other clients do.",
+        "egalitarian": f"Measured by STD: the standard deviation of {score.title} over clients"
+        + (", without the part that small test sets explain." if score.is_share else "."),
+        "utilitarian": f"Measured by {score.title} on the shared test, or by the clients' mean "
+        "where there is none.",
+        "desert": f"Measured by the slope: how much {per_unit} {score.title} a client has for each "
+        "unit of uncertainty more.",
+    }
+
+
+def explain_terms(score: ScoreKind) -> dict[str, str]:
+    """Explain every term of the report."""
+    own = {} if score == ACCURACY else {score.heading: _explain_score(score)}
+    points = {"Points": "Differences of percentages: from 80% to 82% is 2 points."}
+    return {
+        **TERMS_OF_RUNS,
+        **own,
+        **(points if score.percent else {}),
+        **_terms_of_verdicts(score),
+    }
+
+
+def _explain_score(score: ScoreKind) -> str:
+    text = f"What is judged in this report; {score.direction}."
+    if score.percent:
+        return text
+    return (
+        f"{text} Gains and losses are in percent of FedAvg's mean {score.title}, and a gain is "
+        f"always an improvement: {'more' if score.better > 0 else 'less'} of it."
+    )
+
+
+TERMS_OF_RUNS = {
     "FedAvg": "The plain average of the clients' models. Every change in this report is against "
     "it, on the same data, splits and seeds.",
     "Uncertainty": "How ambiguous a client's data are, in nats, estimated from its own data. 0: "
     "every label follows from the input. It is a measure of the labels' noise, not of worth.",
-    "Points": "Differences of percentages: from 80% to 82% is 2 points.",
-    "Budget": "How many points of the clients' mean accuracy a theory may cost.",
-    "Kept": "The measure moved as the theory wants, and the clients it should benefit gained. At "
-    "a price: others lost, within the budget.",
-    "Over budget": "The clients' mean lost more than the budget.",
-    "Levelled down": "The measure improved only because other clients lost; the clients that "
-    "should benefit did not gain.",
-    "Opposite": "The measure moved against the theory.",
-    "At its ceiling": "FedAvg already has nearly all that the measure can show.",
-    "Not decided": "The seeds cannot tell the change from chance.",
-    "Psi": "The gain of the least advantaged client minus the mean gain of the others, in points.",
-    "STD": "Standard deviation of the clients' accuracies. 0: all alike.",
-    "Slope and r": "The line of accuracy over uncertainty: points per unit, and how closely "
-    "clients lie to a line (Pearson's r, from -1 to 1; -1: exactly on a falling line).",
-    "Gap": "Accuracy of the least uncertain third of the clients minus that of the most uncertain.",
     "Seed": "One repetition with other random choices: splits, batches, initial model.",
     "95% interval": "From repetitions like these, about 19 of 20 such intervals contain the true "
     "mean.",
     "p": "How often chance alone would show a difference this large. Corrected (Holm): for the "
     "number of tests in the same table.",
 }
+
+
+def _terms_of_verdicts(score: ScoreKind) -> dict[str, str]:
+    name = score.title
+    falls = "falling" if score.better > 0 else "worsening"
+    return {
+        "Budget": f"How much of the clients' mean {name} a theory may cost, in {score.gain_basis}.",
+        "Kept": "The measure moved as the theory wants, and the clients it should benefit gained. "
+        "At a price: others lost, within the budget.",
+        "Over budget": "The clients' mean lost more than the budget.",
+        "Levelled down": "The measure improved only because other clients lost; the clients that "
+        "should benefit did not gain.",
+        "Opposite": "The measure moved against the theory.",
+        "At its ceiling": "FedAvg already has nearly all that the measure can show.",
+        "Not decided": "The seeds cannot tell the change from chance.",
+        "Psi": "The gain of the least advantaged client minus the mean gain of the others.",
+        "STD": f"Standard deviation of {name} over clients. 0: all alike.",
+        "Slope and r": f"The line of {name} over uncertainty: {score.difference_unit} per unit, "
+        f"and how closely clients lie to a line (Pearson's r, from -1 to 1; -1: exactly on a "
+        f"{falls} line).",
+        "Gap": f"How much better {name} is in the least uncertain third of the clients than in the "
+        "most uncertain.",
+    }
 
 
 @dataclass(frozen=True)
@@ -70,7 +109,7 @@ class Account:
     happened the reasons, in sentences
     gained   clients whose gain is not chance, with intervals
     paid     clients whose loss is not chance
-    price    what the mean and the shared test did
+    price    what the mean and the shared test did, in the unit `price_unit`
     sure     how many seeds the numbers rest on
     """
 
@@ -83,6 +122,7 @@ class Account:
     gained: str
     paid: str
     price: str
+    price_unit: str
     sure: str
 
 
@@ -98,11 +138,14 @@ def write_accounts(material: Material) -> list[Account]:
     ]
     pairs.sort(key=lambda pair: pair[0].budget is None)
     changes = {id(row): compare_clients(row.runs) for row, _ in pairs}
-    return [_write_account(row, verdict, changes[id(row)]) for row, verdict in pairs]
+    limit = comparison.margin if comparison.margin_for_all else None
+    return [_write_account(row, verdict, changes[id(row)], limit) for row, verdict in pairs]
 
 
-def _write_account(row: MethodSummary, verdict: Verdict, changes: dict[str, Change]) -> Account:
-    theory = verdict.theory
+def _write_account(
+    row: MethodSummary, verdict: Verdict, changes: dict[str, Change], limit: float | None
+) -> Account:
+    theory, score = verdict.theory, row.score
     happened = verdict.sentence.removeprefix(f"{verdict.kind}: ")
     corrected = correct_tests([change.test for change in changes.values()])
     tested = list(zip(changes.values(), corrected, strict=True))
@@ -110,31 +153,39 @@ def _write_account(row: MethodSummary, verdict: Verdict, changes: dict[str, Chan
     paid = [change for change, p in tested if change.test.shows_fall(p)]
     return Account(
         theory=theory,
-        title=_title(row),
+        title=_title(row, limit),
         kind=verdict.kind,
         promise=PROMISES[theory],
-        measure=MEASURES[theory],
-        happened=printable(happened[:1].upper() + happened[1:]),
-        gained=_name_clients(gained, "No client's gain can be told from chance."),
-        paid=_name_clients(paid, "No client's loss can be told from chance."),
+        measure=explain_measures(score)[theory],
+        happened=printable(_begin_sentence(happened, list(changes))),
+        gained=_name_clients(gained, score, "No client's gain can be told from chance."),
+        paid=_name_clients(paid, score, "No client's loss can be told from chance."),
         price=_price(row),
+        price_unit=score.gain_basis,
         sure=_sureness(row),
     )
 
 
-def _title(row: MethodSummary) -> str:
-    if row.budget is None:
+def _begin_sentence(text: str, clients: list[str]) -> str:
+    """Return a text with a capital letter at its beginning; a client's id stays as it is."""
+    return text if text.startswith(tuple(clients)) else text[:1].upper() + text[1:]
+
+
+def _title(row: MethodSummary, limit: float | None) -> str:
+    if row.budget is None or limit is not None:
         return method_name(row)
-    return f"{printable(row.method.short)}, for at most {row.budget:g} points of the mean"
+    amount = row.score.say_gain(f"{row.budget:g}")
+    return f"{printable(row.method.short)}, for at most {amount} of the mean"
 
 
-def _name_clients(changes: list[Change], none: str) -> str:
+def _name_clients(changes: list[Change], score: ScoreKind, none: str) -> str:
     """List clients with their changes, the largest first."""
     if not changes:
         return none
     ordered = sorted(changes, key=lambda change: -abs(change.difference))
+    sign = "" if score.percent else score.gain_unit
     named = [
-        f"{printable(change.title)} {number(change.difference, sign='+')} "
+        f"{printable(change.title)} {number(change.difference, sign='+')}{sign} "
         f"({interval(change.test.ci95)})"
         for change in ordered[:MOST_NAMED]
     ]
@@ -196,7 +247,9 @@ def _range_of(row: MethodSummary) -> str:
     means = [s.mean for s in row.client_accuracy.values() if s.mean is not None]
     if not means:
         return ""
+    text = ScoreText.for_values(row.score, means)
+    low, high = text.number(min(means)), text.value(max(means))
     return (
-        f"Under {method_name(row)} the clients' accuracies go from {number(min(means))} to "
-        f"{number(max(means))}%, with a mean of {number(sum(means) / len(means))}%."
+        f"Under {method_name(row)} the clients' {row.score.title} goes from {low} to {high}, with "
+        f"a mean of {text.value(sum(means) / len(means))}."
     )

@@ -10,11 +10,12 @@ from typing import Any
 from udjfl._ids import printable, sort_ids
 from udjfl.errors import UdjflError
 from udjfl.methods.recorded import build_recorded
-from udjfl.report.html.curves import Curves
+from udjfl.report.html.curves import Curves, recorded_score
 from udjfl.report.html.figure import name_method, without_checks
 from udjfl.report.html.page import hash_source, make_environment, read_template
 from udjfl.report.html.round_charts import round_figures
 from udjfl.report.watch.progress import Snapshot
+from udjfl.tasks import ACCURACY
 from udjfl.training.follow import FollowedRun
 
 MOST_DRAWN, MOST_FIGURES, MOST_LISTED, MOST_MISSED = 6, 3, 100, 10
@@ -98,7 +99,7 @@ class LivePage:
             template = make_environment().get_template("watch_run.html.jinja")
             curves = curves_of(run)
             with without_checks():
-                charts = round_figures(curves, index - 1)[:MOST_FIGURES]
+                charts = round_figures(curves, index - 1, most=MOST_FIGURES)
             text = template.render(
                 id=f"run-{index}",
                 title=f"{curves.label}, seed {_seed(run)}",
@@ -138,7 +139,11 @@ def curves_of(run: FollowedRun) -> Curves:
     missed = {client: missed.rounds for client, missed in run.missed.items()}
     seed = run.settings.get("seed", 0)
     seeds = (seed if isinstance(seed, int) else 0,)
-    return Curves(label_of(run), run.rounds, run.reached, seeds, of_clients, {}, missed)
+    try:
+        score = recorded_score(run.settings)
+    except (KeyError, TypeError, AttributeError):
+        score = ACCURACY
+    return Curves(label_of(run), run.rounds, run.reached, seeds, of_clients, {}, missed, score)
 
 
 def describe_state(snapshot: Snapshot) -> str:

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 from udjfl.flower import ClientData, client_app
+from udjfl.flower.tensors import make_records, pack, tensors_of, values_of
 
 
 def client_data(context: Context) -> ClientData:
@@ -30,20 +32,28 @@ honest = client_app("mlp", client_data)
 app = ClientApp()
 
 
-def change_value(content: RecordDict, record: str, name: str, change: Callable) -> RecordDict:
-    """Return a reply in which one value is changed."""
-    values = dict(content[record].items())
-    value = values[name]
-    values[name] = Array(change(value.numpy())) if isinstance(value, Array) else change(value)
-    record_type = {"arrays": ArrayRecord, "config": ConfigRecord}[record]
-    return RecordDict({**content, record: record_type(values)})
+def change_delta(change: Callable[[Tensor], Tensor]) -> Callable[[RecordDict], RecordDict]:
+    """Return a function that changes the update in a reply."""
+
+    def replace(content: RecordDict) -> RecordDict:
+        tensors = tensors_of(content)
+        packed = pack({**tensors, "delta": change(tensors["delta"])})
+        return RecordDict({**content, **make_records(values_of(content), packed)})
+
+    return replace
+
+
+def change_id(content: RecordDict) -> RecordDict:
+    """Return a reply of another client."""
+    values = {**values_of(content), "client-id": "somebody-else"}
+    return RecordDict({**content, **make_records(values, pack(tensors_of(content)))})
 
 
 WRONG_REPLIES = {
-    "nan": ("arrays", "delta", lambda delta: delta * np.float32("nan")),
-    "shape": ("arrays", "delta", lambda delta: delta[:-1]),
-    "huge": ("arrays", "delta", lambda delta: delta * np.float32(1e6)),
-    "id": ("config", "client-id", lambda _: "somebody-else"),
+    "nan": change_delta(lambda delta: delta * float("nan")),
+    "shape": change_delta(lambda delta: delta[:-1]),
+    "huge": change_delta(lambda delta: delta * 1e6),
+    "id": change_id,
 }
 
 
@@ -53,12 +63,14 @@ def train(message: Message, context: Context) -> Message:
     fault = fault_in(t, context)
     if fault == "error":
         raise OSError("no space left on this client's disk")
-    if fault == "hang":
-        (Path(str(context.run_config["gates"])) / f"hanging-{t}").touch()
-        time.sleep(3600)
+    if fault in ("hang", "wait"):
+        gates = Path(str(context.run_config["gates"]))
+        (gates / f"hanging-{t}").touch()
+        while fault == "hang" or not (gates / f"release-{t}").exists():
+            time.sleep(0.1)
     reply = honest(message, context)
     if fault in WRONG_REPLIES:
-        return Message(change_value(reply.content, *WRONG_REPLIES[fault]), reply_to=message)
+        return Message(WRONG_REPLIES[fault](reply.content), reply_to=message)
     return reply
 
 

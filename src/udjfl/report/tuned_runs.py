@@ -1,0 +1,26 @@
+"""A tuning read back from its folder: the choice, and its test if that is finished."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from udjfl.errors import UdjflError
+from udjfl.report.saved_runs import compare_runs, find_runs
+from udjfl.search.tune import TEST, Choice, Tuned
+from udjfl.simulation.comparison import Comparison
+
+
+def read_tuned(folder: Path) -> tuple[Choice, Tuned | None]:
+    """Read a choice, and the same with its test; None while the test is not finished."""
+    choice = Choice.load(folder)
+    try:
+        test = compare_runs(find_runs([folder / TEST]))
+    except UdjflError:
+        return choice, None
+    return choice, Tuned(choice, hold_to_limits(test, choice))
+
+
+def hold_to_limits(test: Comparison, choice: Choice) -> Comparison:
+    """Judge all methods by the budget that was asked for, whatever budget the chosen rule has."""
+    return replace(test, margin=choice.limits.budget, margin_for_all=True)

@@ -1,0 +1,166 @@
+"""The proxy: what passes, and what does not. The SuperLink behind it is a recorder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+import httpx
+from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+
+from udjfl.deployment import proxy
+
+ROUTES = sorted(PROTOBUF_REQUEST_TYPES)  # every (method, path) that Flower serves
+PATHS = [path.decode() for path in sorted(proxy.NODE_PATHS)]
+HEARTBEAT = "/v1/fleet/send-node-heartbeat"
+
+
+class Recorder:
+    """Answers every request with its own body, and keeps it."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.requests: list[httpx.Request] = []
+        self._answer = answer
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        await request.aread()
+        self.requests.append(request)
+        if self._answer is not None:
+            raise self._answer
+        return httpx.Response(
+            418,
+            headers={"x-flower": "yes", "connection": "close"},
+            content=in_parts(request.content),
+        )
+
+
+async def in_parts(content: bytes) -> AsyncIterator[bytes]:
+    for byte in content:
+        yield bytes([byte])
+
+
+def send(
+    method: str,
+    target: str,
+    *,
+    content: Any = b"",
+    headers: dict[str, str] | None = None,
+    superlink: Recorder | None = None,
+    max_body: int = 1000,
+) -> tuple[httpx.Response, Recorder]:
+    """Send one request through the proxy; the target is sent as it is written."""
+    superlink = superlink or Recorder()
+
+    async def exchange() -> httpx.Response:
+        behind = httpx.AsyncClient(
+            transport=httpx.MockTransport(superlink.handle), base_url="https://superlink"
+        )
+        path, _, query = target.partition("?")
+        body = [content] if isinstance(content, bytes) else list(content)
+        messages = [
+            {"type": "http.request", "body": part, "more_body": index < len(body) - 1}
+            for index, part in enumerate(body)
+        ]
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return messages.pop(0) if messages else {"type": "http.disconnect"}
+
+        async def reply(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
+            "client": ("192.0.2.1", 1),
+        }
+        async with behind:
+            await proxy.FleetProxy(behind, max_body)(scope, receive, reply)
+        text = b"".join(message.get("body", b"") for message in sent[1:])
+        return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=text)
+
+    return asyncio.run(exchange()), superlink
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_nodes_request_passes_as_it_is(path: str) -> None:
+    headers = {"flwr-signature": "abc", "connection": "keep-alive", "x-forwarded-for": "10.0.0.1"}
+    reply, superlink = send("POST", path, content=[b"ab", b"c"], headers=headers)
+    (request,) = superlink.requests
+    assert (reply.status_code, reply.content, reply.headers["x-flower"]) == (418, b"abc", "yes")
+    assert (request.method, request.url.path, request.content) == ("POST", path, b"abc")
+    assert request.headers["flwr-signature"] == "abc"
+    assert "x-forwarded-for" not in request.headers
+    assert request.headers["host"] == "superlink"
+
+
+def test_of_flowers_paths_only_those_of_nodes_pass() -> None:
+    """All of Flower's own routes are tried; a new one would be refused until it is named here."""
+    passed = [path for method, path in ROUTES if send(method, path)[1].requests]
+    refused = [path for _, path in ROUTES if path not in passed]
+    print(f"{len(passed)} of {len(ROUTES)} paths pass, {len(refused)} are refused")
+    assert sorted(passed) == PATHS
+    assert len(PATHS) == 10
+    assert {"/v1/fleet/register-node", "/v1/fleet/unregister-node"} <= set(refused)
+    assert any(path.startswith("/v1/control/") for path in refused)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "CONNECT"])
+def test_only_posts_pass(method: str) -> None:
+    reply, superlink = send(method, HEARTBEAT)
+    assert (reply.status_code, reply.content, superlink.requests) == (404, b"", [])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("/", "/docs", "/openapi.json", "/health", "/v1/fleet/", "/v1/fleet", "*"),
+        *("/v1/control/list-runs", "/v1/runtime/acquire-task", "/v1/chat/completions"),
+        *("/v1/fleet/../control/list-runs", "/v1/fleet/pull-messages/../../control/list-runs"),
+        *("/v1/fleet/%2e%2e/control/list-runs", "/v1/fleet/pull-messages/", "//v1/fleet/get-run"),
+        *("/v1/fleet/pull-messages%00", "/V1/FLEET/PULL-MESSAGES", "/v1/fleet/pull-messages?x=1"),
+        *(
+            "/v1%2ffleet%2fpull-messages",
+            "/v1/fleet/pull-messages;a=b",
+            "http://x/v1/fleet/get-run",
+        ),
+    ],
+)
+def test_everything_else_gets_the_same_empty_answer(target: str) -> None:
+    reply, superlink = send("POST", target)
+    assert (reply.status_code, reply.content, superlink.requests) == (404, b"", [])
+
+
+@pytest.mark.parametrize("length", ["1001", "-1", "1e3", "x", "99999999999999999999999"])
+def test_a_body_that_is_announced_too_large_is_refused_at_once(length: str) -> None:
+    reply, superlink = send("POST", HEARTBEAT, headers={"content-length": length})
+    assert (reply.status_code, superlink.requests) == (404, [])
+
+
+def test_a_body_that_grows_too_large_is_refused() -> None:
+    reply, superlink = send("POST", HEARTBEAT, content=[b"x" * 600, b"x" * 600])
+    assert (reply.status_code, superlink.requests) == (404, [])
+
+
+def test_a_superlink_that_does_not_answer_is_a_bad_gateway() -> None:
+    """A SuperNode tries again after 502, and gives up after 404."""
+    reply, _ = send("POST", HEARTBEAT, superlink=Recorder(httpx.ConnectError("no")))
+    assert (reply.status_code, reply.content) == (502, b"")
+
+
+def test_refusals_are_logged_at_most_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    application = proxy.FleetProxy(httpx.AsyncClient(), 10)
+    scope = {"method": "GET\x1b[2J", "raw_path": b"/\x1b]0;title", "client": ("192.0.2.1", 1)}
+    for _ in range(1000):
+        application._log_refusal(scope, "not a POST")
+    assert len(caplog.records) <= 2
+    assert "\x1b" not in caplog.text

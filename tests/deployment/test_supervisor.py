@@ -1,0 +1,118 @@
+"""Services that are kept running, and end with their supervisor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from udjfl.deployment.processes import process_table
+from udjfl.deployment.supervisor import read_running, stop_running
+
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
+# Two services; the second writes its id to a file and sleeps.
+PROGRAM = """
+import sys
+from pathlib import Path
+from udjfl.deployment.supervisor import Service, Supervisor
+state = Path(sys.argv[1])
+sleep = (
+    "import os, time; file = open(os.environ['FLWR_HOME'] + '/pid', 'a'); "
+    "print(os.getpid(), file=file, flush=True); time.sleep(1000)"
+)
+services = [Service(name, [sys.executable, "-c", sleep], state / name) for name in "ab"]
+Supervisor(state, services, {"kind": "test"}).run()
+"""
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "study" / "state"
+
+
+@pytest.fixture
+def supervisor(state: Path) -> Iterator[subprocess.Popen[str]]:
+    with start(state) as process:
+        try:
+            assert wait(lambda: len(pids(state, "a")) == len(pids(state, "b")) == 1)
+            yield process
+        finally:
+            process.kill()
+
+
+def start(state: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(state)], stdout=subprocess.PIPE, stderr=-2, text=True
+    )
+
+
+def pids(state: Path, name: str) -> list[int]:
+    path = state / name / "pid"
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
+def wait(done: Callable[[], bool], seconds: float = 60.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return done()
+
+
+def test_services_end_with_their_supervisor(state: Path, supervisor: subprocess.Popen[str]) -> None:
+    description = read_running(state)
+    assert description is not None
+    assert (description["kind"], description["pid"]) == ("test", supervisor.pid)
+    services = {*pids(state, "a"), *pids(state, "b")}
+    assert services <= set(process_table())
+    assert stop_running(state)
+    assert supervisor.wait(60) == 0
+    assert not services & set(process_table())
+    assert read_running(state) is None
+    assert not stop_running(state)
+
+
+def test_a_killed_service_is_started_again(state: Path, supervisor: subprocess.Popen[str]) -> None:
+    os.kill(pids(state, "a")[0], signal.SIGKILL)
+    assert wait(lambda: len(pids(state, "a")) == 2)
+    assert len(pids(state, "b")) == 1  # the other is left alone
+    assert stop_running(state)
+    assert supervisor.stdout is not None
+    assert "a ended with -9; it is started again" in supervisor.stdout.read()
+
+
+def test_a_folder_has_one_supervisor(state: Path, supervisor: subprocess.Popen[str]) -> None:
+    second = start(state)
+    output, _ = second.communicate(timeout=60)
+    assert second.returncode != 0
+    assert f"is running already (process {supervisor.pid}); `udjfl flower down" in output
+    assert supervisor.poll() is None
+
+
+@LINUX
+def test_a_killed_supervisor_leaves_nothing_and_can_be_started_again(
+    state: Path, supervisor: subprocess.Popen[str]
+) -> None:
+    services = {*pids(state, "a"), *pids(state, "b")}
+    supervisor.kill()
+    supervisor.wait()
+    assert wait(lambda: not services & set(process_table()))
+    assert read_running(state) is None  # the file is there, the lock is not
+    with start(state) as again:
+        assert wait(lambda: len(pids(state, "a")) == 2)
+        assert stop_running(state)
+        assert again.wait(60) == 0
+
+
+def test_a_process_that_is_no_supervisor_is_never_stopped(state: Path) -> None:
+    """A file that names a living process, but without the lock, is of a killed supervisor."""
+    state.mkdir(parents=True)
+    (state / "running.json").write_text(f'{{"pid": {os.getpid()}}}')
+    assert not stop_running(state)
