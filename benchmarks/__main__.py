@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`. See README.md."""
+"""`python -m benchmarks COMMAND`: quick, full, tricks, points, flower, storage, render."""
 
 from __future__ import annotations
 
