@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`: see README."""
+"""`python -m benchmarks COMMAND`: quick, full, tricks, points, flower, storage, render."""
 
 from __future__ import annotations
 

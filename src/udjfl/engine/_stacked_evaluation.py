@@ -65,7 +65,8 @@ class EvaluationBatch:
         if self.sets[0].x.is_floating_point():
             return self._x[:, rows]
         # Converted, they are in memory of their own, which begins at a multiple of 64 bytes.
-        return torch.stack([to_inputs(data.x[rows].flatten(1), LINEAR) for data in self.sets])
+        inputs = [to_inputs(data.x[rows].flatten(1), LINEAR) for data in self.sets]
+        return inputs[0][None] if len(inputs) == 1 else torch.stack(inputs)
 
     @functools.cached_property
     def _x(self) -> Tensor:
