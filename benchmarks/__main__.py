@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`. See README.md."""
+"""Measure: `python -m benchmarks COMMAND`, see README.md for the commands."""
 
 from __future__ import annotations
 
