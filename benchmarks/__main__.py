@@ -1,4 +1,4 @@
-"""`python -m benchmarks COMMAND`: quick, full, tricks, points, flower, storage, render."""
+"""Measure: `python -m benchmarks COMMAND`, see README.md for the commands."""
 
 from __future__ import annotations
 
