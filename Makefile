@@ -47,7 +47,7 @@ test-minimum:
 
 # Real SuperLinks and SuperNodes on the loopback interface: several minutes.
 test-flower: $(VENV)/.flower
-	$(BIN)/python -m pytest tests/flower -m "processes and not soak" --durations=0
+	$(BIN)/python -m pytest tests/flower tests/deployment -m "processes and not soak" --durations=0
 
 # Every fault at every effect on the disk, kills, races, changed bits, fault schedules, damaged
 # input and command lines, with their counts: hours, most of them in UDJFL_FUZZ_INPUTS (a million)

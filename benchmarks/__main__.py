@@ -1,4 +1,4 @@
-"""`python -m benchmarks quick | full | tricks | points | flower | render`. See README.md."""
+"""`python -m benchmarks quick | full | tricks | points | flower | storage | render`: README.md."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from benchmarks import (
     machine,
     points,
     profile,
+    storage,
     suites,
     tables,
     tricks,
@@ -46,6 +47,9 @@ def main() -> None:
     elif arguments.command == "points":
         results = points.measure(repetitions or points.REPETITIONS)
         finish(results, points.report(results), arguments.out)
+    elif arguments.command == "storage":
+        results = storage.measure(repetitions or suites.ENOUGH_REPETITIONS)
+        finish(results, storage.report(results), arguments.out)
     elif arguments.command == "tricks":
         measure_tricks(repetitions or tricks.REPETITIONS, arguments.only, arguments.out)
     elif arguments.against is not None:
@@ -58,7 +62,7 @@ def main() -> None:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "command", choices=["quick", "full", "tricks", "points", "flower", "render"]
+        "command", choices=["quick", "full", "tricks", "points", "flower", "storage", "render"]
     )
     parser.add_argument(
         "--repetitions", type=int, help="of everything (default: 7; tricks, points: 9)"

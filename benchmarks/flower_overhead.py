@@ -5,7 +5,7 @@
 Three ways to train the same federation with the same settings, in turns:
 
     simulator               `udjfl.simulate`
-    Flower, warm clients    a SuperLink and its server app over TLS; one running process answers for
+    Flower, one process     a SuperLink and its server app over TLS; one running process answers for
                             all clients
     Flower, SuperNodes      the same with a SuperNode for each client, which starts a process for
                             every message
@@ -35,10 +35,10 @@ import udjfl
 from benchmarks import machine
 from benchmarks.markdown import describe_machine, show, table
 
-SIMULATOR, WARM, SUPERNODES = "simulator", "Flower, warm clients", "Flower, SuperNodes"
+SIMULATOR, ONE_PROCESS, SUPERNODES = "simulator", "Flower, one process", "Flower, SuperNodes"
 MEASURED = 3  # rounds of a turn that count
 POLL_SECONDS = 0.005  # between checks whether a round has ended
-PAUSE = 0.1  # seconds between a warm client's requests for work
+PAUSE = 0.1  # seconds between a client's requests for work
 METHOD, DATA = "fedavg", "dirty-digits"
 ROOT = Path(__file__).resolve().parents[1]
 Results = Mapping[str, Any]
@@ -50,7 +50,7 @@ def measure(repetitions: int) -> dict[str, Any]:
         sys.exit("Flower is not installed; install it: pip install 'udjfl[flower]'")
     ways: dict[str, Callable[[udjfl.Federation, Path], list[float]]] = {
         SIMULATOR: _simulate,
-        WARM: _run_warm_clients,
+        ONE_PROCESS: _run_one_process,
         SUPERNODES: _run_supernodes,
     }
     about = machine.describe() | {"flwr": version("flwr")}
@@ -95,15 +95,15 @@ def _simulate(federation: udjfl.Federation, out: Path) -> list[float]:
     return ends
 
 
-def _run_warm_clients(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _run_deployment(federation, out, warm=True)
+def _run_one_process(federation: udjfl.Federation, out: Path) -> list[float]:
+    return _run_deployment(federation, out, one_process=True)
 
 
 def _run_supernodes(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _run_deployment(federation, out, warm=False)
+    return _run_deployment(federation, out, one_process=False)
 
 
-def _run_deployment(federation: udjfl.Federation, out: Path, warm: bool) -> list[float]:
+def _run_deployment(federation: udjfl.Federation, out: Path, one_process: bool) -> list[float]:
     """Run on a deployment for this turn alone: even an idle one takes time from the others."""
     app = str(ROOT / "apps" / "flower")
     if app not in sys.path:
@@ -113,7 +113,7 @@ def _run_deployment(federation: udjfl.Federation, out: Path, warm: bool) -> list
 
     with Deployment(warm=False) as deployment:
         files = write_data_files(federation, deployment.folder / "data")
-        if warm:
+        if one_process:
             deployment.start_superlink()
             deployment.start_swarm(files, PAUSE)
         else:

@@ -29,8 +29,9 @@ TEXT = """## What holds, line by line
 
 Each line was to hold on all five federations. The study is that with the most seeds. A word is by
 the verdict (Holm within a study); beside it stands the mean change from FedAvg with its 95%
-interval, uncorrected; r through Fisher's z. "No weighting could" is by the judge below: every
-method of the registry and a search over fixed weights. "FedAvg against itself" is the share of
+interval, uncorrected; r through Fisher's z. "No weighting could" is by the judge below, every
+method of the registry and a search over fixed weights: none lifted the client for certain, and no
+interval reaches beyond 2 points. "FedAvg against itself" is the share of
 runs within 2 (and 3) that test noise alone would leave, if nothing were lost: where it is below
 95%, as on signs with eight test tracks a client, no method can keep the line."""
 
@@ -111,10 +112,13 @@ def _rawls_word(data: str, kind: str) -> str:
     if any(float(row["gain_low"]) > 0 for row in within):
         return f"{kind}, though others can"
     bound = max(float(row["gain_high"]) for row in within)
-    return (
-        f"**no weighting could** ({len(within)} within the budget on fresh seeds: none for "
-        f"certain, none more than {bound:+.1f}); {kind}"
+    judged = (
+        f"{len(within)} within the budget on {within[0]['seeds']} fresh seeds: none for certain, "
+        f"upper ends to {bound:+.1f}"
     )
+    if bound > BUDGET:
+        return f"{kind}, and the judge does not decide either ({judged})"
+    return f"**no weighting could** ({judged}); {kind}"
 
 
 def _fall_word(kind: str) -> str:

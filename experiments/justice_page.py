@@ -64,7 +64,10 @@ Intervals hold for all rows of a stage at once (95%, Bonferroni)."""
 def make_page(settings: dict[str, dict[str, object]]) -> str:
     """Return the page; `settings` has those of each study."""
     tables = {name: rows for name in settings if (rows := read(f"justice-{name}"))}
-    parts = [INTRODUCTION, "\n".join(summary_lines(tables)), *conclusion_parts()]
+    parts = [INTRODUCTION, "\n".join(summary_lines(tables))]
+    if missing := [name for name in settings if name not in tables]:
+        parts.append(f"Declared, and not run yet: {', '.join(missing)}.")
+    parts += conclusion_parts()
     noise = [line for name in settings for line in noise_lines(name)]
     if noise:
         head = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import json
+import os
 import re
 import sys
 import time
@@ -22,6 +23,7 @@ from benchmarks import (  # noqa: E402
     comparison,
     figures,
     flower_overhead,
+    flower_rounds,
     points,
     suites,
     tables,
@@ -311,7 +313,10 @@ def test_a_round_on_flower_is_shown_as_a_multiple_of_the_simulators():
             "seconds": [0.01, 0.01, 0.9],
             "accuracies": {"a": 50.0, "b": 80.0},
         },
-        flower_overhead.WARM: {"seconds": [0.2, 0.25, 0.3], "accuracies": {"a": 50.0, "b": 80.1}},
+        flower_overhead.ONE_PROCESS: {
+            "seconds": [0.2, 0.25, 0.3],
+            "accuracies": {"a": 50.0, "b": 80.1},
+        },
         flower_overhead.SUPERNODES: {
             "seconds": [4.0, 5.0, 6.0],
             "accuracies": {"a": 50.0, "b": 70.0},
@@ -321,7 +326,7 @@ def test_a_round_on_flower_is_shown_as_a_multiple_of_the_simulators():
         {"machine": dict.fromkeys(described.split(), "m"), "clients": 2, "ways": ways}
     )
     assert "| simulator | 10.0 | 10.0 to 900 | 1.00x | 3 | yes |" in text
-    assert "| Flower, warm clients | 250 | 200 to 300 | 25.00x | 3 | yes |" in text
+    assert "| Flower, one process | 250 | 200 to 300 | 25.00x | 3 | yes |" in text
     assert "| Flower, SuperNodes | 5,000 | 4,000 to 6,000 | 500x | 3 | **no** |" in text
 
 
@@ -461,3 +466,39 @@ def test_figures_of_points_together():
     assert "at most 1.30x | 1.20x | 1.20x | yes |" in text
     assert "not to be quoted" not in text
     assert "not to be quoted" in points.report({**results, "others": 1.5})
+
+
+def test_cpu_is_split_between_messages_and_nodes() -> None:
+    """Process 1 stays and its ended children used 4 s more; process 3 came, and used 2 s so far."""
+    before = {1: (10.0, 5.0), 2: (1.0, 0.0)}
+    after = {1: (11.0, 9.0), 2: (1.5, 0.0), 3: (2.0, 0.0)}
+    cpu = flower_rounds.split_cpu(before, after)
+    assert cpu == {"message_cpu": 6.0, "node_cpu": 1.5}
+
+
+def test_this_process_is_among_those_that_are_read() -> None:
+    (own, _), *_ = flower_rounds.read_processes([os.getpid()]).values()
+    assert own > 0
+    assert flower_rounds.read_processes([]) == {}
+
+
+def test_supernodes_are_compared_with_those_of_another_checkout() -> None:
+    about = {**dict.fromkeys(["udjfl", "flwr", "load_before", "taken", "cpu", "cores"], "m")}
+    about |= dict.fromkeys(["memory_gb", "system", "python", "torch"], "m")
+    turns = [
+        {
+            "side": side,
+            "nodes": 3,
+            "seconds": [seconds],
+            "messages": messages,
+            "message_cpu": cpu,
+            "node_cpu": 6.0,
+            "accuracies": {"a": 50.0},
+        }
+        for side, seconds, messages, cpu in (("before", 20.0, 24, 120.0), ("after", 4.0, 15, 3.0))
+    ]
+    results = {"machine": about, "against": "abc", "turns": turns}
+    text = flower_rounds.report(results)
+    assert "| 3 | CPU s per message: its process | 5.00 | 0.20 | 25.0x | at least 20x |" in text
+    assert "| 3 | seconds per round | 20.00 | 4.00 | 5.0x | at least 6x |" in text
+    assert "The same accuracies before and now" in text

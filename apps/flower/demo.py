@@ -1,143 +1,144 @@
-"""Four theories of justice across six processes on this machine, as on six machines.
+"""A federation of six machines on this one: a coordinator and five hospitals.
 
-    python apps/flower/demo.py [--rounds 10] [--seed 0] [--keep FOLDER]
+    python apps/flower/demo.py [--methods fedavg,rawls,desert] [--rounds 5] [--keep FOLDER]
 
-One SuperLink (the server) and five SuperNodes (the clients), with TLS and SuperNode authentication.
-Each SuperNode has a data file of its own and knows no other. Everything is made in a temporary
-folder, and stopped and removed at the end. --keep keeps the run folders, which `udjfl` reads like
-those of the simulator.
+Types the commands of docs/deploying.md, each of which is printed: keys, a coordinator with one
+open port, five nodes with TLS and keys of their own, a run for each method, a report. Each node
+has a data file of its own and knows no other. Everything is made in a temporary folder, and stopped
+and removed at the end. --keep keeps the run folders, which `udjfl` reads like those of the
+simulator.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import os
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from deploy import APP
 from deploy.data_files import server_file, write_data_files
-from deploy.local import Deployment
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 import udjfl
+from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.processes import ignore_interrupts
 from udjfl.errors import DeploymentError
-from udjfl.metrics import table_metrics
-from udjfl.report.cells import ARROW
 
-METHODS = ("fedavg", "rawls", "egalitarian", "utilitarian", "desert")
+METHODS = ("fedavg", "rawls", "desert")  # the reference first
 
 
-def train(
-    deployment: Deployment, method: str, settings: dict[str, Any], console: Console
-) -> dict[str, Any]:
-    """Train one method with `flwr run` and return the metrics in its run folder."""
-    folder = Path(settings["out"])
-    columns = (
-        TextColumn("{task.description:12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("rounds"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(method, total=settings["rounds"])
-        finished = deployment.run(
-            APP,
-            {**settings, "method": method},
-            watch=lambda: progress.update(task, completed=last_round(folder)),
+class Demo:
+    """A folder in which the commands are typed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.server = f"{HOST}:{free_port()}"
+        self.nodes: list[str] = []
+
+    def type(self, *arguments: str) -> None:
+        """Print a command, run it and wait for its end."""
+        self._wait([self._start(arguments)])
+
+    def type_at_each(self, *arguments: str) -> None:
+        """Type a command at every node at the same time; NODE stands for its name."""
+        commands = [[word.replace("NODE", name) for word in arguments] for name in self.nodes]
+        self._wait([self._start(command) for command in commands])
+
+    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+        print(f"$ udjfl {shlex.join(arguments)}", flush=True)
+        return subprocess.Popen(
+            [sys.executable, "-m", "udjfl", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},  # all nodes share the cores
         )
-    if not finished.completed:
-        raise DeploymentError(f"{method} ended as {finished.status}:\n{finished.output[-3000:]}")
-    result: dict[str, Any] = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-    return result
 
+    def _wait(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        codes = [process.wait() for process in processes]
+        if any(codes):
+            raise DeploymentError("a command failed; its last words are above")
 
-def last_round(folder: Path) -> int:
-    """Return the last recorded round of a run, 0 before the first; a line may be incomplete."""
-    records = folder / "records.jsonl"
-    lines = records.read_text(encoding="utf-8").splitlines() if records.exists() else []
-    rounds = [json.loads(line)["round"] for line in lines[-3:] if line.endswith("}")]
-    return max(rounds, default=0)
+    def open(self, seed: int) -> None:
+        """Make data, keys and an app; start the coordinator and the nodes."""
+        files = write_data_files(udjfl.load("dirty-digits", seed=seed), self.folder / "data")
+        self.nodes = list(files)
+        shutil.copytree(APP / "udjfl_app", self.folder / "study" / "udjfl_app")
+        shutil.copy(APP / "pyproject.toml", self.folder / "study")
+        self.type("flower", "keys", "study", "--host", HOST)
+        self.type_at_each("flower", "keys", "NODE", "--node", "NODE")
+        public = [f"{name}/keys/{name}.pub" for name in self.nodes]
+        self.type("flower", "up", "study", *public, "--listen", self.server)
+        flags = ["--server", self.server, "--ca", "study/keys/ca.crt"]
+        self.type_at_each("flower", "node", "NODE", *flags, "--data", "data/NODE/data.npz")
+        self.type("flower", "status", "study")
 
-
-def result_tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
-    """Return two tables: methods by metric, and methods by client."""
-    by_metric = _table("What each choice does (percent; STD and Psi in points)")
-    for metric in table_metrics():
-        by_metric.add_column(f"{metric.heading} {ARROW[metric.better]}", justify="right")
-    for name, result in results.items():
-        by_metric.add_row(name, *(_format(result.get(metric.key)) for metric in table_metrics()))
-    by_client = _table("Accuracy of each client on its own test data (u: uncertainty)")
-    *_, last = results.values()
-    for client in last["client_accuracy"]:
-        by_client.add_column(
-            f"{client}\nu = {_format(last['uncertainty'].get(client), 3)}", justify="right"
-        )
-    for name, result in results.items():
-        by_client.add_row(name, *(_format(value) for value in result["client_accuracy"].values()))
-    return [by_metric, by_client]
-
-
-def _table(title: str) -> Table:
-    table = Table(box=None, title=f"\n{title}", title_justify="left", padding=(0, 1))
-    table.add_column("Method", no_wrap=True)
-    return table
-
-
-def _format(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def run_demo(rounds: int, seed: int, keep: Path | None, console: Console) -> None:
-    """Deploy, train every method of METHODS, print the tables and stop everything."""
-
-    def report(line: str) -> None:
-        console.print(line, highlight=False, soft_wrap=True)
-
-    with Deployment() as deployment:
-        report(f"Everything is in {deployment.folder}, readable by this user only.")
-        data = deployment.folder / "data"
-        files = write_data_files(udjfl.load("dirty-digits", seed=seed), data)
-        deployment.start(files, report)
-        runs = (keep or deployment.folder / "runs").resolve()
-        report(
-            f"Each method trains {rounds} rounds. A client starts a process for every message, "
-            "so a round takes seconds."
-        )
-        results: dict[str, dict[str, Any]] = {}
-        for method in METHODS:
-            settings: dict[str, Any] = {
+    def train(self, methods: Sequence[str], rounds: int, seed: int) -> None:
+        """Train every method, the first one as the reference of the others."""
+        for method in methods:
+            settings = {
+                "method": method,
                 "rounds": rounds,
                 "seed": seed,
-                "clients": len(files),
                 "eval-every": rounds,
-                "out": str(runs / method),
-                "server-data": str(server_file(data)),
-                "report-uncertainties": True,  # not needed by FedAvg, but shown in the table
+                "report-uncertainties": "true",  # FedAvg needs none, but the report shows them
+                "server-data": server_file(self.folder / "data"),
             }
-            if results:
-                settings["reference"] = str(runs / METHODS[0])
-            results[method] = train(deployment, method, settings, console)
-        console.print(*result_tables(results), sep="\n")
-        report(
-            "One seed and few rounds: a demonstration. `make demo` measures, over several seeds."
-        )
-    report("The SuperNodes and the SuperLink are stopped, and their folder is removed.")
+            words = [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+            if method != methods[0]:
+                words += ["--reference", methods[0]]
+            self.type("flower", "run", "study", *words, "--name", method)
+        self.type("report", "study/runs")
+
+    def close(self) -> None:
+        """Stop everything that was started, the nodes first."""
+        started = [name for name in self.nodes if (self.folder / name / "state").exists()]
+        processes = [self._start(["flower", "down", name]) for name in started]
+        for process in processes:
+            process.wait()
+        if (self.folder / "study" / "state").exists():
+            self._start(["flower", "down", "study"]).wait()
+
+
+@contextlib.contextmanager
+def make_demo() -> Iterator[Demo]:
+    """Make a demo in a temporary folder; stop and remove it in the end."""
+    demo = Demo(Path(tempfile.mkdtemp(prefix="udjfl-flower-")))
+    try:
+        yield demo
+    finally:
+        with ignore_interrupts():
+            demo.close()
+            shutil.rmtree(demo.folder, ignore_errors=True)
+
+
+def run_demo(methods: Sequence[str], rounds: int, seed: int, keep: Path | None) -> None:
+    """Deploy, train every method, print the report and stop everything."""
+    start = time.monotonic()
+    with make_demo() as demo:
+        print(f"Everything is in {demo.folder}, readable by this user only.")
+        demo.open(seed)
+        demo.train(methods, rounds, seed)
+        print("One seed and few rounds: a demonstration. `make demo` measures, over several seeds.")
+        if keep:
+            shutil.copytree(demo.folder / "study" / "runs", keep)
+    print(f"Everything is stopped, and its folder removed, after {time.monotonic() - start:.0f} s.")
     if keep:
-        report(f"The runs are in {runs}.")
+        print(f"The runs are in {keep}.")
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=10, help="rounds of each method (default 10)")
+    parser.add_argument("--methods", default=",".join(METHODS), help="FedAvg first, then others")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of each method (default 5)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep the run folders in this new folder"
@@ -150,7 +151,7 @@ def main(arguments: list[str] | None = None) -> None:
     # SIGTERM must leave the `with` block, which stops the deployment.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))
     try:
-        run_demo(options.rounds, options.seed, options.keep, Console())
+        run_demo(options.methods.split(","), options.rounds, options.seed, options.keep)
     except KeyboardInterrupt:
         sys.exit("Stopped, with all processes.")
     except DeploymentError as error:

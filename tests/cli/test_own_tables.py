@@ -213,3 +213,11 @@ def test_a_number_is_predicted_from_csv_files(
     assert json.loads(again.out)["client_accuracy"] == document["client_accuracy"]
     with pytest.raises(udjfl.SettingsError, match="a regression has no classes"):
         udjfl.open("kept").predict_proba(frames["west"], "west")
+
+
+def test_describe_warns_of_an_encoding(udjfl_command: Command, hospitals: list[str]) -> None:
+    west = Path("hospitals/west.csv")
+    west.write_bytes(west.read_bytes().replace(b"Bath", "Bäth".encode("latin-1")))
+    output = udjfl_command("data", "describe", *hospitals, "--target", "ill")
+    assert output.code == 0
+    assert "hospitals/west.csv is not UTF-8" in " ".join(output.err.split())

@@ -89,8 +89,11 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
     watching.terminate()
     watching.wait()
     assert all(name in page.read_text(encoding="utf-8") for name in NAMES)
-    report = trained.run("report", "study/runs/fedavg", "study/runs/rawls")
+    report = trained.run("report", "study/runs")  # of the finished runs
     assert report.returncode == 0, report.stderr
+    unfinished = trained.run("report", "study/runs/long")
+    assert unfinished.returncode == 2
+    assert "it goes on; `udjfl watch" in unfinished.stderr
     assert trained.run("flower", "stop", "study").returncode == 0
     assert read_status(trained)["run"]["state"] == "stopped"
     reached = read_status(trained)["run"]["round"]

@@ -7,7 +7,13 @@ import torch
 
 pytest.importorskip("flwr")
 
-from shared_deployment import TRAINING, DeployedFederation, assert_same_model, simulate_every_round
+from shared_deployment import (
+    TRAINING,
+    DeployedFederation,
+    assert_same_model,
+    simulate_every_round,
+    wait_until,
+)
 
 import udjfl
 from udjfl.deployment.processes import stop
@@ -36,6 +42,8 @@ def test_a_killed_node_is_recorded_as_absent_and_rejoins_as_the_same_client(
     run_id = run.submit()
     assert run.wait_for("hanging-1"), deployment.log(run_id)
     deployment.nodes[deployed.faulty].kill()
+    executor = deployment.executors[deployed.faulty]
+    assert wait_until(lambda: executor.alive() == [])  # nor is the process of its message left
     assert run.wait_for("waiting-2"), deployment.log(run_id)  # round 1 has ended without it
     deployment.wait_offline([deployed.faulty])
     deployed.restart_node(deployed.faulty)

@@ -7,7 +7,6 @@ import torch
 
 pytest.importorskip("flwr")
 
-from demo import last_round, result_tables
 from deploy import APP
 from shared_deployment import (
     TRAINING,
@@ -75,7 +74,7 @@ def test_the_run_folder_is_complete(deployed: DeployedFederation, fedavg: Deploy
     assert {"settings.json", "versions.json", "records.jsonl", "model.safetensors"} <= {
         path.name for path in fedavg.out.iterdir()
     }
-    assert last_round(fedavg.out) == ROUNDS
+    assert max(record.round for record in fedavg.history.records) == ROUNDS
 
 
 def test_psi_is_measured_from_the_reference_run(
@@ -89,8 +88,6 @@ def test_psi_is_measured_from_the_reference_run(
     expected = psi(*([column[name] for name in deployed.federation.ids] for column in columns))
     assert rawls.result["psi"] == pytest.approx(expected)
     assert "psi" not in fedavg.result
-    for table in result_tables({"fedavg": fedavg.result, "rawls": rawls.result}):
-        assert table.row_count == 2
 
 
 @pytest.mark.usefixtures("rawls")

@@ -16,7 +16,6 @@ pytest.importorskip("flwr")
 
 from deploy import APP
 from deploy.local import Deployment
-from fleet_proxy import run_fleet_proxy
 from shared_deployment import DeployedFederation, files_with_secrets
 
 from udjfl.deployment import keys
@@ -108,23 +107,6 @@ def test_an_operator_without_the_authority_gets_no_connection(
         f'[superlink.here]\naddress = "{deployment.address}"\n{connection}'
     )
     assert deployment.flwr("supernode", "list", "here", home=tmp_path).returncode != 0
-
-
-def test_a_proxy_can_admit_nodes_and_nothing_else(deployment: Deployment, tmp_path: Path) -> None:
-    """Anybody who reaches a SuperLink's port can start runs on it and register keys.
-
-    docs/deploying.md has the remedy that is tested here.
-    """
-    with run_fleet_proxy(deployment) as (port, refused):
-        north = deployment.start_node("north", NODE, address=f"{HOST}:{port}")
-        deployment.wait_online(["north"])
-        (tmp_path / "config.toml").write_text(
-            f'[superlink.proxy]\naddress = "{HOST}:{port}"\nroot-certificates = "{deployment.ca}"\n'
-        )
-        assert deployment.flwr("supernode", "list", "proxy", home=tmp_path).returncode != 0
-        assert deployment.flwr("run", str(APP), "proxy", home=tmp_path).returncode != 0
-        stop([north])
-    assert refused == ["/v1/control/list-nodes", "/v1/control/start-run"]
 
 
 def test_the_deployments_private_keys_are_readable_by_their_owner_only(

@@ -16,9 +16,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from demo import last_round
 from deploy import APP
 from deploy.local import Deployment
+
+from udjfl.training.follow import FollowedRun
 
 pytestmark = [pytest.mark.processes, pytest.mark.soak]
 
@@ -65,8 +66,11 @@ def observed() -> Iterator[Observations]:
             "server-data": str(deployment.folder / "data" / "server.npz"),
         }
 
+        followed = FollowedRun(out)
+
         def record_memory() -> None:
-            done = last_round(out)
+            followed.update()
+            done = followed.reached
             if done and done not in seen.memory:
                 seen.memory[done] = peak_memory(superlink.alive())
 

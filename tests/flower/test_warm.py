@@ -116,3 +116,49 @@ def test_elsewhere_flowers_own_executor_runs_with_a_warning(
         *("--insecure", "--parent-pid", "12"),
     ]
     assert "only Linux is supported" in caplog.text
+
+
+def test_a_killed_executor_is_started_again_until_it_ends_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first two are killed, the third one ends because its SuperNode has."""
+    count = tmp_path / "count"
+    program = (
+        "import os, signal, sys; from pathlib import Path; path = Path(sys.argv[1])\n"
+        "path.write_text((path.read_text() if path.exists() else '') + 'x')\n"
+        "if len(path.read_text()) < 3: os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", program, str(count)]
+    monkeypatch.setattr(warm, "executor_command", lambda *_, **__: command)
+    monkeypatch.setattr(warm, "FIRST_PAUSE", 0.01)
+    warm.run_executor("127.0.0.1:9094", tmp_path / "secret", supernode_pid=os.getpid())
+    assert count.read_text() == "xxx"
+    assert caplog.text.count("The executor ended (-9) and is started again") == 2
+
+
+def test_an_exception_ends_the_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen):  # type: ignore[type-arg]
+        def wait(self, timeout: float | None = None) -> int:
+            if self not in started:
+                started.append(self)
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(warm, "executor_command", lambda *_, **__: command)
+    monkeypatch.setattr("udjfl.flower.warm.subprocess.Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        warm.run_executor("127.0.0.1:9094", tmp_path / "secret")
+    assert started[0].returncode is not None
+
+
+def test_it_is_not_started_again_without_its_supernode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(warm, "executor_command", lambda *_, **__: command)
+    warm.run_executor("127.0.0.1:9094", tmp_path / "secret", supernode_pid=gone.pid)

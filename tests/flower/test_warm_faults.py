@@ -13,12 +13,10 @@ pytest.importorskip("flwr")
 from shared_deployment import (
     TRAINING,
     DeployedFederation,
-    assert_same_model,
     simulate_every_round,
     wait_until,
 )
 
-import udjfl
 from udjfl.deployment.processes import process_table, stop
 
 pytestmark = [
@@ -118,12 +116,3 @@ def test_cold_and_warm_clients_train_the_same_model(deployed: DeployedFederation
     torch.testing.assert_close(run.model_after(1), model, rtol=1e-4, atol=1e-5)
     (reason,) = run.history.by_client("excluded", 2).values()
     assert "OSError: no space left on this client's disk" in reason
-
-
-def test_a_federation_that_lost_processes_trains_the_simulators_model(
-    deployed: DeployedFederation,
-) -> None:
-    run = deployed.new_run(method="rawls", rounds=2)
-    finished = run.run()
-    assert finished.completed, finished.output
-    assert_same_model(run.model, udjfl.simulate(deployed.federation, "rawls", rounds=2, **TRAINING))

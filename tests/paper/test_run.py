@@ -79,8 +79,8 @@ def three(
     loaded: list[Federation] = []
     messages: list[Any] = []
 
-    def load(*given: Any) -> Federation:
-        loaded.append(udjfl.load(*given))
+    def load(*given: Any, **options: Any) -> Federation:
+        loaded.append(udjfl.load(*given, **options))
         return loaded[-1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -223,7 +223,7 @@ def test_the_authors_uncertainties_replace_measured_ones(monkeypatch, data, unce
     named: list[str] = []
 
     def load(
-        name: str, clients: int | None, partition: str, seed: int, root: str | None
+        name: str, clients: int | None, partition: str, seed: int, root: str | None, **_: Any
     ) -> Federation:
         named.append(name)
         in_order = {"dirty-mnist": "shards:size=300,order=kept", "cure-tsr": "shards:size=60"}

@@ -146,7 +146,7 @@ def test_of_a_loss_less_is_better_and_no_mean_is_at_chance(tmp_path: Path) -> No
         labels = [point.label for point in frontier.front("clients")]
         assert labels == ["p = 1, gamma = -1", "FedAvg", "p = 1, gamma = 1"]
         assert list(frontier.left_out.values()) == [
-            "its mean is 25.0% worse than FedAvg's, budget 2"
+            "its mean is 25.0% worse than FedAvg's, budget 2%"
         ]
         # A lower loss is a gain: 0.1 of client 2, less -0.04 of client 1.
         assert frontier.map("psi")[1, 1] == pytest.approx(0.14)

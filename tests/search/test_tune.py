@@ -17,6 +17,7 @@ from table_helpers import write_hospitals
 import udjfl
 from udjfl.data import Examples, Federation
 from udjfl.errors import DataError, SettingsError, StorageError
+from udjfl.report.tune_table import say_held_out, say_limits
 from udjfl.search import point_runs
 from udjfl.search.scoring import Score
 from udjfl.search.settings import TuneSettings
@@ -163,6 +164,14 @@ def test_a_floor_that_nothing_reaches_names_the_best_value_and_its_point() -> No
     assert line.startswith("floor: no point gives client-1 99.9% on held-out data; the best of ")
     assert "after 9 rounds was " in line
     assert "%, with UDJ-FL egalitarian" in line
+
+
+def test_a_choice_by_a_loss_says_so(tmp_path: Path) -> None:
+    made = choose(tmp_path, score="log-loss")
+    assert made.score.name == "log-loss"
+    assert Choice.load(tmp_path).score == made.score
+    assert "a budget of 60%" in say_limits(made)
+    assert "in % of FedAvg's mean log loss." in say_held_out(made)
 
 
 def test_floors_of_a_loss_are_ceilings() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from udjfl.methods import METHODS, FedAvg, method
+from udjfl.methods import METHODS, UDJ, FedAvg, method
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import find_space, udj_families
 from udjfl.search.tuned_methods import to_spec, tune_methods, tuned_config
@@ -26,6 +26,25 @@ def test_the_config_is_that_of_the_chosen_point(theory: str) -> None:
         assert method(run.method, **run.params) == rule
         expected = settings.training.model_copy(update={"workers": 0})
         assert (run.federation.data, run.training) == ("scanners", expected)
+
+
+def test_lists_and_odd_texts_are_written_as_toml() -> None:
+    given: dict[str, Any] = {
+        "data": 'h "1"\\\n\x7f/*.csv',
+        "target": "ill",
+        "drop": ["a, b", "c"],
+        "categories": ["d"],
+    }
+    values = tomllib.loads(tuned_config(TuneSettings(**given), method("rawls")))
+    run = validate_settings(RunSettings, values)
+    flat = run.federation.to_flat()
+    assert {key: flat[key] for key in given} == given
+
+
+def test_params_by_client_are_written_as_toml() -> None:
+    rule = UDJ(beta={"client 1": 2.0, "b": 1.0}, gamma=0.0)
+    run = validate_settings(RunSettings, tomllib.loads(tuned_config(TuneSettings(), rule)))
+    assert method(run.method, **run.params) == rule
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "udj"])

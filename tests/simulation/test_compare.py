@@ -224,7 +224,8 @@ def test_methods_share_data_and_uncertainties_seed_by_seed() -> None:
 def test_named_data_are_loaded_with_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def load(*arguments: Any) -> udjfl.Federation:
+    def load(*arguments: Any, **options: Any) -> udjfl.Federation:
+        assert not any(options.values())
         calls.append(arguments)
         return make_federation()
 
@@ -547,10 +548,8 @@ def test_the_document_has_the_settings_of_named_data_under_any_title(
         compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
     )
     assert document["settings"]["data"] == document["data"] == "tiny"
-    monkeypatch.setattr(
-        "udjfl.simulation.simulate.load",
-        lambda *_: udjfl.Federation("tiny (regenerated)", *split_federation(make_federation())),
-    )
+    federation = udjfl.Federation("tiny (regenerated)", *split_federation(make_federation()))
+    monkeypatch.setattr("udjfl.simulation.simulate.load", lambda *_, **__: federation)
     document = to_plain(
         compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
     )

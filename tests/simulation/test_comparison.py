@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -10,8 +11,14 @@ import pytest
 from paired_comparison import compare_gains
 
 import udjfl
-from udjfl.methods import method
+from udjfl.methods import FedAvg, method
 from udjfl.metrics import table_metrics
+from udjfl.settings import DataSettings, TrainingSettings
+from udjfl.simulation.method_summary import summarise_method
+from udjfl.statistics import summarise
+from udjfl.tasks import ACCURACY, SCORES, ScoreKind
+from udjfl.training.result import FinishedRun
+from udjfl.verdicts import collect_evidence
 
 RAWLS, DESERT = method("rawls"), method("desert")
 EGALITARIAN, AFL = method("egalitarian"), method("afl")
@@ -112,6 +119,75 @@ def test_the_least_advantaged_are_an_input() -> None:
     other = replace(comparison, least_advantaged=richest)
     assert other.verdicts[1][0].kind == "kept"
     assert json.loads(json.dumps(other.as_dict()))["least_advantaged"] == richest
+
+
+CHOSEN_ALONE = "udj:theory=rawls:budget=2:advantage=alone"
+
+
+def test_a_client_whose_accuracy_alone_is_unknown_is_not_the_least_advantaged() -> None:
+    row = compare_gains({method(CHOSEN_ALONE): (0, 0, 0, 4, 0)}).rows[1]
+    alone = {f"client-{number}": summarise([50.0 - number]) for number in range(1, 5)}
+    row = replace(row, accuracy_alone={**alone, "client-5": summarise([None])})
+    by = row.least_advantaged("uncertainty")
+    assert isinstance(by, dict)
+    assert math.isnan(by["client-5"])
+    found = collect_evidence("rawls", row.runs, least_advantaged_by=by)
+    assert found.beneficiaries == ("client-4",)
+    nobody = collect_evidence("rawls", row.runs, least_advantaged_by=dict.fromkeys(by, math.nan))
+    assert nobody.beneficiaries == ()
+
+
+def test_the_least_advantaged_alone_are_those_that_the_method_chose_by() -> None:
+    row = compare_gains({method(CHOSEN_ALONE): (0, 0, 0, 4, 0)}).rows[1]
+    measured = {f"client-{n}": summarise([float(n)]) for n in range(1, 6)}
+    given = {f"client-{n}": summarise([-float(n)]) for n in range(1, 6)}
+    row = replace(row, accuracy_alone=measured, score_alone=given)
+    by = row.least_advantaged("uncertainty")
+    assert isinstance(by, dict)
+    assert max(by, key=by.__getitem__) == "client-5"
+
+
+@pytest.mark.parametrize(("score", "used"), [(ACCURACY, 70.0), (SCORES["auroc"].kind, 60.0)])
+def test_a_promise_of_no_less_than_alone_is_judged_by_what_the_method_was_held_to(
+    score: ScoreKind, used: float
+) -> None:
+    careful = method("udj:theory=rawls:budget=2:floor=alone")
+    clients = {"a": 80.0, "b": 75.0}
+    uncertainty = {"a": 0.1, "b": 0.2}
+    fedavg = FinishedRun(
+        method=FedAvg(),
+        seed=0,
+        metrics={},
+        undefined={},
+        client_accuracy=clients,
+        uncertainty=uncertainty,
+        score=score,
+    )
+    run = replace(
+        fedavg,
+        method=careful,
+        accuracy_alone={"a": 60.0, "b": 60.0},
+        score_alone={"a": 70.0, "b": 70.0},  # accuracies: no limit of another score
+    )
+    row = summarise_method(careful, {0: run}, {0: fedavg})
+    assert list(row.runs.alone[0] or ()) == [used, used]
+    older = summarise_method(careful, {0: replace(run, score_alone=None)}, {0: fedavg})
+    assert list(older.runs.alone[0] or ()) == [60.0, 60.0]
+
+
+def test_of_own_data_no_setting_of_data_is_shown() -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)})
+    shown = replace(comparison, own_data=True).as_dict()["settings"]
+    of_training = TrainingSettings.flat_fields()
+    assert not [n for n in DataSettings.flat_fields() if n in shown and n not in of_training]
+    assert set(of_training) <= set(shown)
+    assert "target" in comparison.as_dict()["settings"]
+
+
+def test_the_json_says_if_all_methods_are_held_to_the_margin() -> None:
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)})
+    assert comparison.as_dict()["margin_for_all"] is False
+    assert replace(comparison, margin_for_all=True).as_dict()["margin_for_all"] is True
 
 
 def test_the_smallest_test_parts_and_no_sizes() -> None:

@@ -13,6 +13,7 @@ from conftest import make_federation, train_briefly
 
 import udjfl
 from udjfl.errors import NotDefinedError, SettingsError, StorageError
+from udjfl.report.saved_runs import read_run
 
 BUDGET = "udj:theory=rawls:budget=2"
 
@@ -137,6 +138,17 @@ def test_a_resumed_budget_does_not_train_fedavg_again(tmp_path: Path, floor: str
     )
     assert trained == {resumed.method.label}
     assert resumed.client_accuracy == whole.client_accuracy
+
+
+def test_the_scores_alone_that_a_floor_was_held_to_are_in_the_result(tmp_path: Path) -> None:
+    federation = make_federation()
+    spec = f"{BUDGET}:floor=alone"
+    result = train_briefly(federation, spec, rounds=2, holdout=0.4, out=tmp_path)
+    assert result.score_alone is not None
+    assert list(result.score_alone) == list(federation.ids)
+    assert all(0 <= value <= 100 for value in result.score_alone.values())
+    assert read_run(tmp_path).score_alone == result.score_alone
+    assert train_briefly(federation, BUDGET, rounds=1).score_alone is None
 
 
 def test_scores_alone_need_held_out_data() -> None:

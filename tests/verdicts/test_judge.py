@@ -16,6 +16,7 @@ from paired_runs import CLIENTS, UNCERTAINTIES, make_runs
 from udjfl.methods import THEORIES
 from udjfl.metrics import Outcome
 from udjfl.statistics import PairedTest, seeds_needed
+from udjfl.tasks import SCORES
 from udjfl.verdicts import (
     KINDS,
     PairedRuns,
@@ -162,6 +163,13 @@ def test_utilitarian_by_hand(gains: Sequence[float], shared: Any, kind: str) -> 
 def test_an_accuracy_that_can_hardly_rise_is_at_its_ceiling() -> None:
     runs = make_runs((0, 0, 0, 0, 0), shared=(99.7, 99.7), shared_wiggle=0.5)
     assert verdict("utilitarian", runs).kind == "at its ceiling"
+
+
+def test_a_score_that_is_no_percentage_has_no_ceiling() -> None:
+    """It is scaled so that FedAvg's mean is 100, which says nothing of how far it can rise."""
+    runs = make_runs((0, 0, 0, 0, 0), shared=(100.0, 100.0), shared_wiggle=0.5)
+    runs = replace(runs, score=SCORES["rmse"].kind)
+    assert verdict("utilitarian", runs).kind == "not decided"
 
 
 # --- desert: the slope, r, and client-1, the least uncertain
@@ -394,6 +402,7 @@ def test_harm_is_never_called_a_success(runs: PairedRuns, theory: str, budget: f
     json.dumps(found.as_dict(), allow_nan=False)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-800, 0), min_size=5, max_size=5),
     st.sampled_from([*THEORIES]),

@@ -47,7 +47,7 @@ from udjfl.deployment.flwr_command import (
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
 from udjfl.errors import DeploymentError
-from udjfl.flower.warm import executor_command
+from udjfl.flower.warm import executor_command, executor_environment
 
 RUN_TIMEOUT = 3600.0
 PAUSE = 0.5
@@ -218,6 +218,8 @@ class Deployment:
 
     def start_executor(self, name: str, port: int | None = None) -> ProcessTree:
         """Start the executor beside a SuperNode, or start it again after it was killed."""
+        if name in self.executors:
+            stop([self.executors[name]])
         self._ports[name] = self._ports[name] if port is None else port
         command = executor_command(
             f"{HOST}:{self._ports[name]}",
@@ -323,7 +325,7 @@ class Deployment:
     def _start_process(self, name: str, command: list[str], home: str) -> ProcessTree:
         folder = self.folder / home
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        environment = flower_environment(folder, self._extra)
+        environment = executor_environment(flower_environment(folder, self._extra))
         return ProcessTree(name, command, environment, self.folder / "logs" / f"{name}.log")
 
     def _wait(

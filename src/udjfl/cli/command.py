@@ -27,7 +27,8 @@ SECTIONS = {
     "uncertainty_folds uncertainty_models",
     "Evaluation and storage": "service eval_every checkpoint_every",
     "Machine": "engine device jobs workers",
-    "Input and output": "config out html open_it formats columns metrics csv markdown latex json",
+    "Input and output": "config out log html open_it formats columns metrics csv markdown latex "
+    "json",
 }
 ORDER = " ".join(SECTIONS.values()).split()
 SECTION_OF = {name: section for section, names in SECTIONS.items() for name in names.split()}

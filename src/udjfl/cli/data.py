@@ -14,6 +14,7 @@ from pydantic import Field
 
 from udjfl.cli.command import Command, CommandGroup
 from udjfl.cli.options import AsJson, complete_data
+from udjfl.cli.progress import collect_warnings
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import DataSettings, TableSettings, validate_settings
@@ -148,14 +149,15 @@ def describe_command(
         "task": task,
     }
     settings = _check_settings({k: v for k, v in given.items() if v is not None}, contact_sheet)
-    federation = load(
-        settings.data,
-        settings.clients,
-        settings.partition,
-        settings.seed,
-        settings.data_root,
-        options=settings.table.given,
-    )
+    with collect_warnings():
+        federation = load(
+            settings.data,
+            settings.clients,
+            settings.partition,
+            settings.seed,
+            settings.data_root,
+            options=settings.table.given,
+        )
     path = None if contact_sheet is None else _draw(settings, federation, contact_sheet)
     description = describe_federation(federation, settings.data, settings.seed)
     document = {**description, "contact_sheet": str(path) if path else None}

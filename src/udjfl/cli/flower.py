@@ -203,11 +203,12 @@ def status_command(folder: Folder, json: AsJson = False) -> None:
     from udjfl.deployment.status import read_own_status, read_status
     from udjfl.report.output import show
 
-    if (folder / "node.toml").exists():
-        own = read_own_status(Node(folder))
+    coordinator = Coordinator(folder)
+    if not coordinator.ca.exists():
+        own = read_own_status(Node(folder))  # an error if there is no key either
         show(node_view(own), own.as_dict(), json)
         return
-    status = read_status(Coordinator(folder))
+    status = read_status(coordinator)
     show(coordinator_view(status), status.as_dict(), json)
 
 

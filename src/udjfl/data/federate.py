@@ -157,7 +157,11 @@ def federate(
         holdings = cut(partition, examples.y.numpy(), ambiguous, count, stream, kept_together)
     stream = numpy_stream(seed, "train/test")
     labels = examples.y.numpy() if pools.stratify else None
-    splits = split_train_test(holdings, groups, stream, pools.test_share, labels, ids)
+    if pools.tested is None:
+        splits = split_train_test(holdings, groups, stream, pools.test_share, labels, ids)
+    else:
+        tested = pools.tested
+        splits = [(own[~tested[own]], own[tested[own]]) for own in holdings]
     if tuning:
         holdings = [train for train, _ in splits]
         _require_two(ids, holdings)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from udjfl._spec import parse_spec
 from udjfl.data.examples import Examples
-from udjfl.data.partition import IndexArray
+from udjfl.data.partition import IndexArray, Mask
 from udjfl.data.split import TEST_SHARE
 from udjfl.data.tables.preprocessing import Preprocessing
 from udjfl.errors import DataError, SettingsError
@@ -94,6 +94,8 @@ class Pools:
     title               the name of the data, if it differs from the source's
     tabular             equal rows are normal and may be on both sides of the split
     test_share          the share of a client's examples that is its test part
+    tested              a mask of the clean examples that are test examples, where the split is a
+                        published one; groups and the seed then change nothing
     originals           the clean examples before the equipment of their owners degraded them, row
                         by row; a global test set made of the clients' test parts has these
     """
@@ -112,6 +114,7 @@ class Pools:
     tabular: bool = False
     test_share: float = TEST_SHARE
     originals: Examples | None = None
+    tested: Mask | None = None
     stratify: bool = False
 
 

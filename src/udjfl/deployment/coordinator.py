@@ -202,8 +202,8 @@ class Coordinator:
             with connect(address, self.ca) as control:
                 _register(control, wanted)
             self._synced = wanted
-        except (DeploymentError, OSError) as error:
-            report(f"nodes: {error}")
+        except Exception as error:  # the services go on, whatever is wrong with a file or an answer
+            report(f"nodes: {error!r}")
             self._next_sync = now + 10
 
     def _check_files(self) -> None:

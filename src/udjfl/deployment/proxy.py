@@ -43,6 +43,7 @@ NODE_PATHS = frozenset(
 )
 SILENCE = 30.0  # seconds
 ANSWER = 300.0  # seconds that the SuperLink has for an answer
+KEPT_OPEN = 2.0  # seconds; the SuperLink closes idle connections after 5
 MAX_BODY = 1 << 30  # bytes of one request; a model is sent in pieces
 MAX_CONNECTIONS = 2000
 LONGEST_PATH = 100  # characters of a refused path in the log
@@ -78,9 +79,12 @@ class FleetProxy:
             return
         try:
             await self._forward(scope, receive, send)
-        except (TimeoutError, ValueError, ConnectionError) as error:
-            self._log_refusal(scope, str(error) or type(error).__name__)
+        except ValueError as error:
+            self._log_refusal(scope, str(error))
             await _answer(send, 404)
+        except (TimeoutError, ConnectionError) as error:
+            logger.warning("A node's request stopped in the middle: %s", type(error).__name__)
+            await _answer(send, 503)  # over a slow line, a SuperNode tries again
         except httpx.HTTPError as error:
             logger.warning("The SuperLink does not answer: %s", type(error).__name__)
             await _answer(send, 502)  # a SuperNode tries again
@@ -179,7 +183,9 @@ async def _answer(send: Send, status: int) -> None:
 async def serve(options: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
     trusted = ssl.create_default_context(cafile=options.ca)
-    limits = httpx.Limits(max_connections=100, max_keepalive_connections=20)
+    limits = httpx.Limits(
+        max_connections=100, max_keepalive_connections=20, keepalive_expiry=KEPT_OPEN
+    )
     host, _, port = options.listen.rpartition(":")
     async with httpx.AsyncClient(
         base_url=f"https://{options.superlink}",

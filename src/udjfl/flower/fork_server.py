@@ -8,6 +8,10 @@ its own, forked at the start; it sends a line for every message. Any of them may
     SuperExec               it is started again; messages in progress go on
     this process            the others end with it; when it is started again, it tells the server
                             about the messages that were lost
+
+Two moments, each of about a millisecond for a small model, are left, in which Flower gives no way
+to reply: a kill between SuperExec's taking a message and sending it here, and one in the middle of
+sending a reply. The SuperNode then waits for a reply until it is started again.
 """
 
 import contextlib

@@ -24,7 +24,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from udjfl.flower import flwr_internals
@@ -117,10 +117,11 @@ def executor_command(
     return [*command, *(f"--preload={name}" for name in preload)]
 
 
-def executor_environment() -> dict[str, str]:
-    """Return the environment of an executor: this one, with one thread and short waits."""
+def executor_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment of an executor: this (or the given) one, one thread, short waits."""
     name, seconds = POLL_INTERVAL
-    return {name: seconds, **os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+    given = os.environ if environment is None else environment
+    return {name: seconds, **given, **dict.fromkeys(ONE_THREAD, "1")}
 
 
 def unsupported_reason() -> str | None:

@@ -169,6 +169,13 @@ class Method(ABC):
         """
         return None
 
+    def scores_alone(self, state: State) -> Tensor | None:
+        """Return the clients' scores alone [N] that the method is held to, or chooses by; or None.
+
+        They are those that `init` was given.
+        """
+        return None
+
     def served(self, state: State, model: Tensor) -> ServedModels | None:
         """Return the models that clients use after training; None for the server's `model`."""
         return None

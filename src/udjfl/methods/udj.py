@@ -298,6 +298,9 @@ class UDJ(Method):
             )
         return {}
 
+    def scores_alone(self, state: State) -> Tensor | None:
+        return state["alone"] if self.needs_alone else None
+
     def _check_setup(self, setup: Setup) -> None:
         """Raise an error if a limit or the choice of the least advantaged lacks its numbers."""
         if self.needs_reference and setup.reference is None:

@@ -23,6 +23,7 @@ RESERVED = (
     *("service", "common_accuracy"),
     *(
         "accuracy_alone",
+        "score_alone",
         "group_accuracy",
         "joining",
         "warning",

@@ -21,6 +21,7 @@ from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import summarise_method
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
+from udjfl.training.follow import is_being_written
 from udjfl.training.result import FinishedRun, outcome_of
 from udjfl.training.run_folder import RunFolder
 
@@ -44,11 +45,12 @@ def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
     for path in paths:
         folders = sorted({file.parent for file in path.rglob("result.json")})
         if not folders:
-            advice = (
-                f"it was not finished; `udjfl resume {path}` goes on"
-                if (path / "settings.json").exists()
-                else "name the folder given as --out"
-            )
+            if not (path / "settings.json").exists():
+                advice = "name the folder given as --out"
+            elif is_being_written(path):
+                advice = f"it goes on; `udjfl watch {path}` shows how far it is"
+            else:
+                advice = f"it was not finished; `udjfl resume {path}` goes on"
             raise StorageError(f"{path} holds no finished run: {advice}")
         runs += [read_run(folder) for folder in folders]
     warn_of_unchecked([run.folder for run in runs if not run.checked])
@@ -85,6 +87,7 @@ def read_run(path: Path) -> SavedRun:
             common_accuracy=result.get("common_accuracy"),
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
+            score_alone=result.get("score_alone"),
             warning=result.get("warning"),
             score=ScoreKind.from_dict(result["score"]) if "score" in result else ACCURACY,
             client_interval=_intervals(result.get("client_interval")),

@@ -21,7 +21,7 @@ MEASURES = {
 HELD_OUT = (
     "On a fifth of each client's train part, against FedAvg: the theory's measure (higher is "
     "better) ± its standard error over seeds, the clients whom it should benefit, and the mean of "
-    "all clients, in points."
+    "all clients, in {unit}."
 )
 RUNG_HEADINGS = ("Rounds", "Points", "Best within the limits")
 NOT_TESTED = "The test is not finished; `udjfl resume` continues it."
@@ -47,7 +47,7 @@ def _choice_parts(choice: Choice) -> list[RenderableType]:
         Text(f"within {say_limits(choice)}"),
         Text(""),
         _scores_view(choice),
-        footer(HELD_OUT),
+        footer(say_held_out(choice)),
         *(footer(remark) for remark in remark_on_choice(choice)),
         Text(""),
         heading("The search"),
@@ -56,10 +56,16 @@ def _choice_parts(choice: Choice) -> list[RenderableType]:
     ]
 
 
+def say_held_out(choice: Choice) -> str:
+    """Say what the numbers of points are."""
+    return HELD_OUT.format(unit=choice.score.gain_basis)
+
+
 def say_limits(choice: Choice) -> str:
     """Say which limits the points had to keep."""
-    floors = ", ".join(f"{client} {floor:g}%" for client, floor in choice.limits.floors.items())
-    budget = f"a budget of {choice.limits.budget:g} points"
+    limits, score = choice.limits, choice.score
+    floors = ", ".join(f"{client} {value:g}{score.unit}" for client, value in limits.floors.items())
+    budget = f"a budget of {score.say_gain(f'{limits.budget:g}')}"
     return budget + (f" and floors of {floors}" if floors else "")
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from udjfl.settings import CompareSettings, DataSettings, SeedSettings, TrainingSettings
-from udjfl.tasks import SCORES
 
 SEEDS = list(range(10))
 NO_FLOOR: dict[str, float] = {}
@@ -15,18 +14,6 @@ EXPONENTS = [-1.0, -0.5, 1.0, 2.0, 4.0, 6.0]
 GAMMAS = [-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]
 BUDGETS = [1.0, 2.0, 5.0]
 METHODS = ["afl", "qffl", "propfair", "fedfv", "term"]
-
-
-def _check_score(training: TrainingSettings) -> TrainingSettings:
-    """Refuse scores that points are not compared by: those that are no percentages."""
-    name = training.score
-    known = SCORES.get(name) if isinstance(name, str) else None
-    if name != "auto" and (known is None or not known.kind.percent):
-        fitting = [each for each, score in SCORES.items() if score.kind.percent]
-        raise ValueError(
-            f"score: a search compares percentages, and {name} is none; try {', '.join(fitting)}"
-        )
-    return training
 
 
 class FrontierSettings(CompareSettings):
@@ -53,8 +40,6 @@ class FrontierSettings(CompareSettings):
     methods: Annotated[
         list[str], Field(description="other methods to mark, separated by commas, or all")
     ] = METHODS
-
-    _check_training = field_validator("training")(_check_score)
 
     @field_validator("exponents", "gammas", "budgets", mode="before")
     @classmethod
@@ -110,8 +95,6 @@ class TuneSettings(SeedSettings):
         list[Annotated[int, Field(ge=0)]],
         Field(min_length=1, description="number of seeds (from 0), or a list: 0,3,7"),
     ] = SEEDS
-
-    _check_training = field_validator("training")(_check_score)
 
     @field_validator("floor", mode="before")
     @classmethod

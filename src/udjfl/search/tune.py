@@ -30,7 +30,7 @@ from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
-from udjfl.tasks import ScoreKind
+from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty.alone import task_of
@@ -48,6 +48,7 @@ class Choice:
     neighbours  of the chosen point, trained for all rounds
     cost        trainings for each seed, in whole ones; `grid_cost` of a plain grid of as many
                 candidates, each trained for all rounds
+    score       what is judged: gains are in the unit of its gains
     """
 
     method: Method
@@ -60,6 +61,7 @@ class Choice:
     default_names: tuple[str, ...]
     cost: float
     grid_cost: float
+    score: ScoreKind = ACCURACY
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -78,6 +80,7 @@ class Choice:
             "defaults": list(self.default_names),
             "cost": self.cost,
             "grid_cost": self.grid_cost,
+            **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
         }
 
     @classmethod
@@ -102,6 +105,7 @@ class Choice:
                 names or (default.candidate.name,),
                 float(kept["cost"]),
                 float(kept["grid_cost"]),
+                ScoreKind.from_dict(kept["score"]) if "score" in kept else ACCURACY,
             )
         except FileNotFoundError:
             raise StorageError(
@@ -234,6 +238,7 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
         names,
         cost=search.cost,
         grid_cost=float(1 + len(names) + plan.counts[0] + len(neighbours)),
+        score=search.judged,
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,14 @@ def tuned_config(settings: TuneSettings, method: Method) -> str:
 
 
 def _toml(value: Any) -> str:
+    """Return a value as TOML has it, in one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{text}"'
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml(str(k))} = {_toml(v)}' for k, v in value.items())}}}"
+    # The escapes of JSON are those of TOML, which does not allow the character DEL either.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

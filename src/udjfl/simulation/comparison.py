@@ -10,7 +10,7 @@ from udjfl._html import html_table
 from udjfl._pandas_frame import make_frame
 from udjfl._plots import draw
 from udjfl.metrics import METRICS, Metric, table_metrics
-from udjfl.settings import CompareSettings, DataSettings
+from udjfl.settings import CompareSettings, DataSettings, TrainingSettings
 from udjfl.simulation.method_summary import MethodSummary, interval_of
 from udjfl.statistics import THEORY_METRIC, Summary, correct_tests, metric_of, rank_methods
 from udjfl.tasks import ACCURACY, ScoreKind
@@ -181,7 +181,9 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
-        left_out = set(DataSettings.model_fields) if self.own_data else set()
+        training = TrainingSettings.flat_fields()  # the task is one of both
+        of_data = [name for name in DataSettings.flat_fields() if name not in training]
+        left_out = set(of_data) if self.own_data else set()
         settings = self.settings.to_flat()
         return {
             "data": self.data,
@@ -192,6 +194,7 @@ class Comparison:
             **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
             **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
+            "margin_for_all": self.margin_for_all,
             "least_advantaged": self.least_advantaged
             if isinstance(self.least_advantaged, str)
             else dict(self.least_advantaged),

@@ -10,7 +10,7 @@ from typing import Any
 from udjfl.methods import Method
 from udjfl.metrics import METRICS
 from udjfl.statistics import PairedTest, Summary, paired_test, summarise
-from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.tasks import ACCURACY, R2, ScoreKind
 from udjfl.training.learned import common_warning
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
 from udjfl.training.service import service_theories
@@ -32,6 +32,8 @@ class MethodSummary:
                        labels; None where that was not measured
     accuracy_alone     of each client's own model, on train examples that it did not see; None where
                        that was not measured
+    score_alone        the same on their held-out examples, as the method was given it; None if it
+                       was not
     service            what clients are served of the common model, as in the settings
     common_accuracy    as `client_accuracy`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
@@ -57,6 +59,7 @@ class MethodSummary:
     served_theories: tuple[str, ...] = ()
     warning: str | None = None
     score: ScoreKind = ACCURACY
+    score_alone: dict[str, Summary] | None = None
 
     @property
     def theories(self) -> tuple[str, ...]:
@@ -87,11 +90,17 @@ class MethodSummary:
         return Promise(client_budget, alone) if client_budget is not None or alone else None
 
     def least_advantaged(self, default: LeastAdvantaged) -> LeastAdvantaged:
-        """Return how the method chooses the least advantaged, if it says so."""
+        """Return how the method chooses the least advantaged, if it says so.
+
+        Of clients alone the scores count that the method was given, or else those of the measure of
+        uncertainty. A client without one has NaN, and is not among the least advantaged.
+        """
         advantage = getattr(self.method, "advantage", None)
-        if advantage == "alone" and self.accuracy_alone is not None:
-            sign = self.score.better
-            return {client: -sign * (s.mean or 0.0) for client, s in self.accuracy_alone.items()}
+        alone, better = self.accuracy_alone, self.score.better
+        if self.score_alone is not None:
+            alone, better = self.score_alone, 1
+        if advantage == "alone" and alone is not None:
+            return {c: math.nan if s.mean is None else -better * s.mean for c, s in alone.items()}
         return advantage if advantage in ("uncertainty", "fedavg") else default
 
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
@@ -112,6 +121,7 @@ class MethodSummary:
             **({} if common is None else {"common_accuracy": _plain(common)}),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
             **({} if alone is None else {"accuracy_alone": _plain(alone)}),
+            **({} if self.score_alone is None else {"score_alone": _plain(self.score_alone)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
             "undefined": self.undefined,
@@ -176,6 +186,7 @@ def summarise_method(
         n_classes=next(iter(references.values())).n_classes,
         expected_accuracy=_by_client(ids, [_or_none(r, "expected_accuracy") for r in runs]),
         accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
+        score_alone=_by_client(ids, [_or_none(r, "score_alone") for r in runs]),
         service=service,
         common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
         served_theories=() if service == before else service_theories(service),
@@ -194,7 +205,7 @@ def _pair(
     )
     outcomes = [outcome_of(results[seed], references[seed]) for seed in seeds]
     before = [outcome_of(references[seed], references[seed]) for seed in seeds]
-    alone = [_in_order(ids, results[seed].accuracy_alone) for seed in seeds]
+    alone = [_in_order(ids, _promised_alone(results[seed])) for seed in seeds]
     scale = factor * score.better
     return PairedRuns(
         tuple(ids),
@@ -203,6 +214,16 @@ def _pair(
         tuple(None if own is None else [scale * value for value in own] for own in alone),
         score,
     )
+
+
+def _promised_alone(run: FinishedRun) -> Mapping[str, float] | None:
+    """Return what a promise of no less than alone is judged by.
+
+    That is the number which the method was held to, if it was and that is the score that is judged;
+    else the accuracy alone that the measure of uncertainty found.
+    """
+    is_same = run.score in (ACCURACY, R2)
+    return run.score_alone if is_same and run.score_alone is not None else run.accuracy_alone
 
 
 def _in_order(ids: Sequence[str], values: Mapping[str, float] | None) -> list[float] | None:

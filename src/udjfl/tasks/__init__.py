@@ -10,13 +10,22 @@ from udjfl.tasks.criterion import (
     spread,
 )
 from udjfl.tasks.losses import LOSSES, LossFunction, prediction, variance
-from udjfl.tasks.scores import ACCURACY, SCORES, Score, ScoreKind, as_predictions, wilson_interval
+from udjfl.tasks.scores import (
+    ACCURACY,
+    R2,
+    SCORES,
+    Score,
+    ScoreKind,
+    as_predictions,
+    wilson_interval,
+)
 from udjfl.tasks.task import Task
 
 __all__ = [
     "ACCURACY",
     "CROSS_ENTROPY",
     "LOSSES",
+    "R2",
     "SCORES",
     "Criterion",
     "LossFunction",

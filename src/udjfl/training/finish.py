@@ -6,7 +6,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from udjfl._files import to_json
 from udjfl.metrics import GroupAccuracy, compute_metrics
@@ -96,6 +96,7 @@ def finish_run(
         notes=list(notes),
         expected_accuracy=None if expected is None else dict(expected),
         accuracy_alone=uncertainty.accuracy_alone,
+        score_alone=_by_client(run.ids, method.scores_alone(server.state)),
         group_accuracy=groups,
         score=score,
         client_interval=_intervals(accuracies, test_sizes, judged),
@@ -110,6 +111,11 @@ def finish_run(
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
     return result
+
+
+def _by_client(ids: Sequence[str], scores: Tensor | None) -> dict[str, float] | None:
+    """Return scores in percent by client."""
+    return None if scores is None else dict(zip(ids, (100 * scores).tolist(), strict=True))
 
 
 def _intervals(

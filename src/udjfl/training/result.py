@@ -48,6 +48,9 @@ class FinishedRun:
                        gives clients something else; None without a service
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
+    score_alone        percent, of each client's own model on its held-out examples, as the method
+                       was given it: what `floor=alone` holds it to; None if it was not. Accuracy,
+                       in a regression R2, whatever is judged
     group_accuracy     of the groups of a sensitive attribute, where test examples have one
     warning            says that nobody learned, and why; None if somebody did
     score              what is judged: `client_accuracy`, `accuracy_alone` and the metrics are of it
@@ -73,6 +76,7 @@ class FinishedRun:
     warning: str | None = None
     score: ScoreKind = ACCURACY
     client_interval: dict[str, tuple[float, float]] | None = None
+    score_alone: dict[str, float] | None = None
 
     @property
     def too_small(self) -> list[str]:
@@ -307,6 +311,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "test_sizes": result.test_sizes,
         "n_classes": result.n_classes,
         **({} if alone is None else {"accuracy_alone": alone}),
+        **({} if result.score_alone is None else {"score_alone": result.score_alone}),
         **({} if groups is None else {"group_accuracy": groups.as_dict()}),
         **({} if result.score == ACCURACY else {"score": result.score.as_dict()}),
         "client_interval": result.client_interval,

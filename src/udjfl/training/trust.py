@@ -31,4 +31,4 @@ def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:
         for value in given if isinstance(given, list) else [given]:
             if isinstance(value, str):
                 # Methods may be given as one text with commas; so may options of a name.
-                yield from {value, *split_names(value)}
+                yield from dict.fromkeys([*split_names(value), value])

@@ -16,9 +16,10 @@ from udjfl.tasks import ACCURACY, ScoreKind
 class PairedRuns:
     """One method and FedAvg on the same seeds; both sequences have one outcome per seed.
 
-    `alone` has, for each seed, the accuracy of each client's own model, if that was measured. If
-    another `score` is judged, it is in place of accuracy, turned so that higher is better and in
-    the unit of its gains: points of percentages, or hundredths of FedAvg's mean.
+    `alone` has, for each seed, the accuracy of each client's own model that it was promised, or
+    that was measured. If another `score` is judged, it is in place of accuracy, turned so that
+    higher is better and in the unit of its gains: points of percentages, or hundredths of FedAvg's
+    mean.
     """
 
     clients: tuple[str, ...] = ()

@@ -32,7 +32,8 @@ UNSEEN = 1e-9  # points; smaller gains are rounding
 
 LeastAdvantaged = Literal["uncertainty", "fedavg"] | Mapping[str, float]
 """Choice of the least advantaged: the most uncertain clients of each seed, those with the lowest
-mean score under FedAvg, or those with the highest of the given numbers (by client id)."""
+mean score under FedAvg, or those with the highest of the given numbers (by client id), where NaN is
+unknown."""
 
 Members = Sequence[Sequence[int]]  # for each seed the indices of some clients
 
@@ -178,7 +179,7 @@ def _choose_beneficiaries(
         lowest = least_advantaged([-score for score in _mean_scores(runs.references)] or [0.0])
         words = f"the {_group(n)} with the lowest score under FedAvg"
         return words, [lowest] * len(runs.references), False
-    given = least_advantaged([by[client] for client in runs.clients])
+    given = _highest([by[client] for client in runs.clients])
     return f"the least advantaged {_group(n)}", [given] * len(runs.references), False
 
 

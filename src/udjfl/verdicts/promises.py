@@ -12,7 +12,8 @@ class Promise:
     """Limits below which no client may end, whatever a theory gains.
 
     client_budget  points below its accuracy under FedAvg; None: there is no such limit
-    alone          True: the accuracy of its own model, trained alone
+    alone          True: the accuracy of its own model, trained alone: on held-out examples, as the
+                   method was given it; of runs without that, as the measure of uncertainty found it
     """
 
     client_budget: float | None = None

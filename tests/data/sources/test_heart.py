@@ -383,3 +383,20 @@ def test_published_files_give_the_same_bytes_as_ever(seed: int, tmp_path: Path) 
     if not PUBLISHED or request.find(("processed.va.data",), heart.FOLDERS) is None:
         pytest.skip("needs the four published files in UDJFL_DATA")
     assert udjfl.load("heart", seed=seed, root=PUBLISHED).fingerprint == FINGERPRINTS[seed]
+
+
+def test_flambys_split_has_its_published_sizes(tmp_path: Path) -> None:
+    request = make_request(Path(PUBLISHED) if PUBLISHED else None, tmp_path)
+    if not PUBLISHED or request.find(("processed.va.data",), heart.FOLDERS) is None:
+        pytest.skip("needs the four published files in UDJFL_DATA")
+    federation = udjfl.load("heart:split=flamby", seed=1, root=PUBLISHED)
+    sizes = {client.id: (len(client.train), len(client.test)) for client in federation.clients}
+    # From the description of Fed-Heart-Disease in FLamby.
+    assert sizes == {
+        "cleveland": (199, 104),
+        "hungary": (172, 89),
+        "switzerland": (30, 16),
+        "va": (85, 45),
+    }
+    again = udjfl.load("heart:split=flamby", seed=2, root=PUBLISHED)
+    assert again.fingerprint == federation.fingerprint

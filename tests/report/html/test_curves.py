@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from udjfl.report.html.curves import (
     MOST_POINTS,
     _choose_rounds,
-    _round_of,
+    find_lines,
     make_curves,
     read_curves,
 )
@@ -38,11 +38,18 @@ def test_metrics_of_a_method_that_no_figure_shows_are_left_out() -> None:
     assert make_curves("x", 1, {0: [Record(1, "a", "curvature", 1.0)]}).of_clients == {}
 
 
-def test_the_round_is_read_without_parsing_the_line() -> None:
-    line = Record(17, 'a", 3', "train_loss", 0.5).to_line()
-    assert _round_of(line) == 17
-    assert _round_of(b'{"client": 3, "round": 4}') == -1
-    assert _round_of(b"") == -1
+def test_lines_of_some_rounds_and_absences_are_found() -> None:
+    records = [
+        Record(1, "a", "train_loss", 0.5),
+        Record(17, 'a", 3', "train_loss", 0.5),
+        Record(171, "a", "train_loss", 0.5),
+        Record(2, "a\n17", "absent", "dropped out"),
+    ]
+    lines = [record.to_line() for record in records]
+    odd = b'{"client": 3, "round": 17}\n\n{"round": 17, "cli'
+    found = [line + b"\n" for line in find_lines(b"".join(lines) + odd, [17, 1])]
+    assert found == [lines[0], lines[1], lines[3], b'{"round": 17, "cli\n']
+    assert find_lines(b"", [1]) == []
 
 
 @given(st.integers(1, 5000), st.integers(1, 600))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from frontier_cases import make_frontier
 
 from udjfl.report.html.figures import save_figures
 from udjfl.report.html.frontier_charts import frontier_figures
+from udjfl.tasks import SCORES
 
 
 def test_two_fronts_and_four_maps_with_the_numbers_behind_them() -> None:
@@ -44,3 +46,15 @@ def test_they_are_written(tmp_path: Path, ending: str, start: bytes) -> None:
     path, captions = save_figures([figure], tmp_path, [ending])
     assert path.read_bytes().startswith(start)
     assert "The most against the least uncertain client" in captions.read_text(encoding="utf-8")
+
+
+def test_figures_of_a_loss_have_its_name_and_digits() -> None:
+    frontier = make_frontier()
+    runs = {
+        key: replace(run, accuracies=tuple(value / 100 for value in run.accuracies))
+        for key, run in frontier.runs.items()
+    }
+    by_loss = replace(frontier, runs=runs, score=SCORES["log-loss"].kind)
+    clients = frontier_figures(by_loss)[0]
+    assert [heading for heading in clients.columns if "ccuracy" in heading] == []
+    assert all(len(row[1].partition(".")[2]) == 4 for row in clients.rows)

@@ -1,6 +1,6 @@
 """Folders of your own: images in client/class/image, and federations that `save` wrote.
 
-`--data ./photos` and `--data ./saved` name these sources by the folder itself.
+`--data ./photos` and `--data ./kept` name these sources by the folder itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def load_pools(request: Request) -> Pools:
 def load_saved(request: Request) -> Federation:
     """Open a saved federation; its data are read as they are used."""
     options: SavedOptions = request.options
-    return load_federation(_require_folder(options.folder, "./saved"), options.verify)
+    return load_federation(_require_folder(options.folder, "./kept"), options.verify)
 
 
 def _require_folder(folder: str, example: str) -> Path:

@@ -16,24 +16,33 @@ and every category that is possible has a feature, whether or not a hospital has
 
 Features are in the order of the columns, followed by the ten indicators: `SCHEMA.features` has the
 names.
+
+With `split=flamby` patients, columns, and train and test parts are those of Fed-Heart-Disease in
+FLamby (Ogier du Terrail et al., NeurIPS 2022), so that results can be put beside its published
+ones: without slope, ca and thal, without the patients for whom another value is missing (a 0 is
+none), and split once, whatever the seed. Numbers are scaled by each client's train part, as in
+FLamby; it scales the features of categories too, and leaves each column's first one out.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import Field
 
 from udjfl._files import read_prefix
 from udjfl.data.download import Remote, compute_md5, fetch_all
 from udjfl.data.federation import Examples
+from udjfl.data.partition import Mask
 from udjfl.data.source import Pools, Preparation, Request, Source
 from udjfl.data.tables import columns
 from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError
+from udjfl.settings import Settings
 
 Values: TypeAlias = npt.NDArray[np.float64]
 
@@ -95,13 +104,38 @@ SCHEMA = columns.Schema(
 CLASS_NAMES = ("healthy", "disease")
 
 
+class Options(Settings):
+    """The split into train and test parts."""
+
+    split: Annotated[
+        Literal["seed", "flamby"],
+        Field(description="by the seed, or the patients and the parts of FLamby's"),
+    ] = "seed"
+
+
+FLAMBY_COLUMNS, FLAMBY_TRAIN, FLAMBY_SEED = 10, 0.66, 43  # of its data set's definition
+
+
 def load_pools(request: Request) -> Pools:
     """Return all patients, with the hospital of each in `owners`.
 
     Features are raw, NaN where missing, to be filled and scaled once they are split. Patients equal
     in all 13 columns are in one group.
     """
-    tables = {hospital: read_patients(path) for hospital, path in _locate(request).items()}
+    options: Options = request.options or Options()
+    is_flamby = options.split == "flamby"
+    tables = {
+        hospital: read_patients(path, zero_is_missing=not is_flamby)
+        for hospital, path in _locate(request).items()
+    }
+    schema, tested = SCHEMA, None
+    if is_flamby:
+        tables = {hospital: _keep_complete(patients) for hospital, patients in tables.items()}
+        tested = np.concatenate(
+            [_choose_tested(patients[:, -1] > 0) for patients in tables.values()]
+        )
+        kept = [replace(column, may_miss=False) for column in SCHEMA.columns[:FLAMBY_COLUMNS]]
+        schema = columns.Schema(tuple(kept))
     table = np.concatenate(list(tables.values()))
     raw = table[:, :-1]
     # NaN is not equal to itself, MISSING is.
@@ -115,9 +149,33 @@ def load_pools(request: Request) -> Pools:
         clean_groups=groups.reshape(-1).astype(np.int64),
         ambiguous_groups=np.empty(0, dtype=np.int64),
         owners=[hospital for hospital, patients in tables.items() for _ in patients],
-        preprocess=TablePreprocessor(SCHEMA, CLASS_NAMES, target=DIAGNOSIS.name),
+        preprocess=TablePreprocessor(schema, CLASS_NAMES, target=DIAGNOSIS.name),
         tabular=True,
+        tested=tested,
     )
+
+
+def _keep_complete(patients: Values) -> Values:
+    """Return FLamby's columns of the patients who have a value in each, and their diagnoses."""
+    kept = np.delete(patients, np.s_[FLAMBY_COLUMNS:-1], axis=1)
+    complete: Values = kept[~np.isnan(kept).any(axis=1)]
+    return complete
+
+
+def _choose_tested(is_ill: Mask) -> Mask:
+    """Return FLamby's test patients of one hospital: stratified where each class has three."""
+    from sklearn.model_selection import train_test_split
+
+    counts = np.unique(is_ill, return_counts=True)[1]
+    _, chosen = train_test_split(
+        np.arange(len(is_ill)),
+        train_size=FLAMBY_TRAIN,
+        test_size=1 - FLAMBY_TRAIN,
+        random_state=FLAMBY_SEED,
+        stratify=is_ill if len(counts) > 1 and counts.min() > 2 else None,
+    )
+    tested: Mask = np.isin(np.arange(len(is_ill)), chosen)
+    return tested
 
 
 def find_files(request: Request) -> list[Path]:
@@ -138,8 +196,11 @@ def _locate(request: Request) -> dict[str, Path]:
     return located
 
 
-def read_patients(path: Path) -> Values:
-    """Read a file's patients [n, 14], the diagnosis last, NaN where a value is missing."""
+def read_patients(path: Path, zero_is_missing: bool = True) -> Values:
+    """Read a file's patients [n, 14], the diagnosis last, NaN where a value is missing.
+
+    `zero_is_missing` of blood pressure and cholesterol, which are never 0.
+    """
     columns = (*COLUMNS, DIAGNOSIS)
     patients: list[list[float | str]] = []
     mistakes: list[str] = []
@@ -157,7 +218,9 @@ def read_patients(path: Path) -> Values:
             )
         elif cells:
             pairs = zip(cells, columns, strict=True)
-            patients.append([_parse_cell(cell.strip(), column) for cell, column in pairs])
+            patients.append(
+                [_parse_cell(cell.strip(), column, zero_is_missing) for cell, column in pairs]
+            )
             mistakes += [
                 f"line {number}, column {position} ({column.name}): {value}"
                 for position, (column, value) in enumerate(
@@ -178,7 +241,7 @@ MOST_BYTES = 1 << 24  # the files have some ten thousand
 REMEDY = "Correct it; or remove it, and `udjfl data prepare heart` downloads the published file."
 
 
-def _parse_cell(cell: str, column: Column) -> float | str:
+def _parse_cell(cell: str, column: Column, zero_is_missing: bool) -> float | str:
     """Return the number in a cell, NaN if it is missing, or a sentence if it is wrong."""
     try:
         value = MISSING if cell == "?" else float(cell)
@@ -191,7 +254,7 @@ def _parse_cell(cell: str, column: Column) -> float | str:
         return f"{cell!r} is not a possible measurement"
     if column.categories and value not in column.categories:
         return f"{cell!r} is none of {', '.join(map(str, column.categories))}"
-    return math.nan if column.never_zero and value == 0 else value
+    return math.nan if column.never_zero and zero_is_missing and value == 0 else value
 
 
 def prepare(preparation: Preparation) -> list[str]:
@@ -217,6 +280,7 @@ SOURCE = Source(
     "processed.*.data of archive.ics.uci.edu/dataset/45/heart+disease with --data-root or "
     "UDJFL_DATA",
     load_pools=load_pools,
+    options=Options,
     clients=4,
     partition="natural",
     find_files=find_files,

@@ -7,6 +7,7 @@ nothing about values; those that are needed to fill and scale a column are in `p
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -183,9 +184,16 @@ def as_texts(column: pd.Series) -> pd.Series:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as a stripped text with all its digits; a whole number without a point."""
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value)) if whole else str(value).strip()
+    """Return a value as a stripped text; a whole number with all its digits, without a point.
+
+    Other numbers have seven digits where single precision has no more to say.
+    """
+    if not isinstance(value, float):
+        return str(value).strip()
+    if value.is_integer():
+        return str(int(value))
+    short = f"{value:.7g}"
+    return short if math.isclose(float(short), value, rel_tol=1e-7) else repr(float(value))
 
 
 def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str]) -> bool:

@@ -52,7 +52,7 @@ def _change_figure(
     if len(material.client_ids) > MOST_CLIENTS:
         label = "Clients in ten groups, the least uncertain first"
     base = make_chart(values).encode(
-        y=alt.Y("client:N", title=None, sort=None), description="tip:N"
+        y=alt.Y("client:N", title=None, sort=None), description=alt.Description("tip:N")
     )
     colour = alt.condition("datum.change >= 0", alt.value(GAIN), alt.value(LOSS))
     title = f"Gain over FedAvg, {kind.gain_basis}"
@@ -60,8 +60,10 @@ def _change_figure(
         x=alt.X("change:Q", title=title, scale=alt.Scale(domain=domain)), color=colour
     )
     if any(v["low"] is not None for v in values):
-        chart += base.mark_rule(color=INK, strokeWidth=1.3).encode(x="low:Q", x2="high:Q")
-    zero = make_chart([{"x": 0}]).mark_rule(color=INK).encode(x="x:Q")
+        chart += base.mark_rule(color=INK, strokeWidth=1.3).encode(
+            x=alt.X("low:Q"), x2=alt.X2("high:Q")
+        )
+    zero = make_chart([{"x": 0}]).mark_rule(color=INK).encode(x=alt.X("x:Q"))
     lower = "" if kind.better > 0 else f" A gain is a lower {kind.title}."
     return Figure(
         f"changes-{index + 1}",

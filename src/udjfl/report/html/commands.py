@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,11 +21,12 @@ NOT_SETTINGS = ("fingerprint", "searched")  # kept beside the settings of a sear
 def find_commands(folders: Sequence[Path]) -> list[str]:
     """Return the commands that repeat these runs; runs started from Python have none."""
     commands: list[str] = []
+    read = functools.cache(_command_of)  # all runs of a comparison lie in one folder
     for folder in folders:
         parents = folder.resolve().parents
         above = parents[LEVELS_TO_COMPARISON - 1 : LEVELS_TO_COMPARISON]
         for candidate in (*above, folder):
-            command = _command_of(candidate)
+            command = read(candidate)
             if command is not None:
                 commands.append(command)
                 break

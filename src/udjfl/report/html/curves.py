@@ -7,6 +7,7 @@ seeds only the first few.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ from udjfl.training.records import Record, parse_record
 from udjfl.training.run_folder import RunFolder
 
 MOST_SEEDS, MOST_POINTS = 5, 50
-OPENING = b'{"round": '
+OPENING, ABSENCES = rb'\{"round": ', (b'"absent"', b'"excluded"')
 # Metrics that a report draws; the others of a method are its own affair.
 SHOWN = (
     *("test_accuracy", "test_loss", "score", "train_loss", "weight", "step_share"),
@@ -142,24 +143,26 @@ def make_curves(
 def _read_records(run: _Run) -> Iterable[Record]:
     """Yield the records of the rounds that are drawn, and every absence."""
     try:
-        lines = read_file(run.path).splitlines()
+        content = read_file(run.path)
     except OSError:
         return
-    chosen = _choose_rounds(run.rounds, run.eval_every)
-    for line in lines:
-        is_absence = b'"absent"' in line or b'"excluded"' in line
-        if not is_absence and _round_of(line) not in chosen:
-            continue
+    for line in find_lines(content, _choose_rounds(run.rounds, run.eval_every)):
         try:
             yield parse_record(line)
         except ValueError:
             continue  # a line that was being written, or is damaged
 
 
-def _round_of(line: bytes) -> int:
-    """Return the round of a record without parsing all of it; -1 if it looks unusual."""
-    digits = line[len(OPENING) : line.find(b",")]
-    return int(digits) if line.startswith(OPENING) and digits.isdigit() and len(digits) < 19 else -1
+def find_lines(content: bytes, rounds: Iterable[int]) -> list[bytes]:
+    """Return the lines of some rounds, and every absence, without parsing the others.
+
+    One search over all lines: a long run has a million of them.
+    """
+    numbers = b"|".join(b"%d" % number for number in sorted(rounds))
+    wanted = OPENING + b"(?:" + numbers + b"),.*"
+    if any(word in content for word in ABSENCES):
+        wanted += b"|.*(?:" + b"|".join(ABSENCES) + b").*"
+    return re.findall(b"^(?:" + wanted + b")$", content, re.MULTILINE)
 
 
 def _choose_rounds(rounds: int, eval_every: int) -> set[int]:

@@ -95,7 +95,7 @@ def _lorenz_chart(material: Material, values: Sequence[dict[str, Any]]) -> Any:
             scale=alt.Scale(domain=names, range=[style.colour for style in styles]),
             legend=alt.Legend(symbolType="stroke"),
         ),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     dash = alt.StrokeDash(
         "method:N", sort=None, scale=alt.Scale(domain=names, range=dashes), title=None
@@ -166,7 +166,7 @@ def _desert_lines(
         x=alt.X("u:Q", title=AXIS, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=TICKS)),
         y=alt.Y("score:Q", title=text.axis, scale=scale),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     chart = base.mark_line(strokeWidth=1.4, aria=False).encode(detail="method:N")
     chart += base.mark_point(filled=True, size=30)
@@ -218,7 +218,7 @@ def _desert_figure(
         style.name,
         f"Slope {slope} {unit} of uncertainty, r = {r} (means over seeds). The steeper the line "
         "falls, the more good data is rewarded.",
-        finish(line + points.encode(description="tip:N"), width, 170),
+        finish(line + points.encode(description=alt.Description("tip:N")), width, 170),
         ["Client", "Uncertainty", text.kind.with_unit],
         [[one.label, number(one.uncertainty, 3), text.number(one.score)] for one in bins],
     )

@@ -72,9 +72,12 @@ def without_checks() -> contextlib.AbstractContextManager[None]:
 
 
 def make_chart(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return a chart of these records."""
+    """Return a chart of these records.
+
+    They are a tuple, which Altair does not copy with every step of making a chart.
+    """
     alt = import_altair()
-    return alt.Chart(alt.Data(values=list(values)))
+    return alt.Chart(alt.Data(values=tuple(values)))
 
 
 def finish(chart: Any, width: int, height: int) -> Any:

@@ -25,6 +25,7 @@ from udjfl.report.html.theme import (
     THEORY_COLOURS,
     THEORY_SHAPES,
 )
+from udjfl.report.judged_metrics import for_score
 from udjfl.search.frontier import FRONTS, MAPPED, Frontier, Point
 
 HEIGHT, MAP_HEIGHT, GRID_SIZE = 260, 180, 18
@@ -57,11 +58,12 @@ def _front_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     records = [r for p in frontier.points if (r := _record(frontier, p, x_key, y_key)) is not None]
     if not records:
         return None
-    across = Axis.of_metric(METRICS[x_key], [r["x"] for r in records], width)
-    up = Axis.of_metric(METRICS[y_key], [r["y"] for r in records], HEIGHT)
+    x_metric, y_metric = (for_score(METRICS[k], frontier.score) for k in (x_key, y_key))
+    across = Axis.of_metric(x_metric, [r["x"] for r in records], width)
+    up = Axis.of_metric(y_metric, [r["y"] for r in records], HEIGHT)
     ticks = alt.Axis(tickCount=TICKS)
-    x = alt.X("x:Q", title=axis_title(METRICS[x_key]), scale=across.scale, axis=ticks)
-    y = alt.Y("y:Q", title=axis_title(METRICS[y_key]), scale=up.scale, axis=ticks)
+    x = alt.X("x:Q", title=axis_title(x_metric), scale=across.scale, axis=ticks)
+    y = alt.Y("y:Q", title=axis_title(y_metric), scale=up.scale, axis=ticks)
     on_front = {point.name for point in frontier.front(key)}
     line = make_chart([r for r in records if r["key"] in on_front]).mark_line(
         color=INK, opacity=0.35, aria=False
@@ -75,19 +77,20 @@ def _front_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
         shape=alt.Shape("shape:N", scale=None),
         size=alt.Size("size:Q", scale=None),
         opacity=alt.Opacity("opacity:Q", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     named = [(r["x"], r["y"], r["name"]) for r in records if r["name"]]
     others = [(r["x"], r["y"]) for r in records if not r["name"] and r["size"] > GRID_SIZE]
     labels = label_layers(named, across, up, others)
     chart = chart if labels is None else chart + labels
-    rows = [[r["label"], number(r["x"], 2), number(r["y"], 2)] for r in records]
+    digits = frontier.score.digits
+    rows = [[r["label"], number(r["x"], digits), number(r["y"], digits)] for r in records]
     return Figure(
         f"frontier-{key}",
         TITLES[key],
         CAPTION,
         finish(chart, width, HEIGHT),
-        ["Point", METRICS[x_key].title, METRICS[y_key].title],
+        ["Point", x_metric.title, y_metric.title],
         rows,
     )
 
@@ -97,6 +100,8 @@ def _record(frontier: Frontier, point: Point, x_key: str, y_key: str) -> dict[st
     x, y = metrics[x_key].mean, metrics[y_key].mean
     if x is None or y is None:
         return None
+    across, up = (for_score(METRICS[key], frontier.score) for key in (x_key, y_key))
+    digits = _digits(frontier)
     colour = THEORY_COLOURS.get(point.theory or "", NEUTRAL)
     shape = THEORY_SHAPES.get(point.theory or "", OTHER_SHAPE)
     if point.kind == "reference":
@@ -116,9 +121,13 @@ def _record(frontier: Frontier, point: Point, x_key: str, y_key: str) -> dict[st
         "shape": shape,
         "size": GRID_SIZE if point.kind == "grid" else 60,
         "opacity": 0.35 if point.name in frontier.left_out else 1.0,
-        "tip": f"{point.label}: {METRICS[x_key].title} {number(x)}, "
-        f"{METRICS[y_key].title} {number(y)}",
+        "tip": f"{point.label}: {across.title} {number(x, digits)}, {up.title} {number(y, digits)}",
     }
+
+
+def _digits(frontier: Frontier) -> int:
+    """Return the number of decimals in a figure: fewer than in tables where these are percent."""
+    return 1 if frontier.score.percent else frontier.score.digits
 
 
 def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
@@ -126,7 +135,8 @@ def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     values = frontier.map(key)
     if len(values) < 2:
         return None
-    metric, digits = METRICS[key], 2 if METRICS[key].bounds == (-1.0, 1.0) else 1
+    metric = for_score(METRICS[key], frontier.score)
+    digits = 2 if metric.bounds == (-1.0, 1.0) else _digits(frontier)
     records: list[dict[str, Any]] = [
         {"p": f"{p:g}", "gamma": f"{gamma:g}", "value": value, "text": number(value, digits)}
         for (p, gamma), value in sorted(values.items())
@@ -139,9 +149,12 @@ def _map_figure(frontier: Frontier, key: str, width: int) -> Figure | None:
     # The better end is the darker one, whichever way the measure goes.
     colours = alt.Scale(scheme="blues", reverse=metric.better < 0)
     tiles = base.mark_rect(opacity=0.55).encode(
-        color=alt.Color("value:Q", scale=colours, legend=None), description="text:N"
+        color=alt.Color("value:Q", scale=colours, legend=None),
+        description=alt.Description("text:N"),
     )
-    chart = tiles + base.mark_text(fontSize=9, color=INK, aria=False).encode(text="text:N")
+    chart = tiles + base.mark_text(fontSize=9, color=INK, aria=False).encode(
+        text=alt.Text("text:N")
+    )
     return Figure(
         f"frontier-map-{key}".replace("_", "-"),
         f"{metric.title} over the grid",

@@ -14,6 +14,7 @@ from udjfl.statistics import PairedTest, correct_tests
 from udjfl.verdicts import Verdict
 from udjfl.verdicts.evidence import compare_clients, compare_metric
 
+LONGEST = 18  # letters of a client's id above a column
 LEVELS = 3  # shades of gain, and of loss
 SMALLEST = 1.0  # the gain, in points or percent, from which on the darkest shade is used
 
@@ -37,7 +38,7 @@ def glance_table(material: Material) -> Table | None:
         for (row, verdicts), of_row in zip(compared, bins, strict=True)
     ]
     kind = material.score.kind
-    labels = [one.label for one in bins[0]]
+    labels = [_shorten(one.label) for one in bins[0]]
     lower = "" if kind.better > 0 else f" A gain is a lower {kind.title}."
     remarks = [
         f"Gains and losses of {kind.title} against FedAvg, in {kind.gain_basis}.{lower}",
@@ -45,6 +46,11 @@ def glance_table(material: Material) -> Table | None:
         "From the clients with the most certain data, left, to those with the most uncertain.",
     ]
     return Table(["Method", *labels, "Mean"], lines, remarks)
+
+
+def _shorten(label: str) -> str:
+    """Return a label that fits above a column; the table of clients has it in full."""
+    return label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
 
 
 def _line(

@@ -96,12 +96,12 @@ def label_layers(
             marks = make_chart(own).mark_text(
                 align=align, baseline="middle", fontSize=FONT_SIZE, color=INK, aria=False
             )
-            layer = marks.encode(x=x, y=y, text="name:N")
+            layer = marks.encode(x=x, y=y, text=alt.Text("name:N"))
             chart = layer if chart is None else chart + layer
     moved = [record for record in records if record["moved"]]
     if moved:
         lines = make_chart(moved).mark_rule(color=MUTED, strokeWidth=0.7, aria=False)
-        chart += lines.encode(x=x, y=y, x2="to_x:Q", y2="to_y:Q")
+        chart += lines.encode(x=x, y=y, x2=alt.X2("to_x:Q"), y2=alt.Y2("to_y:Q"))
     return chart
 
 

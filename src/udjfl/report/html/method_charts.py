@@ -69,15 +69,15 @@ def _tradeoff(
         x=alt.X("x:Q", title=axis_title(x), scale=across.scale, axis=alt.Axis(tickCount=TICKS)),
         y=alt.Y("y:Q", title=axis_title(y), scale=up.scale, axis=alt.Axis(tickCount=TICKS)),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     points = base.mark_point(filled=True, size=70, opacity=1).encode(
         shape=alt.Shape("shape:N", scale=None)
     )
     errors = base.mark_rule(opacity=0.35, aria=False)
     chart = (
-        errors.encode(x="x_low:Q", x2="x_high:Q")
-        + errors.encode(y="y_low:Q", y2="y_high:Q")
+        errors.encode(x=alt.X("x_low:Q"), x2=alt.X2("x_high:Q"))
+        + errors.encode(y=alt.Y("y_low:Q"), y2=alt.Y2("y_high:Q"))
         + points
     )
     chart += label_layers([(v["x"], v["y"], v["name"]) for v in values], across, up)

@@ -10,7 +10,7 @@ from typing import Any
 from udjfl._ids import printable, sort_ids
 from udjfl.report.html.bins import quantiles
 from udjfl.report.html.curves import Curves, Points
-from udjfl.report.html.figure import WIDTH, Figure, finish, import_altair, make_chart, number
+from udjfl.report.html.figure import TICKS, WIDTH, Figure, finish, import_altair, make_chart, number
 from udjfl.report.html.theme import DASHES, INK, SERIES
 
 HEIGHT = 150
@@ -113,7 +113,7 @@ def _lines(scaled: Mapping[str, Points], axis: str) -> Any:
     ]
     colours = list(SERIES[: len(names)])
     encoding = {
-        "x": alt.X("round:Q", title="Round"),
+        "x": alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS)),
         "y": alt.Y("value:Q", title=axis, scale=alt.Scale(zero=axis == SHARE)),
         "color": alt.Color(
             "client:N",
@@ -132,7 +132,7 @@ def _lines(scaled: Mapping[str, Points], axis: str) -> Any:
     lines = make_chart(values).mark_line(strokeWidth=1.6, aria=False)
     points = make_chart(last).mark_point(filled=True, size=16)
     return lines.encode(**encoding, strokeDash=dash) + points.encode(
-        **encoding, description="tip:N"
+        **encoding, description=alt.Description("tip:N")
     )
 
 
@@ -177,14 +177,16 @@ def _band(scaled: Mapping[str, Points], axis: str) -> Any:
             }
         )
     scale = alt.Scale(zero=False)
-    base = make_chart(values).encode(x=alt.X("round:Q", title="Round"))
+    base = make_chart(values).encode(
+        x=alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS))
+    )
     areas = base.mark_area(color=SERIES[0], opacity=0.2, aria=False)
     return (
-        areas.encode(y=alt.Y("low:Q", title=axis, scale=scale), y2="high:Q")
-        + areas.encode(y="quarter:Q", y2="upper:Q")
-        + base.mark_line(color=SERIES[0], aria=False).encode(y="median:Q")
+        areas.encode(y=alt.Y("low:Q", title=axis, scale=scale), y2=alt.Y2("high:Q"))
+        + areas.encode(y=alt.Y("quarter:Q"), y2=alt.Y2("upper:Q"))
+        + base.mark_line(color=SERIES[0], aria=False).encode(y=alt.Y("median:Q"))
         + base.mark_point(color=SERIES[0], filled=True, size=16).encode(
-            y="median:Q", description="tip:N"
+            y=alt.Y("median:Q"), description=alt.Description("tip:N")
         )
     )
 
@@ -209,7 +211,7 @@ def _server_line(
         for r in _some_rounds(points)
     ]
     encoding = {
-        "x": alt.X("round:Q", title="Round"),
+        "x": alt.X("round:Q", title="Round", axis=alt.Axis(tickMinStep=1, tickCount=TICKS)),
         "y": alt.Y("value:Q", title=axis, scale=alt.Scale(zero=metric == "violation")),
     }
     chart = make_chart(values).mark_line(color=INK, strokeWidth=1.6, aria=False).encode(**encoding)
@@ -218,7 +220,9 @@ def _server_line(
         f"rounds-{index + 1}-{metric}".replace("_", "-"),
         title,
         _seeds(curves),
-        finish(chart + marks.encode(**encoding, description="tip:N"), width, HEIGHT),
+        finish(
+            chart + marks.encode(**encoding, description=alt.Description("tip:N")), width, HEIGHT
+        ),
         ["Round", title],
         [[str(v["round"]), f"{v['value']:.4g}"] for v in few],
     )

@@ -58,10 +58,10 @@ def _client_scores(material: Material, client: str, index: int, scale: Any, widt
     base = make_chart(values).encode(
         y=alt.Y("method:N", title=None, sort=None),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     chart = base.mark_rule(strokeWidth=2, opacity=0.55).encode(
-        x=alt.X("low:Q", title=_axis(material), scale=scale), x2="high:Q"
+        x=alt.X("low:Q", title=_axis(material), scale=scale), x2=alt.X2("high:Q")
     )
     x = alt.X("score:Q", title=_axis(material), scale=scale)
     points = base.mark_point(filled=True, size=60, opacity=1)
@@ -120,15 +120,15 @@ def _score_distribution(material: Material, width: int) -> Figure:
     base = make_chart(values).encode(
         y=alt.Y("method:N", title=None, sort=None),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     scale = text.scale(value[key] for value in values for key in ("worst", "best"))
     x = alt.X("worst:Q", title=_axis(material), scale=scale)
     chart = (
-        base.mark_rule(opacity=0.4).encode(x=x, x2="best:Q")
-        + base.mark_bar(size=4, opacity=0.5).encode(x="tenth:Q", x2="ninety:Q")
-        + base.mark_bar(size=10, opacity=0.8).encode(x="quarter:Q", x2="upper:Q")
-        + base.mark_tick(thickness=2, size=14, color=INK).encode(x="median:Q")
+        base.mark_rule(opacity=0.4).encode(x=x, x2=alt.X2("best:Q"))
+        + base.mark_bar(size=4, opacity=0.5).encode(x=alt.X("tenth:Q"), x2=alt.X2("ninety:Q"))
+        + base.mark_bar(size=10, opacity=0.8).encode(x=alt.X("quarter:Q"), x2=alt.X2("upper:Q"))
+        + base.mark_tick(thickness=2, size=14, color=INK).encode(x=alt.X("median:Q"))
     )
     return Figure(
         "clients-scores",

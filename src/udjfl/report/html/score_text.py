@@ -13,6 +13,7 @@ from udjfl.report.html.figure import import_altair, interval, number
 from udjfl.tasks import ACCURACY, ScoreKind
 
 MARGIN = 0.04  # of the range of the values, at both ends of an axis
+LONE = 0.1  # of a single value, around it
 MOST_DIGITS = 8
 
 
@@ -62,7 +63,7 @@ class ScoreText:
         """Return the ends of an axis that has room for these values, within the score's scale."""
         known = list(values)
         low, high = min(known, default=0.0), max(known, default=1.0)
-        room = MARGIN * (high - low) or 0.5 * 10**-self.digits
+        room = MARGIN * (high - low) or LONE * abs(high) or 1.0
         return [self.kind.clip(low - room), self.kind.clip(high + room)]
 
     def scale(self, values: Iterable[float]) -> Any:

@@ -8,7 +8,6 @@ from udjfl._ids import printable
 from udjfl.report.html.figure import name_method
 from udjfl.report.html.tables import Cell, Table
 from udjfl.report.tune_table import (
-    HELD_OUT,
     RUNG_HEADINGS,
     list_points,
     list_rungs,
@@ -16,6 +15,7 @@ from udjfl.report.tune_table import (
     point_headings,
     remark_on_choice,
     say_cost,
+    say_held_out,
     say_limits,
 )
 from udjfl.search.tune import Choice
@@ -35,15 +35,16 @@ class Tuning:
 
 def describe_tuning(choice: Choice) -> Tuning:
     """Collect what the page says of a choice."""
+    held_out = say_held_out(choice)
     points = [
         [Cell(f"{role}: {name_method(each.candidate.method)}"), *map(Cell, point_cells(each))]
         for role, each in list_points(choice)
     ]
     rungs = [[Cell(printable(cell)) for cell in cells] for cells in list_rungs(choice)]
     remarks = (
-        [HELD_OUT, "! breaks a limit."]
+        [held_out, "! breaks a limit."]
         if any(e.broken for _, e in list_points(choice))
-        else [HELD_OUT]
+        else [held_out]
     )
     return Tuning(
         f"{name_method(choice.chosen.candidate.method)}, for the {choice.theory} theory",

@@ -21,13 +21,14 @@ from udjfl.report.html.theme import GAIN, INK, MUTED, NEUTRAL, THEORY_COLOURS
 from udjfl.report.tune_table import MEASURES, list_points, list_rungs
 from udjfl.search.scoring import Score
 from udjfl.search.tune import Choice
+from udjfl.tasks import ScoreKind
 
 HEIGHT = 240
 OPACITY = (0.3, 0.55, 1.0)  # of the rungs: the more rounds, the surer
 SHAPES = {"chosen": "diamond", "default": "square", "neighbour": "circle"}
 ROOM = 0.75  # of the width, beside the long names of points
 MOST_CLIENTS = 24
-MEAN_AXIS = "Mean of the clients against FedAvg, points"
+MEAN_AXIS = "Mean of the clients against FedAvg, {unit}"
 HELD_OUT = "On held-out data, against FedAvg, mean over seeds."
 
 
@@ -48,9 +49,9 @@ def _measure_axis(choice: Choice) -> str:
 def _search_figure(choice: Choice, width: int) -> Figure:
     """Draw the measure of every point against what it costs the mean."""
     alt = import_altair()
-    colour = THEORY_COLOURS.get(choice.theory, INK)
+    colour, unit = THEORY_COLOURS.get(choice.theory, INK), choice.score.gain_basis
     records = [
-        _search_record(each, rung.rounds, OPACITY[min(number, len(OPACITY) - 1)])
+        _search_record(choice, each, rung.rounds, OPACITY[min(number, len(OPACITY) - 1)])
         for number, rung in enumerate(choice.rungs)
         for each in rung.scores
         if not each.failed
@@ -58,23 +59,23 @@ def _search_figure(choice: Choice, width: int) -> Figure:
     means = [-choice.limits.budget, 0.0, *(r["mean"] for r in records)]
     across = Axis.around(means, width)
     up = Axis.around([0.0, *(r["value"] for r in records)], HEIGHT)
-    x = alt.X("mean:Q", title=MEAN_AXIS, scale=across.scale)
+    x = alt.X("mean:Q", title=MEAN_AXIS.format(unit=unit), scale=across.scale)
     y = alt.Y("value:Q", title=_measure_axis(choice), scale=up.scale)
     points = make_chart(records).mark_point(filled=True, size=28, color=NEUTRAL)
     chart = points.encode(
-        x=x, y=y, opacity=alt.Opacity("opacity:Q", scale=None), description="tip:N"
+        x=x, y=y, opacity=alt.Opacity("opacity:Q", scale=None), description=alt.Description("tip:N")
     )
     limit = make_chart([{"mean": -choice.limits.budget}])
-    chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x="mean:Q")
+    chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x=alt.X("mean:Q"))
     marked = [
-        _search_record(each, choice.rungs[-1].rounds, 1.0)
+        _search_record(choice, each, choice.rungs[-1].rounds, 1.0)
         | {"role": role, "shape": SHAPES[role.partition(",")[0]]}
         for role, each in list_points(choice)
         if role != "neighbour" and not each.failed
     ]
     base = make_chart(marked).encode(x=x, y=y)
     chart += base.mark_point(filled=True, size=110, color=colour, opacity=1).encode(
-        shape=alt.Shape("shape:N", scale=None), description="tip:N"
+        shape=alt.Shape("shape:N", scale=None), description=alt.Description("tip:N")
     )
     keys = ("value", "mean")
     labels = label_layers([(r["mean"], r["value"], r["role"]) for r in marked], across, up)
@@ -85,7 +86,7 @@ def _search_figure(choice: Choice, width: int) -> Figure:
         f"{HELD_OUT} Up: more of what the theory wants; right: a better mean. Left of the dashed "
         "line is beyond the budget. Faint points were trained for fewer rounds.",
         finish(chart, width, HEIGHT),
-        ["Point", "Rounds", MEASURES[choice.theory], "Mean, points", "Limits"],
+        ["Point", "Rounds", MEASURES[choice.theory], f"Mean, {unit}", "Limits"],
         [
             [r["name"], str(r["rounds"]), *(number(r[k], 2, "+") for k in keys), r["limits"]]
             for r in records
@@ -93,7 +94,7 @@ def _search_figure(choice: Choice, width: int) -> Figure:
     )
 
 
-def _search_record(each: Score, rounds: int, opacity: float) -> dict[str, Any]:
+def _search_record(choice: Choice, each: Score, rounds: int, opacity: float) -> dict[str, Any]:
     limits = "broken" if each.broken else "kept"
     name = name_method(each.candidate.method)
     return {
@@ -104,7 +105,7 @@ def _search_record(each: Score, rounds: int, opacity: float) -> dict[str, Any]:
         "opacity": opacity,
         "limits": limits,
         "tip": f"{name}, {rounds} rounds: measure {number(each.value, 2, '+')}, mean "
-        f"{number(each.mean, 2, '+')} points, limits {limits}",
+        f"{choice.score.say_gain(number(each.mean, 2, '+'))}, limits {limits}",
     }
 
 
@@ -133,11 +134,11 @@ def _points_figure(choice: Choice, width: int) -> Figure:
     base = make_chart(records).encode(
         y=alt.Y("label:N", title=None, sort=None, axis=alt.Axis(labelLimit=190)),
         color=alt.Color("colour:N", scale=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     scale = alt.Scale(zero=False)
     chart = base.mark_rule(strokeWidth=2, opacity=0.55).encode(
-        x=alt.X("low:Q", title=_measure_axis(choice), scale=scale), x2="high:Q"
+        x=alt.X("low:Q", title=_measure_axis(choice), scale=scale), x2=alt.X2("high:Q")
     )
     chart += base.mark_point(filled=True, size=60, opacity=1).encode(
         x=alt.X("value:Q", scale=scale), shape=alt.Shape("shape:N", scale=None)
@@ -160,7 +161,8 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
     """Draw what each client has at the chosen point and by default, and the floors."""
     alt = import_altair()
     chosen, default = choice.chosen.clients or {}, choice.default.clients or {}
-    floors = choice.limits.floors
+    floors, score = choice.limits.floors, choice.score
+    digits = 1 if score.percent else score.digits
     if not chosen or len(chosen) > MOST_CLIENTS:
         return []
     clients = sort_ids(chosen)
@@ -169,14 +171,14 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
             "client": printable(client),
             "score": values[client],
             "what": what,
-            "tip": f"{printable(client)}, {what}: {number(values[client])}%",
+            "tip": f"{printable(client)}, {what}: {number(values[client], digits)}{score.unit}",
         }
         for client in clients
         for what, values in (("chosen", chosen), ("default", default))
         if client in values
     ]
     scale = alt.Scale(zero=False, padding=12)
-    x = alt.X("score:Q", title="Accuracy on held-out data, %", scale=scale)
+    x = alt.X("score:Q", title=_with_unit(f"{score.heading} on held-out data", score), scale=scale)
     y = alt.Y("client:N", title=None, sort=None)
     colours = alt.Scale(
         domain=["chosen", "default"], range=[THEORY_COLOURS.get(choice.theory, GAIN), MUTED]
@@ -188,7 +190,7 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
         y=y,
         color=alt.Color("what:N", title=None, sort=None, scale=colours),
         shape=alt.Shape("what:N", title=None, sort=None, scale=shapes),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     if floors:
         ticks = [{"client": printable(c), "score": floor} for c, floor in floors.items()]
@@ -199,13 +201,17 @@ def _client_figures(choice: Choice, width: int) -> list[Figure]:
             "Each client at the chosen point and by default",
             "Mean over seeds." + (" Ticks: the floors that were asked for." if floors else ""),
             finish_rows(chart, width, len(clients)),
-            ["Client", "Chosen, %", "Default, %", "Floor, %"],
+            ["Client", *(_with_unit(what, score) for what in ("Chosen", "Default", "Floor"))],
             [
-                [printable(c), number(chosen[c]), number(default.get(c)), number(floors.get(c))]
+                [printable(c), *(number(own.get(c), digits) for own in (chosen, default, floors))]
                 for c in clients
             ],
         )
     ]
+
+
+def _with_unit(text: str, score: ScoreKind) -> str:
+    return f"{text}, {score.unit}" if score.unit else text
 
 
 def _cost_figure(choice: Choice, width: int) -> Figure:
@@ -219,7 +225,7 @@ def _cost_figure(choice: Choice, width: int) -> Figure:
     chart = bars.encode(
         x=alt.X("cost:Q", title="Whole trainings for each seed"),
         y=alt.Y("what:N", title=None, sort=None),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     rungs = "; ".join(f"{points} for {rounds}" for rounds, points, _ in list_rungs(choice))
     return Figure(

@@ -77,7 +77,7 @@ def _weight_map(
     )
     chart = base.mark_rect(color=SERIES[0]).encode(
         opacity=alt.Opacity("share:Q", legend=None, scale=alt.Scale(range=[0, 1])),
-        description="tip:N",
+        description=alt.Description("tip:N"),
     )
     return Figure(
         "weights",
@@ -112,12 +112,12 @@ def _weight_figure(
     scale = alt.Scale(domain=[0, largest])
     x = alt.X("share:Q", title="Share of the step, mean over rounds", scale=scale)
     bars = make_chart(values).mark_bar(color=SERIES[0], opacity=0.85)
-    chart = bars.encode(x=x, y=y, description="tip:N")
+    chart = bars.encode(x=x, y=y, description=alt.Description("tip:N"))
     rule = make_chart([{"equal": equal}]).mark_rule(color=INK, strokeDash=[3, 3])
-    chart += rule.encode(x="equal:Q")
+    chart += rule.encode(x=alt.X("equal:Q"))
     if by_size:
         ticks = make_chart(values).mark_tick(color=INK, thickness=3, size=13)
-        chart += ticks.encode(x="size:Q", y=y)
+        chart += ticks.encode(x=alt.X("size:Q"), y=y)
     return Figure(
         f"weights-{index + 1}",
         curves.label,

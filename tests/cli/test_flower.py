@@ -1,0 +1,138 @@
+"""`udjfl flower` without processes: settings of runs, reasons of failures, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from udjfl.cli.flower_run import find_reason, parse_settings, prepare_run, read_declared
+from udjfl.cli.flower_tables import describe_run, format_seconds, format_time
+from udjfl.deployment.coordinator import Coordinator
+from udjfl.deployment.status import RunStatus
+from udjfl.errors import DeploymentError, SettingsError
+
+APP = Path(__file__).parents[2] / "apps" / "flower"
+DECLARED = {"method": "rawls", "rounds": 100, "lr": 0.1, "resume": False, "local-epochs": 1}
+LOG = """\x1b[92mINFO \x1b[0m:      Start `flwr-serverapp` process
+\x1b[91mERROR \x1b[0m:     ServerApp raised an exception
+Traceback (most recent call last):
+  File "/somewhere/strategy.py", line 130, in start
+    self.prepare(grid)
+udjfl.errors.ReportError: client 'node 25': introduction is an error (code 2): DataError: no label
+second line
+\x1b[91mERROR \x1b[0m:     Exit Code: 201
+
+An unhandled exception occurred in the ServerApp.
+"""
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "udjfl", "flower", *arguments], capture_output=True, text=True
+    )
+
+
+def test_settings_have_the_declared_types() -> None:
+    given = ["method=udj:theory=rawls:beta=5", "lr=0.3 rounds=3", "resume=True", "local_epochs=2"]
+    assert parse_settings(given, DECLARED) == {
+        "method": "udj:theory=rawls:beta=5",
+        "lr": 0.3,
+        "rounds": 3,
+        "resume": True,
+        "local-epochs": 2,
+    }
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    with pytest.raises(SettingsError) as raised:
+        parse_settings(["rouns=3", "rounds=many", "resume=perhaps", "lr"], DECLARED)
+    assert len(raised.value.mistakes) == 4
+    assert "Did you mean 'rounds'?" in str(raised.value)
+    assert "rounds: 'many' is not a value of type int" in str(raised.value)
+
+
+def test_the_reason_of_a_failure_is_in_the_clients_words() -> None:
+    expected = "client 'node 25': introduction is an error (code 2): DataError: no label"
+    assert find_reason(LOG) == f"{expected}\nsecond line"
+    assert find_reason("INFO: all is well") is None
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Coordinator:
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_bytes((APP / "pyproject.toml").read_bytes())
+    (folder / "state").mkdir()
+    return Coordinator(folder)
+
+
+def prepare(coordinator: Coordinator, *given: str, **more: Any) -> Any:
+    options = {"name": None, "reference": None, "resume": None, **more}
+    return prepare_run(coordinator, given, **options)
+
+
+def test_a_run_has_a_name_of_its_own_and_keeps_its_settings(coordinator: Coordinator) -> None:
+    first = prepare(coordinator, "method=fedavg", "rounds=7")
+    assert (first.name, first.config["rounds"], first.config["clients"]) == ("fedavg", 7, 1)
+    (coordinator.runs / "fedavg").mkdir(parents=True)
+    assert prepare(coordinator, "method=fedavg").name == "fedavg-2"
+    with pytest.raises(DeploymentError, match="exists already; give another --name"):
+        prepare(coordinator, name="fedavg")
+    resumed = prepare(coordinator, resume="fedavg")
+    assert (resumed.config["rounds"], resumed.config["resume"]) == (7, True)
+    with pytest.raises(DeploymentError, match="other is not a run of this folder"):
+        prepare(coordinator, resume="other")
+    with pytest.raises(DeploymentError, match="is not a finished run"):
+        prepare(coordinator, reference="fedavg")
+
+
+def test_mistakes_are_found_before_anything_is_sent(coordinator: Coordinator) -> None:
+    with pytest.raises(SettingsError, match="method: unknown name"):
+        prepare(coordinator, "method=no-such-method")
+    with pytest.raises(SettingsError, match="local-epochs"):
+        prepare(coordinator, "local-epochs=-1")
+    assert not (coordinator.state / "flower-settings.json").exists()
+
+
+def test_a_folder_without_an_app_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(DeploymentError, match="make an app with `udjfl flower init`"):
+        read_declared(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool]\n")
+    with pytest.raises(DeploymentError, match="is not a Flower app"):
+        read_declared(tmp_path)
+
+
+def test_the_state_of_a_run_is_one_line() -> None:
+    status = RunStatus("rawls-2", "rawls", "running", 3, 10, 3661.0)
+    assert describe_run(status) == "run rawls-2 (rawls): running, round 3 of 10, 1:01:01 left"
+    assert describe_run(None) == "no run yet"
+    assert (format_seconds(59.6), format_seconds(0)) == ("1:00", "0:00")
+    assert (format_time(""), len(format_time("2026-11-18T10:01:11.5+00:00"))) == ("", 19)
+
+
+def test_keys_are_made_for_a_coordinator_or_a_node(tmp_path: Path) -> None:
+    folder = str(tmp_path / "north")
+    assert run("keys", folder).returncode == 2
+    done = run("keys", folder, "--node", "north")
+    assert done.returncode == 0, done.stderr
+    assert "north.pub is for the coordinator" in done.stdout
+    again = run("keys", folder, "--node", "north")
+    assert again.returncode == 2
+    assert "has the key of north already" in again.stderr
+    assert run("down", folder).stdout.endswith("was not running\n")
+
+
+def test_the_examples_for_services_name_existing_commands() -> None:
+    """examples/deploy: commands and flags; nothing is started."""
+    folder = Path(__file__).parents[2] / "examples" / "deploy"
+    text = "".join(path.read_text(encoding="utf-8") for path in folder.iterdir())
+    assert text.count("--foreground") >= 4
+    for command in ("up", "node"):
+        assert f"flower {command} /srv" in text
+        assert "--foreground" in run(command, "--help").stdout

@@ -1,0 +1,85 @@
+"""The coordinator's folder without its processes: keys, and who is admitted."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from udjfl.deployment import keys
+from udjfl.deployment.coordinator import Coordinator, check_name
+from udjfl.errors import DeploymentError
+
+
+@pytest.fixture
+def coordinator(tmp_path: Path) -> Coordinator:
+    return Coordinator(tmp_path / "study")
+
+
+def public_key(folder: Path, name: str) -> Path:
+    keys.make_node_key(folder, name)
+    return folder / f"{name}.pub"
+
+
+def test_a_second_certificate_is_signed_by_the_same_authority(coordinator: Coordinator) -> None:
+    coordinator.make_keys(["fl.example.org"])
+    before = coordinator.ca.read_bytes()
+    with pytest.raises(FileExistsError):
+        coordinator.make_keys(["fl.example.org"])
+    for name in ("server.crt", "server.key"):
+        (coordinator.keys / name).unlink()
+    coordinator.make_keys(["192.0.2.1"])
+    assert coordinator.ca.read_bytes() == before
+    assert stat.S_IMODE((coordinator.keys / "server.key").stat().st_mode) == 0o600
+
+
+def test_admitted_keys_are_kept_by_name(coordinator: Coordinator, tmp_path: Path) -> None:
+    assert coordinator.admitted() == {}
+    paths = [public_key(tmp_path, name) for name in ("south", "north")]
+    assert coordinator.admit(paths) == ["south", "north"]
+    first = coordinator.admitted()
+    assert list(first) == ["north", "south"]
+    assert coordinator.admit([public_key(tmp_path / "new", "north")]) == ["north"]
+    assert coordinator.admitted()["north"] != first["north"]  # a new key replaces the old one
+    assert coordinator.admitted()["south"] == first["south"]
+
+
+def test_one_key_has_one_name(coordinator: Coordinator, tmp_path: Path) -> None:
+    north = public_key(tmp_path, "north")
+    south = tmp_path / "south.pub"
+    south.write_bytes(north.read_bytes())
+    with pytest.raises(DeploymentError, match=r"south\.pub is the key of north"):
+        coordinator.admit([north, south])
+    assert coordinator.admitted() == {}
+    coordinator.admit([north])
+    with pytest.raises(DeploymentError, match="each node makes a key of its own"):
+        coordinator.admit([south])
+
+
+def test_a_private_key_is_never_admitted(coordinator: Coordinator, tmp_path: Path) -> None:
+    private = keys.make_node_key(tmp_path, "north")
+    with pytest.raises(DeploymentError, match="is a private key: it stays with its node"):
+        coordinator.admit([private])
+    other = tmp_path / "text.pub"
+    other.write_text("ssh-ed25519 AAAA")
+    with pytest.raises(DeploymentError, match="not the public key of a node"):
+        coordinator.admit([other])
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "-x", "a b", "x" * 64, "a\n"])
+def test_a_name_is_the_name_of_a_file(name: str) -> None:
+    with pytest.raises(DeploymentError, match="is no name"):
+        check_name(name)
+
+
+def test_errors_name_the_command_that_is_missing(coordinator: Coordinator) -> None:
+    with pytest.raises(DeploymentError, match=r"ca\.crt is missing; .*udjfl flower keys"):
+        coordinator.start("127.0.0.1:1")
+    with pytest.raises(DeploymentError, match="is not running; start it with `udjfl flower up"):
+        coordinator.control()
+    with pytest.raises(DeploymentError, match="is not running"):
+        coordinator.submit("run", {})
+    assert coordinator.submitted() == []

@@ -1,0 +1,101 @@
+"""A node's folder without its processes: its key, its settings, and why it is not connected."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from udjfl.deployment.node import Node
+from udjfl.errors import DeploymentError
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    node = Node(tmp_path / "hospital")
+    node.make_key("north")
+    (tmp_path / "ca.crt").touch()
+    (tmp_path / "north.csv").touch()
+    return node
+
+
+def flags(node: Node) -> dict[str, str]:
+    folder = node.folder.parent
+    return {
+        "server": "fl.example.org:8443",
+        "ca": str(folder / "ca.crt"),
+        "data": str(folder / "north.csv"),
+    }
+
+
+def test_a_node_has_one_key(node: Node, tmp_path: Path) -> None:
+    assert node.name == "north"
+    with pytest.raises(DeploymentError, match="has the key of north already"):
+        node.make_key("south")
+    with pytest.raises(DeploymentError, match="has no key; make one with `udjfl flower keys"):
+        _ = Node(tmp_path / "other").name
+
+
+def test_flags_are_kept_and_need_not_be_repeated(node: Node) -> None:
+    first = node.configure(flags(node))
+    assert node.configure({}) == first
+    changed = node.configure({"disclose": "updates,losses", "server": None})
+    assert (changed.disclose, changed.server) == ("updates,losses", "fl.example.org:8443")
+    assert node.configure({}) == changed
+
+
+def test_the_file_may_be_changed_by_hand(node: Node) -> None:
+    node.configure(flags(node))
+    path = node.folder / "node.toml"
+    text = path.read_text(encoding="utf-8") + 'ward = "Ä \\"7\\""\nbeds = 12\n'
+    path.write_text(text, encoding="utf-8")
+    settings = node.configure({"disclose": "updates"})
+    assert settings.config == {"ward": 'Ä "7"', "beds": 12}
+    assert tomllib.loads(path.read_text(encoding="utf-8"))["config"] == settings.config
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"server": "fl.example.org"}, "not of the form HOST:PORT"),
+        ({"data": "nowhere.csv"}, "data: there is no"),
+        ({"ca": "nowhere.crt"}, "ca: there is no"),
+    ],
+)
+def test_wrong_flags_are_named_and_not_kept(
+    node: Node, change: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(DeploymentError, match=problem):
+        node.configure({**flags(node), **change})
+    assert node.read_settings() == {}
+
+
+def test_missing_and_unknown_settings_are_named(node: Node) -> None:
+    with pytest.raises(DeploymentError, match=r"data: Field required.*--server, --ca and --data"):
+        node.configure({**flags(node), "data": None})
+    (node.folder / "node.toml").write_text("sever = 1\n")
+    with pytest.raises(DeploymentError, match="sever: Extra inputs"):
+        node.configure(flags(node))
+    (node.folder / "node.toml").write_text("= 1\n")
+    with pytest.raises(DeploymentError, match=r"node\.toml: "):
+        node.configure(flags(node))
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("[SSL: CERTIFICATE_VERIFY_FAILED]", "not signed by"),
+        ("[code: 2004] Failed to activate SuperNode", r"has not admitted north\.pub"),
+        ("Invalid SuperNode authentication", "clock of this machine"),
+    ],
+)
+def test_the_reason_for_no_connection_is_found(node: Node, log: str, reason: str) -> None:
+    node.configure(flags(node))
+    found = node.find_reason(log)
+    assert found is not None
+    assert re.search(reason, found)
+    assert node.find_reason("Starting Flower SuperNode") is None
