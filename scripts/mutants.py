@@ -4,8 +4,9 @@
 
 Tests are collected once. Each mutant is a process forked from there, in which the code of one
 function is replaced; it runs the tests that call this function, the fastest first, until one fails.
-A mutant that no test notices survives. Survivors that cannot be noticed are listed with the reason
-in scripts/equivalent_mutants.txt; others are printed, and the exit code is 1.
+A mutant that no test notices survives. One in a function that no test calls, such as one that runs
+only when its module is imported, is counted as not called. Survivors that cannot be noticed are in
+scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Mutants:
             line = f"{name} {mutation.function}: {mutation.before} -> {mutation.after}"
             items = _choose(session.items, calls.get(mutation.function, {}))
             seconds = sum(calls.get(mutation.function, {}).values())
-            outcome = _try(mutation, path, items, seconds) if items else "survived"
+            outcome = _try(mutation, path, items, seconds) if items else "not called"
             if outcome == "survived" and line in known:
                 outcome = "equivalent"
             counts[outcome] += 1
@@ -128,7 +129,7 @@ def _trace(items: list[pytest.Item], path: Path) -> dict[str, dict[int, float]]:
 
     def profile(frame: types.FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_filename == filename:
-            called.add(frame.f_code.co_qualname.split(".<locals>")[0])
+            called.add(frame.f_code.co_qualname)
 
     for number, item in enumerate(items):
         called.clear()

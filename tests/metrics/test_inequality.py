@@ -86,3 +86,28 @@ def test_what_is_undefined_says_why() -> None:
         gini([-1.0, 2.0])
     with pytest.raises(DataError, match="there must be a client"):
         worst_tenth([])
+
+
+def test_a_tenth_of_the_clients_is_rounded_down() -> None:
+    values = [float(number) for number in range(20)]
+    assert (worst_tenth(values), best_tenth(values)) == (0.5, 18.5)
+    assert (worst_tenth(values[:19]), best_tenth(values[:19])) == (0.0, 18.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_defined"),
+    [((0.0, 0.5), True), ((0.25, 0.5), True), ((0.0, 0.0), False), ((-1.0, 2.0), False)],
+)
+def test_shares_are_of_something_that_is_not_negative(
+    values: tuple[float, ...], is_defined: bool
+) -> None:
+    reason = METRICS["jain"].undefined_reason(Outcome(values, (0.1, 0.2), None, None))
+    assert (reason is None) == is_defined
+    if not is_defined:
+        with pytest.raises(DataError, match="not all zero"):
+            jain_index(values)
+
+
+def test_an_accuracy_that_is_no_number_is_named() -> None:
+    with pytest.raises(DataError, match=r"^accuracies"):
+        worst_tenth([1.0, math.nan])

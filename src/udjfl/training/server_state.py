@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from udjfl.errors import NotDefinedError
 from udjfl.methods import Setup, State
 from udjfl.methods.reports import SHARES
-from udjfl.models import (
-    buffers_to_vector,
-    to_vector,
-    trainable,
-)
+from udjfl.models import buffers_to_vector, to_vector, trainable
 from udjfl.training.service import Checkpoints
 from udjfl.training.state import Run
 

@@ -23,12 +23,7 @@ from udjfl.engine import (
 from udjfl.errors import SettingsError
 from udjfl.methods import Method, Plan, State
 from udjfl.methods.reports import EXTRAS
-from udjfl.models import (
-    ModelChoice,
-    build,
-    check_fit,
-    to_inputs,
-)
+from udjfl.models import ModelChoice, build, check_fit, to_inputs
 from udjfl.seeds import numpy_stream, torch_stream
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import Task, check_loss
