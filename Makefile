@@ -114,7 +114,7 @@ $(VENV)/.core: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.report: $(VENV)/.core
-	$(PIP) --editable '.[report]'
+	$(PIP) --editable '.[report,frames]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.core

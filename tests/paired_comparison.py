@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paired_runs import FEDAVG, LEVELS, UNCERTAINTIES, WIGGLES
@@ -11,7 +12,8 @@ from udjfl.methods import FedAvg, Method
 from udjfl.metrics import compute_metrics
 from udjfl.settings import CompareSettings
 from udjfl.simulation.comparison import Comparison
-from udjfl.simulation.method_summary import summarise_method
+from udjfl.simulation.method_summary import MethodSummary, summarise_method
+from udjfl.statistics import summarise
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.result import FinishedRun, outcome_of
 
@@ -84,3 +86,14 @@ def _make_run(
     run.metrics.update(metrics)
     run.undefined.update(undefined)
     return run
+
+
+def with_alone(comparison: Comparison, alone: dict[str, float]) -> Comparison:
+    """Give every client the same accuracy alone on every seed."""
+
+    def add(row: MethodSummary) -> MethodSummary:
+        outcomes = tuple(replace(o, alone=list(alone.values())) for o in row.runs.outcomes)
+        summaries = {client: summarise([value]) for client, value in alone.items()}
+        return replace(row, runs=replace(row.runs, outcomes=outcomes), accuracy_alone=summaries)
+
+    return replace(comparison, rows=tuple(map(add, comparison.rows)))

@@ -73,10 +73,12 @@ def import_object(name: str, kind: str) -> Any:
         found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
+    except ImportError as error:
         raise SettingsError(
-            f"{kind}: cannot import {name!r}: {error}; is it on PYTHONPATH?"
+            f"{kind}: cannot import {name!r}: {error}; is it installed, or in the current folder?"
         ) from None
+    except AttributeError as error:
+        raise SettingsError(f"{kind}: cannot import {name!r}: {error}") from None
     except Exception as error:  # the module's own code can raise anything
         raise SettingsError(
             f"{kind}: cannot import {name!r}: {type(error).__name__}: {error}"

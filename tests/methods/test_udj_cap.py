@@ -137,10 +137,10 @@ def test_clients_whose_loss_does_not_enter_leave_nothing_to_cap():
 @pytest.mark.parametrize(
     ("params", "sentence"),
     [
-        ({}, "UDJ-FL rawls: c2 would have more than 50% of the step, and has that."),
+        ({}, "UDJ-FL rawls: c2 would have more than 50% of the step and is held to that."),
         (
             {"cap": 0.75},
-            "UDJ-FL rawls (cap=0.75): c2 would have more than 75% of the step, and has that.",
+            "UDJ-FL rawls (cap=0.75): c2 would have more than 75% of the step and is held to that.",
         ),
         ({"cap": 1.0}, None),
     ],
@@ -158,7 +158,7 @@ def test_a_warning_names_floor_and_cap_together():
     rule, reports = UDJ(theory="utilitarian"), four_clients(uncertainties=[1e-9, 0.4, 0.5, 0.6])
     assert rule.warning(reports.ids, diagnostics_of(rule, reports)) == (
         "UDJ-FL utilitarian: the uncertainty of c0 is below a hundredth of the largest and counts "
-        "as that hundredth; c0 would have more than 50% of the step, and has that."
+        "as that hundredth; c0 would have more than 50% of the step and is held to that."
     )
 
 

@@ -6,14 +6,12 @@ import io
 from dataclasses import replace
 from typing import Any
 
-from paired_comparison import compare_gains
+from paired_comparison import compare_gains, with_alone
 from rich.console import Console
 
 import udjfl
 from udjfl.report.comparison_table import comparison_view, result_view
 from udjfl.report.joining import joining_lines, joining_of_run
-from udjfl.simulation.comparison import Comparison
-from udjfl.statistics import summarise
 from udjfl.training.result import FinishedRun
 
 
@@ -22,15 +20,6 @@ def printed(view: Any, width: int) -> str:
     console.print(view)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-def with_alone(comparison: Comparison, alone: dict[str, float]) -> Comparison:
-    def add(row):
-        outcomes = tuple(replace(o, alone=list(alone.values())) for o in row.runs.outcomes)
-        summaries = {client: summarise([value]) for client, value in alone.items()}
-        return replace(row, runs=replace(row.runs, outcomes=outcomes), accuracy_alone=summaries)
-
-    return replace(comparison, rows=tuple(map(add, comparison.rows)))
 
 
 ALONE = {f"client-{i}": a for i, a in enumerate([99.0, 80.0, 70.0, 60.0, 50.0], start=1)}

@@ -49,7 +49,9 @@ def advise_after_stop(arguments: list[str]) -> str:
 
 
 def _run_app() -> None:
+    import contextlib
     import io
+    from pathlib import Path
 
     from udjfl.cli.app import app
     from udjfl.errors import UdjflError
@@ -58,6 +60,8 @@ def _run_app() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A character that the terminal cannot show must not end a long run with a traceback.
             stream.reconfigure(errors="replace")
+    with contextlib.suppress(OSError):  # the folder may be gone
+        sys.path.append(str(Path.cwd()))  # for methods, models and data of one's own
     try:
         try:
             app()

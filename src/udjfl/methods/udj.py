@@ -273,7 +273,9 @@ class UDJ(Method):
         names = _marked(ids, diagnostics.get("capped"))
         if names and self.budget is None:  # a budget's direction may well be one client
             share = 100 * self.largest_share(len(ids))
-            sentences.append(f"{names} would have more than {share:.0f}% of the step, and has that")
+            sentences.append(
+                f"{names} would have more than {share:.0f}% of the step and is held to that"
+            )
         if float(diagnostics.get("price", 0.0)) >= budgets.LARGEST_PRICE:
             sentences.append(
                 "the limit on the mean score cannot be met, so the step is nearly FedAvg's"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from paired_comparison import compare_gains
+from paired_comparison import compare_gains, with_alone
 
 from udjfl.methods import UDJ
 from udjfl.metrics import METRICS
 from udjfl.report.html.material import ClientFacts, Material
 from udjfl.report.html.tables import Table, _half_width, client_table, measure_table
 from udjfl.simulation.comparison import Comparison
-from udjfl.statistics import summarise
 
 GAINS = {UDJ(theory="rawls"): [-6.0, -6.0, -6.0, -6.0, 0.0]}
 
@@ -53,10 +52,13 @@ def test_small_test_parts_and_flags_are_remarked() -> None:
 
 def test_who_is_better_off_alone_is_said() -> None:
     comparison = compare_gains(GAINS)
-    alone = {name: summarise([99.0]) for name in comparison.rows[0].client_accuracy}
-    rows = tuple(replace(row, accuracy_alone=alone) for row in comparison.rows)
-    table = client_table(make_material(replace(comparison, rows=rows)))
+    fedavg = comparison.rows[0].client_accuracy["client-4"].mean
+    assert fedavg is not None
+    alone = {**dict.fromkeys(comparison.rows[0].client_accuracy, 99.0), "client-4": fedavg}
+    table = client_table(make_material(with_alone(comparison, alone)))
     assert "better off alone" in remarks_on(table, "client-5")
+    # It has as much under FedAvg, and 6 points less under Rawls.
+    assert "better off alone than under Rawls" in remarks_on(table, "client-4")
     assert "Alone" in table.headings
 
 

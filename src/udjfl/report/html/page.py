@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,7 @@ from udjfl.report.html.words import Account, explain_terms, introduce, write_acc
 
 MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
+LONGEST_NOTE = 600  # characters
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Content:
     accounts: list[Account]
     terms: dict[str, str]
     clients: Table | None
+    notes: list[str]
     measures: Table | None
     more_measures: Table | None
     figures: FigureList
@@ -95,6 +98,7 @@ def make_content(material: Material) -> Content:
         accounts=write_accounts(material),
         terms=explain_terms(material.score.kind),
         clients=client_table(material) if rows else None,
+        notes=_list_notes(material),
         measures=measure_table(material) if rows else None,
         more_measures=measure_table(material, on_request=True) if rows else None,
         figures=figures,
@@ -107,6 +111,12 @@ def make_content(material: Material) -> Content:
         weight_results=weight_table(material),
         provenance=describe_provenance(material),
     )
+
+
+def _list_notes(material: Material) -> list[str]:
+    """List what the runs note on clients, such as uncertainties that cannot be told apart."""
+    notes = dict.fromkeys(note for row in material.rows for note in row.notes)
+    return [textwrap.shorten(printable(note), LONGEST_NOTE, placeholder=" …") for note in notes]
 
 
 def _make_rounds(curves: Curves, figures: list[Figure], in_full: bool) -> Rounds:

@@ -75,9 +75,12 @@ def _describe(row: MethodSummary) -> MethodFacts:
     method = row.method
     names = {*method.needs, *method.probes}
     sent = ["update", *(text for name, text in SENT_AS.items() if name in names)]
+    paper, grade = method.paper, f"{method.grade}: {GRADES[method.grade]}"
+    if row.budget is not None:
+        paper, grade = f"a theory of {paper}", "own: the rule of the budget is udjfl's"
     return MethodFacts(
         method_name(row),
-        method.paper,
-        f"{method.grade}: {GRADES[method.grade]}",
+        paper,
+        grade,
         ", ".join(sent),
     )

@@ -133,15 +133,12 @@ def _half_width(percent: float, size: int) -> float:
 
 
 def _better_alone(material: Material, client: str) -> list[str]:
-    alone = (material.rows[0].accuracy_alone or {}).get(client)
-    if alone is None or alone.mean is None:
+    if material.comparison is None:
         return []
-    better = material.score.kind.better
     under = [
         method_name(row)
-        for row in material.rows
-        if (mean := row.client_accuracy[client].mean) is not None
-        and better * (mean - alone.mean) < 0
+        for row, joined in zip(material.rows, material.comparison.joining, strict=True)
+        if client in joined and joined[client].better_alone
     ]
     if not under:
         return []
