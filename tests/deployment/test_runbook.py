@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -78,17 +79,19 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
     run = status["run"]
     assert (run["name"], run["state"], run["rounds"]) == ("long", "running", 500)
     assert run["seconds_left"] > 0
+    watch = ["watch", "study/runs/long", "--html", "watch.html", "--every", "1"]
     watching = subprocess.Popen(
-        [sys.executable, "-m", "udjfl", "watch", "study/runs/long", "--html", "watch.html"],
+        [sys.executable, "-m", "udjfl", *watch],
         cwd=trained.folder,
         stdout=subprocess.DEVNULL,
     )
     page = trained.folder / "watch.html"
-    while not page.exists() and time.monotonic() < deadline:
+    # The scores of a round come with the next one.
+    while not names_all(page) and time.monotonic() < deadline:
         time.sleep(0.5)
     watching.terminate()
     watching.wait()
-    assert all(name in page.read_text(encoding="utf-8") for name in NAMES)
+    assert names_all(page)
     report = trained.run("report", "study/runs")  # of the finished runs
     assert report.returncode == 0, report.stderr
     unfinished = trained.run("report", "study/runs/long")
@@ -105,6 +108,11 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
         time.sleep(1)
     assert read_status(trained)["run"]["round"] > reached
     assert trained.run("flower", "stop", "study").returncode == 0
+
+
+def names_all(page: Path) -> bool:
+    """Tell whether a page names every client."""
+    return page.exists() and all(name in page.read_text(encoding="utf-8") for name in NAMES)
 
 
 def read_status(study: Study) -> dict:
