@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("flwr")
+
+from filelock import FileLock
 
 from udjfl.deployment.processes import process_table
 from udjfl.deployment.supervisor import read_running, stop_running
@@ -116,3 +119,16 @@ def test_a_process_that_is_no_supervisor_is_never_stopped(state: Path) -> None:
     state.mkdir(parents=True)
     (state / "running.json").write_text(f'{{"pid": {os.getpid()}}}')
     assert not stop_running(state)
+
+
+@pytest.mark.parametrize("start", [None, "an earlier time"])
+def test_two_looks_at_once_do_not_take_each_other_for_a_supervisor(
+    state: Path, start: str | None
+) -> None:
+    """The file of a killed supervisor, whose id another process has now; a second look locks."""
+    state.mkdir(parents=True)
+    description = {"pid": os.getpid(), **({} if start is None else {"start": start})}
+    (state / "running.json").write_text(json.dumps(description))
+    with FileLock(state / "lock"):
+        assert read_running(state) is None
+        assert not stop_running(state)

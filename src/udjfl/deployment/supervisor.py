@@ -3,7 +3,7 @@
 Its state is in a folder:
 
     lock           locked while the supervisor lives
-    running.json   its process id, and what it was started with
+    running.json   its process id and start time, and what it was started with
     logs/          the output of each service
 
 Services end with their supervisor, however it ends (on Linux), so nothing is left behind.
@@ -11,6 +11,7 @@ Services end with their supervisor, however it ends (on Linux), so nothing is le
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -89,7 +90,9 @@ class Supervisor:
             number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
-            description = {**self.description, "pid": os.getpid(), "since": time.time()}
+            pid = os.getpid()
+            own = {"pid": pid, "start": process_table()[pid][1], "since": time.time()}
+            description = {**self.description, **own}
             write_atomic(self.state / RUNNING, json.dumps(description).encode())
             self._watch(logs)
         finally:
@@ -148,10 +151,16 @@ def read_running(state: Path) -> dict[str, Any] | None:
     lock = FileLock(state / LOCK)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
-        return dict(description)
+    except Timeout:  # it may also be another look like this one that has the lock
+        return dict(description) if _is_alive(description) else None
     lock.release()
     return None
+
+
+def _is_alive(description: Mapping[str, Any]) -> bool:
+    """Tell if the process that wrote this lives, and not another one with its id."""
+    _, start = process_table().get(description.get("pid", 0), (0, None))
+    return start is not None and start == description.get("start")
 
 
 def already_running(state: Path) -> str:
@@ -181,9 +190,10 @@ def stop_running(state: Path) -> bool:
     if description is None:
         return False
     pid = int(description["pid"])
-    os.kill(pid, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOPPING
-    while read_running(state) is not None or pid in process_table():
+    while _is_alive(description):
         if time.monotonic() > deadline:
             raise DeploymentError(
                 f"process {pid} does not stop; its log is {state / LOGS / OWN_LOG}.log"
