@@ -141,6 +141,8 @@ def up_command(
     names = ", ".join(coordinator.admitted()) or "none yet"
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
+    for problem in coordinator.unreadable():
+        print(f"admits nobody: {problem}", file=sys.stderr)
 
 
 @app.command(

@@ -66,6 +66,7 @@ class Coordinator:
         self.keys, self.state = self.folder / "keys", self.folder / "state"
         self.nodes, self.runs = self.folder / "nodes", self.folder / "runs"
         self._synced: dict[str, bytes] | None = None
+        self._unreadable: list[str] = []
         self._next_sync = 0.0
 
     @property
@@ -82,8 +83,21 @@ class Coordinator:
 
     def admitted(self) -> dict[str, bytes]:
         """Return the public keys of the nodes that are admitted, by name."""
-        paths = sorted(self.nodes.glob("*.pub"))
-        return {path.stem: read_public_key(path) for path in paths}
+        return self._read_nodes()[0]
+
+    def unreadable(self) -> list[str]:
+        """Return what is wrong with files in nodes/ that are no public keys: they admit nobody."""
+        return self._read_nodes()[1]
+
+    def _read_nodes(self) -> tuple[dict[str, bytes], list[str]]:
+        read: dict[str, bytes] = {}
+        problems = []
+        for path in sorted(self.nodes.glob("*.pub")):
+            try:
+                read[path.stem] = read_public_key(path)
+            except (DeploymentError, OSError) as error:
+                problems.append(str(error))
+        return read, problems
 
     def admit(self, paths: Sequence[Path]) -> list[str]:
         """Copy public keys to those that are admitted; a key of the same name is replaced."""
@@ -196,11 +210,17 @@ class Coordinator:
             return
         self._next_sync = now + 1
         try:
-            wanted = self.admitted()
+            wanted, unreadable = self._read_nodes()
+            for problem in unreadable:
+                if problem not in self._unreadable:
+                    report(f"nodes: {problem}")
+            self._unreadable = unreadable
             if wanted == self._synced or not is_healthy(address, self.ca):
                 return
             with connect(address, self.ca) as control:
-                _register(control, wanted)
+                problems = _register(control, wanted)
+            if problems:
+                raise DeploymentError("; ".join(problems))
             self._synced = wanted
         except Exception as error:  # the services go on, whatever is wrong with a file or an answer
             report(f"nodes: {error!r}")
@@ -244,19 +264,28 @@ class Coordinator:
         return [Submitted(**{**entry, "out": Path(entry["out"])}) for entry in entries]
 
 
-def _register(control: Control, wanted: dict[str, bytes]) -> None:
+def _register(control: Control, wanted: dict[str, bytes]) -> list[str]:
+    """Make a SuperLink admit these keys only; return what it refused, which stops nothing else."""
     known = {node.name: node for node in control.nodes()}
+    problems = []
     for name, node in known.items():
         if wanted.get(name) != node.key:
-            control.unregister(node)
-            report(f"node {name} is admitted no longer")
+            try:
+                control.unregister(node)
+                report(f"node {name} is admitted no longer")
+            except DeploymentError as error:
+                problems.append(f"{name} is still admitted: {error}")
     withdrawn = _withdrawn(control)
     for name, key in wanted.items():
         if key in withdrawn:
             report(f"node {name} is not admitted: its key was taken back before")
         elif name not in known or known[name].key != key:
-            control.register(name, key)
-            report(f"node {name} is admitted")
+            try:
+                control.register(name, key)
+                report(f"node {name} is admitted")
+            except DeploymentError as error:
+                problems.append(f"{name} is not admitted: {error}")
+    return problems
 
 
 def _withdrawn(control: Control) -> set[bytes]:
