@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from pathlib import Path
 
@@ -10,7 +12,11 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.common.config import parse_config_args
+
+from udjfl.deployment import node as node_module
 from udjfl.deployment.node import Node
+from udjfl.deployment.supervisor import Supervisor
 from udjfl.errors import DeploymentError
 
 
@@ -99,3 +105,39 @@ def test_the_reason_for_no_connection_is_found(node: Node, log: str, reason: str
     assert found is not None
     assert re.search(reason, found)
     assert node.find_reason("Starting Flower SuperNode") is None
+
+
+def run_without_processes(node: Node, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Return the commands that would be kept running."""
+    commands = {}
+
+    def run(self: Supervisor) -> None:
+        commands.update({service.name: list(service.command) for service in self.services})
+
+    monkeypatch.setattr(node_module.Supervisor, "run", run)
+    node.run_services(node.configure({}))
+    return commands
+
+
+def test_other_users_cannot_read_a_nodes_settings(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in files nor on a command line, which every user of a machine sees."""
+    umask = os.umask(0)
+    try:
+        node.configure(flags(node))
+        path = node.folder / "node.toml"
+        secret = '"s3cret \\u00e4 \\u007f\\" = x"'
+        path.write_text(path.read_text(encoding="utf-8") + f"password = {secret}\nlow = -inf\n")
+        path.chmod(0o644)
+        node.sent.touch(0o644)
+        command = run_without_processes(node, monkeypatch)["supernode"]
+    finally:
+        os.umask(umask)
+    assert "s3cret" not in " ".join(command)
+    config = parse_config_args([command[command.index("--node-config") + 1]])
+    assert (config["client-id"], config["password"]) == ("north", 's3cret \u00e4 \x7f" = x')
+    assert config["low"] == float("-inf")
+    private = [path, node.sent, Path(command[-1])]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 3
+    assert stat.S_IMODE(node.state.stat().st_mode) == 0o700

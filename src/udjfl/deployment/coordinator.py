@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from udjfl._files import write_atomic
+from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
 from udjfl.deployment.flower_commands import superexec_command, superlink_command
@@ -114,7 +114,7 @@ class Coordinator:
                 )
             names[key] = name
         self._check_not_withdrawn({name: own[1] for name, own in read.items()})
-        self.nodes.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.nodes)
         for name, (content, _) in read.items():
             write_atomic(self.nodes / f"{name}.pub", content)
         return list(read)
@@ -142,7 +142,7 @@ class Coordinator:
         proxy += ["--superlink", address, "--ca", str(self.ca)]
         proxy += ["--certificate", str(self.keys / "server.crt")]
         proxy += ["--key", str(self.keys / "server.key")]
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(home)
         command = superlink_command(port, self.keys, home / "state.db", secret)
         services = [
             Service("superlink", command, home),

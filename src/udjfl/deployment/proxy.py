@@ -50,7 +50,7 @@ NODE_PATHS = frozenset(
         *("pull-object", "push-object", "get-run", "get-fab"),
     )
 )
-# With messages, objects or lists of them: Flower cuts arrays into objects of 20 MiB.
+# With messages, objects or lists of them: Flower cuts arrays into objects of 5 MiB.
 LARGE_PATHS = frozenset(
     f"/v1/fleet/{name}".encode()
     for name in ("pull-messages", "push-messages", "pull-object", "push-object")

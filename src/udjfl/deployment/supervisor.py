@@ -25,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from udjfl._files import write_atomic
+from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment.flwr_command import flower_environment, tail
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
 from udjfl.errors import DeploymentError
@@ -55,7 +55,7 @@ class Service:
 
     def start(self, logs: Path) -> None:
         """Start the process; its output is added to its log."""
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.home)
         log = logs / f"{self.name}.log"
         if log.exists() and log.stat().st_size > LARGEST_LOG:
             log.replace(log.with_suffix(".log.1"))
@@ -79,8 +79,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the services in order and watch them; stop them in the opposite order."""
-        logs = self.state / LOGS
-        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        logs = make_logs_folder(self.state)
         lock = FileLock(self.state / LOCK)
         try:
             lock.acquire(timeout=PROBE)
@@ -136,6 +135,13 @@ class Supervisor:
         service.start(logs)
 
 
+def make_logs_folder(state: Path) -> Path:
+    """Make the folder of logs, and close the folder around it to other users."""
+    logs = make_private_folder(state / LOGS)
+    state.chmod(0o700)  # it may have been made by hand
+    return logs
+
+
 def report(line: str) -> None:
     """Print a line with the time: the supervisor's log."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
@@ -172,8 +178,7 @@ def already_running(state: Path) -> str:
 
 def start_in_background(arguments: Sequence[str], state: Path) -> subprocess.Popen[bytes]:
     """Start `udjfl` with these arguments, detached from this terminal."""
-    logs = state / LOGS
-    logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    logs = make_logs_folder(state)
     with (logs / f"{OWN_LOG}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "udjfl", *arguments],
