@@ -12,22 +12,24 @@ a SuperExec, which runs server apps and alone has the secret for it.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
 from udjfl.deployment.flower_commands import superexec_command, superlink_command
-from udjfl.deployment.flwr_command import CONNECTION, FlwrCommand, write_run_config
+from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.submissions import Submitted, append_submitted, read_submitted
 from udjfl.deployment.supervisor import (
     Service,
     Supervisor,
@@ -41,21 +43,8 @@ from udjfl.errors import DeploymentError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 START = 120.0  # seconds that a SuperLink has to start, on a busy machine
 PAUSE = 0.3
+SUBMITTED = "submitted.jsonl"
 SERVICES = ("superlink", "proxy", "superexec")
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A run that was submitted: its name, its folder and Flower's id of it.
-
-    `time` is when, in seconds since 1970; `first_round` the rounds that it had before.
-    """
-
-    name: str
-    out: Path
-    run_id: int
-    time: float
-    first_round: int = 0
 
 
 class Coordinator:
@@ -240,28 +229,35 @@ class Coordinator:
 
     # Runs.
 
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Let one command at a time choose the name of a run and submit it."""
+        make_private_folder(self.state)
+        try:
+            with FileLock(self.state / "submitting.lock", timeout=2 * TIMEOUT):
+                yield
+        except Timeout:
+            raise DeploymentError("another run is being submitted; try again later") from None
+
     def submit(self, name: str, config: Mapping[str, Any], first_round: int = 0) -> Submitted:
         """Submit a run of the app in this folder; its run folder is runs/NAME."""
         if self.running() is None:
             raise DeploymentError(self._not_running())
         out = self.runs / name
         command = self._command()
-        path = write_run_config(command.home / "run.toml", {**config, "out": str(out)})
+        path = write_run_config(command.home / f"run-{name}.toml", {**config, "out": str(out)})
         reply = command.run_json("run", str(self.folder), CONNECTION, "-c", path)
         submitted = Submitted(name, out, int(reply["run-id"]), time.time(), first_round)
-        entry = {**asdict(submitted), "out": str(out)}
-        with (self.state / "submitted.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_submitted(self.state / SUBMITTED, submitted)
         return submitted
 
     def submitted(self) -> list[Submitted]:
         """Return the runs that were submitted, the latest last."""
-        try:
-            lines = (self.state / "submitted.jsonl").read_text(encoding="utf-8").splitlines()
-        except OSError:
-            return []
-        entries = [json.loads(line) for line in lines]
-        return [Submitted(**{**entry, "out": Path(entry["out"])}) for entry in entries]
+        return read_submitted(self.state / SUBMITTED)
+
+    def is_taken(self, name: str) -> bool:
+        """Tell if a run has this name. Its folder is made only when its first round begins."""
+        return (self.runs / name).exists() or name in {run.name for run in self.submitted()}
 
 
 def _register(control: Control, wanted: dict[str, bytes]) -> list[str]:

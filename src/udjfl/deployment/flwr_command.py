@@ -36,17 +36,21 @@ class FlwrCommand:
         self, *arguments: str, home: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command and return how it ended; `stdout` includes the errors."""
-        return subprocess.run(
-            [executable("flwr"), *arguments],
-            env=flower_environment(home or self.home, self._environment),
-            timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.home,
-            check=False,
-        )
+        try:
+            return subprocess.run(
+                [executable("flwr"), *arguments],
+                env=flower_environment(home or self.home, self._environment),
+                timeout=TIMEOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=self.home,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            command = " ".join(arguments)
+            raise DeploymentError(f"flwr {command} has not ended after {TIMEOUT:g} s") from None
 
     def run(self, *arguments: str) -> str:
         """Run a command and return its output; raise DeploymentError if it fails."""

@@ -1,0 +1,33 @@
+"""The state of a deployment while its processes do not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from udjfl.deployment import keys
+from udjfl.deployment.coordinator import Coordinator
+from udjfl.deployment.status import UNKNOWN, read_status
+from udjfl.errors import DeploymentError
+
+
+def test_nodes_are_unknown_while_the_superlink_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator(tmp_path / "study")
+    keys.make_node_key(tmp_path, "north")
+    coordinator.admit([tmp_path / "north.pub"])
+    coordinator.state.mkdir()
+    (coordinator.state / "submitted.jsonl").write_text('{"name": "a", "ou')
+
+    def control(self: Coordinator) -> None:
+        raise DeploymentError("the SuperLink does not answer")
+
+    monkeypatch.setattr(Coordinator, "running", lambda self: {"listen": "0.0.0.0:8443"})
+    monkeypatch.setattr(Coordinator, "control", control)
+    status = read_status(coordinator)
+    assert (status.running, status.run) == (True, None)
+    assert [(node.name, node.state) for node in status.nodes] == [("north", UNKNOWN)]
