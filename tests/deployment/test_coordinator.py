@@ -63,6 +63,13 @@ def test_one_key_has_one_name(coordinator: Coordinator, tmp_path: Path) -> None:
         coordinator.admit([south])
 
 
+def test_one_name_has_one_key(coordinator: Coordinator, tmp_path: Path) -> None:
+    paths = [public_key(tmp_path / folder, "north") for folder in "ab"]
+    with pytest.raises(DeploymentError, match="two files for north; give one"):
+        coordinator.admit(paths)
+    assert coordinator.admitted() == {}
+
+
 def test_a_private_key_is_never_admitted(coordinator: Coordinator, tmp_path: Path) -> None:
     private = keys.make_node_key(tmp_path, "north")
     with pytest.raises(DeploymentError, match="is a private key: it stays with its node"):
@@ -149,7 +156,9 @@ def test_a_refusal_stops_neither_revocation_nor_admission(
     assert sync(coordinator, control, monkeypatch) == ["c", "d"]  # tried again
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "-x", "a b", "x" * 64, "a\n"])
+@pytest.mark.parametrize(
+    "name", ["", ".hidden", "a/b", "..", "-x", "a b", "x" * 64, "a\n", "x.pub", "x.PUB"]
+)
 def test_a_name_is_the_name_of_a_file(name: str) -> None:
     with pytest.raises(DeploymentError, match="is no name"):
         check_name(name)

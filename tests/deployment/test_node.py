@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,8 +16,9 @@ pytest.importorskip("flwr")
 from flwr.common.config import parse_config_args
 
 from udjfl.deployment import node as node_module
+from udjfl.deployment.network import HOST
 from udjfl.deployment.node import Node
-from udjfl.deployment.supervisor import Supervisor
+from udjfl.deployment.supervisor import Supervisor, make_logs_folder
 from udjfl.errors import DeploymentError
 
 
@@ -44,6 +46,13 @@ def test_a_node_has_one_key(node: Node, tmp_path: Path) -> None:
         node.make_key("south")
     with pytest.raises(DeploymentError, match="has no key; make one with `udjfl flower keys"):
         _ = Node(tmp_path / "other").name
+
+
+def test_a_private_key_is_never_called_like_a_public_one(tmp_path: Path) -> None:
+    node = Node(tmp_path / "hospital")
+    with pytest.raises(DeploymentError, match=r"leave out \.pub: north"):
+        node.make_key("north.pub")
+    assert not node.keys.exists()
 
 
 def test_flags_are_kept_and_need_not_be_repeated(node: Node) -> None:
@@ -141,3 +150,55 @@ def test_other_users_cannot_read_a_nodes_settings(
     private = [path, node.sent, Path(command[-1])]
     assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 3
     assert stat.S_IMODE(node.state.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ({}, HOST),
+        ({"no_proxy": "a"}, f"a,{HOST}"),
+        ({"NO_PROXY": "b,c"}, f"b,c,{HOST}"),
+        ({"no_proxy": "a", "NO_PROXY": "b"}, f"a,b,{HOST}"),
+        ({"no_proxy": "a", "NO_PROXY": "a"}, f"a,{HOST}"),
+    ],
+)
+def test_addresses_without_a_proxy_are_kept_however_they_are_written(
+    before: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**before, "HTTPS_PROXY": "http://p"}.items():
+        monkeypatch.setenv(name, value)
+    outside = node_module._outside()
+    assert (outside["no_proxy"], outside["NO_PROXY"]) == (expected, expected)
+    assert outside["HTTPS_PROXY"] == "http://p"
+
+
+def test_a_log_that_was_put_aside_is_read_from_its_beginning(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SuperNode puts a large log aside when it starts, after its size was noted."""
+    node.configure(flags(node))
+    log = make_logs_folder(node.state) / "supernode.log"
+    log.write_text("x" * 1000)
+
+    def start(*_: object) -> Mock:
+        log.replace(log.with_suffix(".log.1"))
+        log.write_text("SuperNode ID: 1\n")
+        return Mock(poll=lambda: None)
+
+    monkeypatch.setattr(node_module, "start_in_background", start)
+    monkeypatch.setattr(node_module, "START", -1.0)
+    assert node.start(stock=False) is None
+
+
+def test_an_earlier_connection_is_not_taken_for_a_new_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.configure(flags(node))
+    log = make_logs_folder(node.state) / "supernode.log"
+    log.write_text("SuperNode ID: 1\n")
+    started = Mock(poll=lambda: None)
+    monkeypatch.setattr(node_module, "start_in_background", lambda *_: started)
+    monkeypatch.setattr(node_module, "START", -1.0)
+    assert "no answer yet" in str(node.start(stock=False))

@@ -10,7 +10,8 @@ pytest.importorskip("flwr")
 
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import Coordinator
-from udjfl.deployment.status import UNKNOWN, read_status
+from udjfl.deployment.node import Node
+from udjfl.deployment.status import UNKNOWN, read_own_status, read_status
 from udjfl.errors import DeploymentError
 
 
@@ -31,3 +32,26 @@ def test_nodes_are_unknown_while_the_superlink_starts(
     status = read_status(coordinator)
     assert (status.running, status.run) == (True, None)
     assert [(node.name, node.state) for node in status.nodes] == [("north", UNKNOWN)]
+
+
+@pytest.mark.parametrize(
+    ("log", "connected", "problem"),
+    [
+        ("CERTIFICATE_VERIFY_FAILED\nStarting Flower SuperNode\n", False, "no connection yet"),
+        ("SuperNode ID: 1\nStarting Flower SuperNode\nInvalid SuperNode auth", False, "no conn"),
+        ("Starting Flower SuperNode\nCERTIFICATE_VERIFY_FAILED\n", False, "not signed by"),
+        ("Starting Flower SuperNode\nSuperNode ID: 1\n", True, ""),
+        ("SuperNode ID: 1\n", True, ""),
+    ],
+)
+def test_the_last_start_of_a_node_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: str, connected: bool, problem: str
+) -> None:
+    node = Node(tmp_path / "hospital")
+    node.make_key("north")
+    (node.state / "logs").mkdir(parents=True)
+    (node.state / "logs" / "supernode.log").write_text(log)
+    monkeypatch.setattr(Node, "running", lambda self: {"pid": 1})
+    status = read_own_status(node)
+    assert status.connected == connected
+    assert problem in (status.problem or "")

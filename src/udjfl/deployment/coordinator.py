@@ -90,13 +90,17 @@ class Coordinator:
 
     def admit(self, paths: Sequence[Path]) -> list[str]:
         """Copy public keys to those that are admitted; a key of the same name is replaced."""
-        read = {path.stem: (path.read_bytes(), read_public_key(path)) for path in paths}
+        read: dict[str, tuple[bytes, bytes]] = {}
+        for path in paths:
+            check_name(path.stem)
+            if path.stem in read:
+                raise DeploymentError(f"{path}: there are two files for {path.stem}; give one")
+            read[path.stem] = (path.read_bytes(), read_public_key(path))
         names: dict[bytes, str] = {}
         for name, key in {
             **self.admitted(),
             **{name: own[1] for name, own in read.items()},
         }.items():
-            check_name(name)
             if key in names:
                 raise DeploymentError(
                     f"{name}.pub is the key of {names[key]}: each node makes a key of its own"
@@ -293,4 +297,8 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise DeploymentError(
             f"{name!r} is no name: use letters, digits, dots, hyphens and underscores"
+        )
+    if name.lower().endswith(".pub"):
+        raise DeploymentError(
+            f"{name!r} is no name but that of a public key; leave out .pub: {name[:-4]}"
         )

@@ -41,6 +41,7 @@ START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower no
 PAUSE = 0.3
 # pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
 REASONS = {  # in the log of a SuperNode that cannot connect
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
@@ -185,11 +186,7 @@ class Node:
         process = start_in_background([*arguments, *(["--stock"] if stock else [])], self.state)
         deadline = time.monotonic() + START
         while True:
-            text = ""
-            if log.exists():
-                with log.open("rb") as file:
-                    file.seek(begin)
-                    text = file.read().decode(errors="replace")
+            text = _read_new(log, begin)
             if CONNECTED in text:
                 return None
             if process.poll() is not None:
@@ -219,7 +216,20 @@ class Node:
 def _outside() -> dict[str, str]:
     """Return the settings of HTTP proxies, which a hospital may need to reach the outside."""
     own = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-    return {**own, "no_proxy": ",".join(filter(None, [os.environ.get("no_proxy"), HOST]))}
+    exceptions = [own.get("no_proxy"), own.get("NO_PROXY"), HOST]
+    # Programs differ in which of the two they read.
+    direct = ",".join(dict.fromkeys(text for text in exceptions if text))
+    return {**own, "no_proxy": direct, "NO_PROXY": direct}
+
+
+def _read_new(log: Path, begin: int) -> str:
+    """Return what was added to a log after its first `begin` bytes, or all if it is a new file."""
+    try:
+        with log.open("rb") as file:
+            file.seek(begin if os.fstat(file.fileno()).st_size >= begin else 0)
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _format_settings(settings: NodeSettings) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
 from udjfl.deployment.coordinator import Coordinator
-from udjfl.deployment.node import CONNECTED, Node
+from udjfl.deployment.node import CONNECTED, STARTING, Node
 from udjfl.deployment.submissions import Submitted
 from udjfl.deployment.supervisor import read_log
 from udjfl.errors import DeploymentError
@@ -122,7 +122,8 @@ def read_own_status(node: Node) -> OwnStatus:
     running = node.running()
     log = read_log(node.state, "supernode", lines=None) if running else ""
     # The last start counts: a SuperNode that lost its connection is started again.
-    connected = CONNECTED in log[log.rfind("Starting Flower SuperNode") :]
+    log = log[max(0, log.rfind(STARTING)) :]
+    connected = CONNECTED in log
     replies, last = 0, ""
     if node.sent.exists():
         with node.sent.open(encoding="utf-8") as file:
