@@ -123,7 +123,7 @@ def run_without_processes(node: Node, monkeypatch: pytest.MonkeyPatch) -> dict[s
     def run(self: Supervisor) -> None:
         commands.update({service.name: list(service.command) for service in self.services})
 
-    monkeypatch.setattr(node_module.Supervisor, "run", run)
+    monkeypatch.setattr(Supervisor, "run", run)
     node.run_services(node.configure({}))
     return commands
 

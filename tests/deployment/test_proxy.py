@@ -201,7 +201,7 @@ def test_a_body_that_only_drips_is_given_up(
 ) -> None:
     """Of 200 parts, one comes each second; no single silence is long."""
     now = 0.0
-    monkeypatch.setattr(proxy.time, "monotonic", lambda: now)
+    monkeypatch.setattr("udjfl.deployment.proxy.time", Mock(monotonic=lambda: now))
     monkeypatch.setattr(proxy, "SLOWEST", 100)
     parts = 0
 

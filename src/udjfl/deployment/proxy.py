@@ -179,7 +179,8 @@ class Connection(H11Protocol):
         """Wait for the first request, unless the peer has too many connections."""
         super().connection_made(transport)
         self.peer = _describe_peer(self.client)
-        if sum(other.peer == self.peer for other in self.connections) > MAX_PER_PEER:
+        others = [other for other in self.connections if isinstance(other, Connection)]
+        if sum(other.peer == self.peer for other in others) > MAX_PER_PEER:
             transport.abort()
             return
         self._watch_silence()
