@@ -21,12 +21,13 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 MODE = 0o666  # less the umask: readable as the user's other files are, never executable
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+PRIVATE = 0o600  # for its owner only
 PART = ".part"
 # Files larger than this are read by nothing here: a limit on memory, far above any real file.
 MOST_BYTES = 1 << 34
 
 
-def write_atomic(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes, mode: int = MODE) -> None:
     """Replace a file, or leave it as it was; a killed process leaves the old or the new one.
 
     The content is written beside it first, under a name that nothing else has. A link under the
@@ -36,7 +37,7 @@ def write_atomic(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{PART}")
     with explain_os_errors(path):
         try:
-            with open_file(beside, NEW_FILE) as descriptor:
+            with open_file(beside, NEW_FILE, mode) as descriptor:
                 write_all(descriptor, content)
                 os.fsync(descriptor)
             beside.replace(path)
@@ -46,10 +47,18 @@ def write_atomic(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
 
 
+def make_private_folder(path: Path) -> Path:
+    """Make a folder that only its owner can enter, and so every folder above it that is missing."""
+    if not path.is_dir():
+        make_private_folder(path.parent)
+        path.mkdir(exist_ok=True, mode=0o700)  # with `parents`, those would be open to others
+    return path
+
+
 @contextmanager
-def open_file(path: Path, flags: int) -> Iterator[int]:
+def open_file(path: Path, flags: int, mode: int = MODE) -> Iterator[int]:
     """Open a plain file by its own name, not through a link; yield its descriptor."""
-    descriptor = os.open(path, flags | NO_FOLLOW | NO_WAIT, MODE)
+    descriptor = os.open(path, flags | NO_FOLLOW | NO_WAIT, mode)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is not a plain file", str(path))

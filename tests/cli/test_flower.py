@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +16,22 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from udjfl.cli.flower_run import find_reason, parse_settings, prepare_run, read_declared
+from udjfl.cli import flower_run
+from udjfl.cli.flower_run import (
+    find_reason,
+    follow_run,
+    parse_settings,
+    prepare_run,
+    read_declared,
+)
 from udjfl.cli.flower_tables import describe_run, format_seconds, format_time
+from udjfl.deployment.control import RunInfo
 from udjfl.deployment.coordinator import Coordinator
+from udjfl.deployment.flwr_command import FlwrCommand
 from udjfl.deployment.status import RunStatus
+from udjfl.deployment.submissions import Submitted, append_submitted
 from udjfl.errors import DeploymentError, SettingsError
+from udjfl.settings import TrainingSettings
 
 APP = Path(__file__).parents[2] / "apps" / "flower"
 DECLARED = {"method": "rawls", "rounds": 100, "lr": 0.1, "resume": False, "local-epochs": 1}
@@ -55,6 +71,8 @@ def test_all_mistakes_are_named_at_once() -> None:
     assert len(raised.value.mistakes) == 4
     assert "Did you mean 'rounds'?" in str(raised.value)
     assert "rounds: 'many' is not a value of type int" in str(raised.value)
+    with pytest.raises(SettingsError, match="method='rawls: no closing quotation"):
+        parse_settings(["method='rawls"], DECLARED)
 
 
 def test_the_reason_of_a_failure_is_in_the_clients_words() -> None:
@@ -90,6 +108,87 @@ def test_a_run_has_a_name_of_its_own_and_keeps_its_settings(coordinator: Coordin
         prepare(coordinator, resume="other")
     with pytest.raises(DeploymentError, match="is not a finished run"):
         prepare(coordinator, reference="fedavg")
+
+
+def test_a_name_is_taken_once_its_run_is_submitted(coordinator: Coordinator) -> None:
+    """The run folder is made later, by the server app."""
+    out = coordinator.runs / "fedavg"
+    with coordinator.submitting():
+        append_submitted(coordinator.state / "submitted.jsonl", Submitted("fedavg", out, 1, 0.0))
+    assert prepare(coordinator, "method=fedavg").name == "fedavg-2"
+    with pytest.raises(DeploymentError, match="fedavg exists already"):
+        prepare(coordinator, name="fedavg")
+
+
+def test_runs_that_are_submitted_together_have_names_and_files_of_their_own(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `flwr` would read is read while the other command is about to submit, too."""
+    (coordinator.state / "operator").mkdir()
+    monkeypatch.setattr(Coordinator, "running", lambda self: {"pid": 1})
+    sent = {}
+
+    def run_json(self: FlwrCommand, *arguments: str) -> dict[str, Any]:
+        time.sleep(0.05)
+        config = tomllib.loads(Path(arguments[-1]).read_text(encoding="utf-8"))
+        sent[Path(config["out"]).name] = config["rounds"]
+        return {"run-id": str(config["rounds"])}
+
+    monkeypatch.setattr(FlwrCommand, "run_json", run_json)
+
+    def submit(rounds: int) -> tuple[str, int]:
+        with coordinator.submitting():
+            prepared = prepare(coordinator, "method=fedavg", f"rounds={rounds}")
+            return coordinator.submit(prepared.name, prepared.config).name, rounds
+
+    with ThreadPoolExecutor() as pool:
+        submitted = dict(pool.map(submit, (3, 4, 5)))
+    assert submitted == sent
+    assert {run.name: run.run_id for run in coordinator.submitted()} == sent
+    assert sorted(sent) == ["fedavg", "fedavg-2", "fedavg-3"]
+    for name, rounds in sent.items():
+        assert prepare(coordinator, resume=name).rounds == rounds
+
+
+def test_an_app_need_not_declare_all_settings(coordinator: Coordinator) -> None:
+    path = coordinator.folder / "pyproject.toml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(re.sub(r"(?m)^(rounds|method) = .*\n", "", text), encoding="utf-8")
+    prepared = prepare(coordinator)
+    assert "rounds" not in prepared.config
+    assert (prepared.name, prepared.rounds) == ("rawls", TrainingSettings().rounds)
+
+
+class Answers:
+    """A SuperLink whose answers are given; an error is raised."""
+
+    def __init__(self, *answers: RunInfo | Exception) -> None:
+        self.answers = list(answers)
+
+    def run(self, run_id: int) -> RunInfo:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_a_superlink_may_be_away_for_a_while(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = DeploymentError("the SuperLink does not answer")
+    done = RunInfo(1, "finished", "completed", "")
+    monkeypatch.setattr(flower_run, "PAUSE", 0.0)
+
+    def follow(*answers: RunInfo | Exception) -> list[RunInfo | Exception]:
+        control = Answers(*answers)
+        monkeypatch.setattr(coordinator, "control", lambda: nullcontext(control))
+        follow_run(coordinator, Submitted("a", coordinator.runs / "a", 1, 0.0), 3)
+        return control.answers
+
+    assert follow(RunInfo(1, "running", "", ""), away, away, done) == []
+    monkeypatch.setattr(flower_run, "PATIENCE", -1.0)
+    with pytest.raises(DeploymentError, match="does not answer"):
+        follow(away, done)
 
 
 def test_mistakes_are_found_before_anything_is_sent(coordinator: Coordinator) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from udjfl.deployment import coordinator as coordinator_module
 from udjfl.deployment import keys
+from udjfl.deployment.control import NodeInfo
 from udjfl.deployment.coordinator import Coordinator, check_name
 from udjfl.errors import DeploymentError
 
@@ -59,6 +63,13 @@ def test_one_key_has_one_name(coordinator: Coordinator, tmp_path: Path) -> None:
         coordinator.admit([south])
 
 
+def test_one_name_has_one_key(coordinator: Coordinator, tmp_path: Path) -> None:
+    paths = [public_key(tmp_path / folder, "north") for folder in "ab"]
+    with pytest.raises(DeploymentError, match="two files for north; give one"):
+        coordinator.admit(paths)
+    assert coordinator.admitted() == {}
+
+
 def test_a_private_key_is_never_admitted(coordinator: Coordinator, tmp_path: Path) -> None:
     private = keys.make_node_key(tmp_path, "north")
     with pytest.raises(DeploymentError, match="is a private key: it stays with its node"):
@@ -69,7 +80,85 @@ def test_a_private_key_is_never_admitted(coordinator: Coordinator, tmp_path: Pat
         coordinator.admit([other])
 
 
-@pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "-x", "a b", "x" * 64, "a\n"])
+class FakeControl:
+    """A SuperLink that admits nodes; what concerns a name in `refused` fails."""
+
+    def __init__(self, refused: tuple[str, ...] = ()) -> None:
+        self.known: dict[str, NodeInfo] = {}
+        self.refused = refused
+
+    def nodes(self) -> list[NodeInfo]:
+        return list(self.known.values())
+
+    all_nodes = nodes
+
+    def register(self, name: str, key: bytes) -> None:
+        if name in self.refused:
+            raise DeploymentError("refused")
+        self.known[name] = NodeInfo(len(self.known), name, key, "registered", "")
+
+    def unregister(self, node: NodeInfo) -> None:
+        if node.name in self.refused:
+            raise DeploymentError("refused")
+        del self.known[node.name]
+
+
+def sync(
+    coordinator: Coordinator, control: FakeControl, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Let the supervisor look at nodes/ once; return who is admitted."""
+
+    @contextmanager
+    def connect(*_: object) -> Iterator[FakeControl]:
+        yield control
+
+    monkeypatch.setattr(coordinator_module, "connect", connect)
+    monkeypatch.setattr(coordinator_module, "is_healthy", lambda *_: True)
+    coordinator._next_sync = 0.0
+    coordinator._sync("here")
+    return sorted(control.known)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff", b"-----BEGIN PRIVATE KEY-----", b"ssh-x AAAA", b"ssh-dss AAAA x"]
+)
+def test_a_bad_file_does_not_keep_other_nodes_admitted(
+    coordinator: Coordinator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    content: bytes,
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, name) for name in ("east", "north", "south")])
+    assert sync(coordinator, control, monkeypatch) == ["east", "north", "south"]
+    (coordinator.nodes / "south.pub").unlink()
+    (coordinator.nodes / "east.pub").write_bytes(content)
+    (coordinator.nodes / "folder.pub").mkdir()
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert len(coordinator.unreadable()) == 2
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert capsys.readouterr().out.count("east.pub is") == 1  # said once, not at each look
+
+
+def test_a_refusal_stops_neither_revocation_nor_admission(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, name) for name in ("a", "b")])
+    sync(coordinator, control, monkeypatch)
+    for path in coordinator.nodes.iterdir():
+        path.unlink()
+    coordinator.admit([public_key(tmp_path, name) for name in ("c", "d")])
+    control.refused = ("a", "c")
+    assert sync(coordinator, control, monkeypatch) == ["a", "d"]
+    control.refused = ()
+    assert sync(coordinator, control, monkeypatch) == ["c", "d"]  # tried again
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".hidden", "a/b", "..", "-x", "a b", "x" * 64, "a\n", "x.pub", "x.PUB"]
+)
 def test_a_name_is_the_name_of_a_file(name: str) -> None:
     with pytest.raises(DeploymentError, match="is no name"):
         check_name(name)

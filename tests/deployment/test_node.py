@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import tomllib
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.common.config import parse_config_args
+
+from udjfl.deployment import node as node_module
+from udjfl.deployment.network import HOST
 from udjfl.deployment.node import Node
+from udjfl.deployment.supervisor import Supervisor, make_logs_folder
 from udjfl.errors import DeploymentError
 
 
@@ -38,6 +46,13 @@ def test_a_node_has_one_key(node: Node, tmp_path: Path) -> None:
         node.make_key("south")
     with pytest.raises(DeploymentError, match="has no key; make one with `udjfl flower keys"):
         _ = Node(tmp_path / "other").name
+
+
+def test_a_private_key_is_never_called_like_a_public_one(tmp_path: Path) -> None:
+    node = Node(tmp_path / "hospital")
+    with pytest.raises(DeploymentError, match=r"leave out \.pub: north"):
+        node.make_key("north.pub")
+    assert not node.keys.exists()
 
 
 def test_flags_are_kept_and_need_not_be_repeated(node: Node) -> None:
@@ -99,3 +114,91 @@ def test_the_reason_for_no_connection_is_found(node: Node, log: str, reason: str
     assert found is not None
     assert re.search(reason, found)
     assert node.find_reason("Starting Flower SuperNode") is None
+
+
+def run_without_processes(node: Node, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Return the commands that would be kept running."""
+    commands = {}
+
+    def run(self: Supervisor) -> None:
+        commands.update({service.name: list(service.command) for service in self.services})
+
+    monkeypatch.setattr(Supervisor, "run", run)
+    node.run_services(node.configure({}))
+    return commands
+
+
+def test_other_users_cannot_read_a_nodes_settings(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in files nor on a command line, which every user of a machine sees."""
+    umask = os.umask(0)
+    try:
+        node.configure(flags(node))
+        path = node.folder / "node.toml"
+        secret = '"s3cret \\u00e4 \\u007f\\" = x"'
+        path.write_text(path.read_text(encoding="utf-8") + f"password = {secret}\nlow = -inf\n")
+        path.chmod(0o644)
+        node.sent.touch(0o644)
+        command = run_without_processes(node, monkeypatch)["supernode"]
+    finally:
+        os.umask(umask)
+    assert "s3cret" not in " ".join(command)
+    config = parse_config_args([command[command.index("--node-config") + 1]])
+    assert (config["client-id"], config["password"]) == ("north", 's3cret \u00e4 \x7f" = x')
+    assert config["low"] == float("-inf")
+    private = [path, node.sent, Path(command[-1])]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in private] == [0o600] * 3
+    assert stat.S_IMODE(node.state.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        ({}, HOST),
+        ({"no_proxy": "a"}, f"a,{HOST}"),
+        ({"NO_PROXY": "b,c"}, f"b,c,{HOST}"),
+        ({"no_proxy": "a", "NO_PROXY": "b"}, f"a,b,{HOST}"),
+        ({"no_proxy": "a", "NO_PROXY": "a"}, f"a,{HOST}"),
+    ],
+)
+def test_addresses_without_a_proxy_are_kept_however_they_are_written(
+    before: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**before, "HTTPS_PROXY": "http://p"}.items():
+        monkeypatch.setenv(name, value)
+    outside = node_module._outside()
+    assert (outside["no_proxy"], outside["NO_PROXY"]) == (expected, expected)
+    assert outside["HTTPS_PROXY"] == "http://p"
+
+
+def test_a_log_that_was_put_aside_is_read_from_its_beginning(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SuperNode puts a large log aside when it starts, after its size was noted."""
+    node.configure(flags(node))
+    log = make_logs_folder(node.state) / "supernode.log"
+    log.write_text("x" * 1000)
+
+    def start(*_: object) -> Mock:
+        log.replace(log.with_suffix(".log.1"))
+        log.write_text("SuperNode ID: 1\n")
+        return Mock(poll=lambda: None)
+
+    monkeypatch.setattr(node_module, "start_in_background", start)
+    monkeypatch.setattr(node_module, "START", -1.0)
+    assert node.start(stock=False) is None
+
+
+def test_an_earlier_connection_is_not_taken_for_a_new_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.configure(flags(node))
+    log = make_logs_folder(node.state) / "supernode.log"
+    log.write_text("SuperNode ID: 1\n")
+    started = Mock(poll=lambda: None)
+    monkeypatch.setattr(node_module, "start_in_background", lambda *_: started)
+    monkeypatch.setattr(node_module, "START", -1.0)
+    assert "no answer yet" in str(node.start(stock=False))

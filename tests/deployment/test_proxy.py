@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("flwr")
 
 import httpx
+import uvicorn
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
+from uvicorn.server import ServerState
 
 from udjfl.deployment import proxy
 
@@ -149,6 +152,141 @@ def test_a_body_that_is_announced_too_large_is_refused_at_once(length: str) -> N
 def test_a_body_that_grows_too_large_is_refused() -> None:
     reply, superlink = send("POST", HEARTBEAT, content=[b"x" * 600, b"x" * 600])
     assert (reply.status_code, superlink.requests) == (404, [])
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_only_paths_for_models_may_have_large_bodies(path: str) -> None:
+    """The SuperLink holds a body in memory before it knows who has sent it."""
+    content = [b"x" * proxy.SMALL, b"x"]
+    reply, superlink = send("POST", path, content=content, max_body=proxy.MAX_BODY)
+    may_be_large = path.rpartition("/")[2].startswith(("pull-", "push-"))
+    assert [len(r.content) for r in superlink.requests] == [proxy.SMALL + 1] * may_be_large
+    assert reply.status_code == (418 if may_be_large else 404)
+
+
+def test_a_body_is_awaited_before_the_superlink_is_connected_to() -> None:
+    """A request that stops in the middle of a small body takes no connection."""
+    superlink = Recorder()
+    connections = []
+
+    class Transport(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            connections.append(request)  # before any of its body is read
+            return await superlink.handle(request)
+
+    async def exchange() -> None:
+        more: asyncio.Queue[Any] = asyncio.Queue()
+        more.put_nowait({"type": "http.request", "body": b"a", "more_body": True})
+        scope = {
+            **{"type": "http", "method": "POST", "raw_path": HEARTBEAT.encode()},
+            **{"query_string": b"", "headers": [], "client": ("192.0.2.1", 1)},
+        }
+
+        async def reply(message: Any) -> None:
+            pass
+
+        async with httpx.AsyncClient(transport=Transport(), base_url="https://s") as client:
+            task = asyncio.create_task(proxy.FleetProxy(client)(scope, more.get, reply))
+            while not more.empty():
+                await asyncio.sleep(0)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not connections
+            more.put_nowait({"type": "http.request", "body": b"b", "more_body": False})
+            await task
+
+    asyncio.run(exchange())
+    assert [request.content for request in superlink.requests] == [b"ab"]
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(1, False), (1000, True)])
+def test_a_body_that_only_drips_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, rate: int, ends: bool
+) -> None:
+    """Of 200 parts, one comes each second; no single silence is long."""
+    now = 0.0
+    monkeypatch.setattr("udjfl.deployment.proxy.time", Mock(monotonic=lambda: now))
+    monkeypatch.setattr(proxy, "SLOWEST", 100)
+    parts = 0
+
+    async def receive() -> Any:
+        nonlocal now, parts
+        now, parts = now + 1, parts + 1
+        return {"type": "http.request", "body": b"x" * rate, "more_body": parts < 200}
+
+    async def read() -> int:
+        return sum([len(part) async for part in proxy.read_body(receive, proxy.MAX_BODY)])
+
+    if ends:
+        assert asyncio.run(read()) == 200 * rate
+    else:
+        with pytest.raises(TimeoutError):
+            asyncio.run(read())
+        assert parts == pytest.approx(proxy.SILENCE, abs=2)
+
+
+class FakeTransport(Mock):
+    """A connection from an address; `aborted` tells if it was cut."""
+
+    def __init__(self, host: str = "192.0.2.1", **options: Any) -> None:
+        super().__init__(**options)
+        self.aborted = asyncio.Event()
+        self.abort.side_effect = self.aborted.set
+        self.is_closing.side_effect = self.aborted.is_set
+        info = {"peername": (host, 1), "sockname": ("192.0.2.2", 2)}
+        self.get_extra_info.side_effect = info.get
+
+    def _get_child_mock(self, **options: Any) -> Mock:
+        return Mock(**options)
+
+
+def open_connection(state: ServerState, transport: FakeTransport, app: Any) -> proxy.Connection:
+    config = uvicorn.Config(app, http=proxy.Connection, ws="none", lifespan="off", log_config=None)
+    connection = proxy.Connection(config, state, {})
+    connection.connection_made(transport)
+    return connection
+
+
+def test_every_request_of_a_connection_has_to_come_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "SILENCE", 0.01)
+    answered = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(0.1)  # the SuperLink may take longer than a silence
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+        answered.set()
+
+    async def exchange() -> None:
+        first = FakeTransport()
+        open_connection(ServerState(), first, app)
+        await asyncio.wait_for(first.aborted.wait(), 60)
+        second = FakeTransport()
+        connection = open_connection(ServerState(), second, app)
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await asyncio.wait_for(answered.wait(), 60)
+        assert not second.aborted.is_set()
+        connection.data_received(b"GET / HT")
+        await asyncio.wait_for(second.aborted.wait(), 60)
+
+    asyncio.run(exchange())
+
+
+def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxy, "MAX_PER_PEER", 2)
+
+    async def exchange() -> list[bool]:
+        state = ServerState()
+        hosts = ["192.0.2.1"] * 3 + ["192.0.2.9"]
+        hosts += ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::3"]
+        transports = [FakeTransport(host) for host in hosts]
+        for transport in transports:
+            open_connection(state, transport, Mock())
+        return [transport.aborted.is_set() for transport in transports]
+
+    refused = asyncio.run(exchange())
+    assert refused == [False, False, True, False, False, False, True, False]
 
 
 def test_a_superlink_that_does_not_answer_is_a_bad_gateway() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -14,8 +16,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from filelock import FileLock
+
 from udjfl.deployment.processes import process_table
-from udjfl.deployment.supervisor import read_running, stop_running
+from udjfl.deployment.supervisor import make_logs_folder, read_running, stop_running
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 # Two services; the second writes its id to a file and sleeps.
@@ -116,3 +120,24 @@ def test_a_process_that_is_no_supervisor_is_never_stopped(state: Path) -> None:
     state.mkdir(parents=True)
     (state / "running.json").write_text(f'{{"pid": {os.getpid()}}}')
     assert not stop_running(state)
+
+
+@pytest.mark.parametrize("start", [None, "an earlier time"])
+def test_two_looks_at_once_do_not_take_each_other_for_a_supervisor(
+    state: Path, start: str | None
+) -> None:
+    """The file of a killed supervisor, whose id another process has now; a second look locks."""
+    state.mkdir(parents=True)
+    description = {"pid": os.getpid(), **({} if start is None else {"start": start})}
+    (state / "running.json").write_text(json.dumps(description))
+    with FileLock(state / "lock"):
+        assert read_running(state) is None
+        assert not stop_running(state)
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_state_is_closed_to_other_users(state: Path, by_hand: bool) -> None:
+    if by_hand:
+        state.mkdir(parents=True, mode=0o755)
+    logs = make_logs_folder(state)
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (logs, state)] == [0o700] * 2

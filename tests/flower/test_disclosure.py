@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def test_a_reply_with_anything_else_in_it_is_not_sent(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="this node does not send"):
             disclosure.release("train", reply(tensors, numbers))
     assert len(log.read_text().splitlines()) == 1  # what was not sent is not in it
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
 
 
 def test_what_left_is_written_down(tmp_path: Path) -> None:

@@ -37,7 +37,6 @@ from udjfl.deployment import keys
 from udjfl.deployment.flwr_command import (
     CONNECTION,
     TIMEOUT,
-    ConfigValue,
     FlwrCommand,
     executable,
     flower_environment,
@@ -46,6 +45,7 @@ from udjfl.deployment.flwr_command import (
 )
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
+from udjfl.deployment.toml import ConfigValue
 from udjfl.errors import DeploymentError
 from udjfl.flower.warm import executor_command, executor_environment
 

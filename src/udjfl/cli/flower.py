@@ -141,6 +141,8 @@ def up_command(
     names = ", ".join(coordinator.admitted()) or "none yet"
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
+    for problem in coordinator.unreadable():
+        print(f"admits nobody: {problem}", file=sys.stderr)
 
 
 @app.command(
@@ -246,13 +248,13 @@ def run_command(
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
-    with show_status("submitting"):
+    with show_status("submitting"), coordinator.submitting():
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)
     if detach:
         print(f"submitted {submitted.name}; udjfl flower status {folder}")
         return
-    follow_run(coordinator, submitted, int(prepared.config["rounds"]))
+    follow_run(coordinator, submitted, prepared.rounds)
     print(f"{submitted.name} is finished: udjfl report {submitted.out}")
 
 

@@ -16,9 +16,12 @@ from udjfl.cli.progress import show_progress
 from udjfl.errors import DeploymentError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
-    from udjfl.deployment.coordinator import Coordinator, Submitted
+    from udjfl.deployment.control import Control, RunInfo
+    from udjfl.deployment.coordinator import Coordinator
+    from udjfl.deployment.submissions import Submitted
 
 PAUSE = 0.5  # seconds between two looks
+PATIENCE = 60.0  # seconds that a SuperLink may be away
 KEPT = "flower-settings.json"  # in the coordinator's state: the settings of each run
 # How a server app logs the error that ended it: the last line of a traceback.
 RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
@@ -31,6 +34,7 @@ class PreparedRun:
     name: str
     config: Mapping[str, Any]
     first_round: int
+    rounds: int
 
 
 def prepare_run(
@@ -40,7 +44,10 @@ def prepare_run(
     reference: str | None,
     resume: str | None,
 ) -> PreparedRun:
-    """Check the settings of a run, all at once, before anything is sent."""
+    """Check the settings of a run, all at once, before anything is sent.
+
+    Call it and `submit` within `coordinator.submitting()`: the name is free until then only.
+    """
     from udjfl.deployment.coordinator import check_name
     from udjfl.flower.settings import read_settings
     from udjfl.training.follow import FollowedRun
@@ -61,16 +68,16 @@ def prepare_run(
             raise DeploymentError(f"reference: {path} is not a finished run")
         changes["reference"] = str(path)
     config = {**declared, **changes}
-    read_settings(config)
+    run_settings, _ = read_settings(config)
     if name is None:
-        name = _free_name(coordinator.runs, str(config["method"]))
+        name = _free_name(coordinator, run_settings.method)
     check_name(name)
-    if resume is None and (coordinator.runs / name).exists():
+    if resume is None and coordinator.is_taken(name):
         raise DeploymentError(
-            f"{coordinator.runs / name} exists already; give another --name, or --resume {name}"
+            f"the run {name} exists already; give another --name, or --resume {name}"
         )
     _keep(coordinator, name, changes)
-    return PreparedRun(name, config, first_round)
+    return PreparedRun(name, config, first_round, run_settings.training.rounds)
 
 
 def read_declared(folder: Path) -> dict[str, Any]:
@@ -90,8 +97,8 @@ def read_declared(folder: Path) -> dict[str, Any]:
 def parse_settings(given: Sequence[str], declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings written as NAME=VALUE, each in the type that the app declares."""
     changes: dict[str, Any] = {}
-    mistakes = []
-    for text in [piece for line in given for piece in shlex.split(line)]:
+    mistakes: list[str] = []
+    for text in _split_settings(given, mistakes):
         name, equals, value = text.partition("=")
         name = name.strip().replace("_", "-")
         if not equals:
@@ -109,6 +116,16 @@ def parse_settings(given: Sequence[str], declared: Mapping[str, Any]) -> dict[st
     return changes
 
 
+def _split_settings(given: Sequence[str], mistakes: list[str]) -> list[str]:
+    pieces = []
+    for line in given:
+        try:
+            pieces += shlex.split(line)
+        except ValueError as error:  # a quotation mark without its counterpart
+            mistakes.append(f"{line}: {str(error).lower()}")
+    return pieces
+
+
 def _convert(text: str, default: Any) -> Any:
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
@@ -117,10 +134,10 @@ def _convert(text: str, default: Any) -> Any:
     return type(default)(text)
 
 
-def _free_name(runs: Path, method: str) -> str:
+def _free_name(coordinator: Coordinator, method: str) -> str:
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", method).strip("-.") or "run"
     names = [base, *(f"{base}-{number}" for number in range(2, 10_000))]
-    return next(name for name in names if not (runs / name).exists())
+    return next(name for name in names if not coordinator.is_taken(name))
 
 
 def _read_kept(coordinator: Coordinator, name: str) -> dict[str, Any]:
@@ -154,7 +171,7 @@ def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> N
     with show_progress(1, rounds) as on_progress, coordinator.control() as control:
         reached = -1
         while True:
-            info = control.run(submitted.run_id)
+            info = _ask_for_run(control, submitted.run_id)
             run.update()
             if run.reached != reached:
                 reached = run.reached
@@ -170,6 +187,18 @@ def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> N
             raise DeploymentError(
                 f"{submitted.name} {info.outcome} after round {run.reached}: {reason}"
             )
+
+
+def _ask_for_run(control: Control, run_id: int) -> RunInfo:
+    """Return the state of a run; a SuperLink that is started again gets time to answer."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return control.run(run_id)
+        except DeploymentError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE)
 
 
 def find_reason(log: str) -> str | None:

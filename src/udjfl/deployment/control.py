@@ -162,6 +162,7 @@ def _explain_failures() -> Iterator[None]:
 
 def read_public_key(path: Path) -> bytes:
     """Return the public key in a file (OpenSSH format), as the SuperLink knows it."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_ssh_public_key
     from flwr.supercore.primitives.asymmetric import public_key_to_bytes, uses_nist_ec_curve
@@ -174,7 +175,7 @@ def read_public_key(path: Path) -> bytes:
         )
     try:
         key = load_ssh_public_key(content)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not uses_nist_ec_curve(key):
         raise DeploymentError(

@@ -12,22 +12,24 @@ a SuperExec, which runs server apps and alone has the secret for it.
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from udjfl._files import write_atomic
+from filelock import FileLock, Timeout
+
+from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
 from udjfl.deployment.flower_commands import superexec_command, superlink_command
-from udjfl.deployment.flwr_command import CONNECTION, FlwrCommand, write_run_config
+from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.submissions import Submitted, append_submitted, read_submitted
 from udjfl.deployment.supervisor import (
     Service,
     Supervisor,
@@ -41,21 +43,8 @@ from udjfl.errors import DeploymentError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 START = 120.0  # seconds that a SuperLink has to start, on a busy machine
 PAUSE = 0.3
+SUBMITTED = "submitted.jsonl"
 SERVICES = ("superlink", "proxy", "superexec")
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A run that was submitted: its name, its folder and Flower's id of it.
-
-    `time` is when, in seconds since 1970; `first_round` the rounds that it had before.
-    """
-
-    name: str
-    out: Path
-    run_id: int
-    time: float
-    first_round: int = 0
 
 
 class Coordinator:
@@ -66,6 +55,7 @@ class Coordinator:
         self.keys, self.state = self.folder / "keys", self.folder / "state"
         self.nodes, self.runs = self.folder / "nodes", self.folder / "runs"
         self._synced: dict[str, bytes] | None = None
+        self._unreadable: list[str] = []
         self._next_sync = 0.0
 
     @property
@@ -82,25 +72,42 @@ class Coordinator:
 
     def admitted(self) -> dict[str, bytes]:
         """Return the public keys of the nodes that are admitted, by name."""
-        paths = sorted(self.nodes.glob("*.pub"))
-        return {path.stem: read_public_key(path) for path in paths}
+        return self._read_nodes()[0]
+
+    def unreadable(self) -> list[str]:
+        """Return what is wrong with files in nodes/ that are no public keys: they admit nobody."""
+        return self._read_nodes()[1]
+
+    def _read_nodes(self) -> tuple[dict[str, bytes], list[str]]:
+        read: dict[str, bytes] = {}
+        problems = []
+        for path in sorted(self.nodes.glob("*.pub")):
+            try:
+                read[path.stem] = read_public_key(path)
+            except (DeploymentError, OSError) as error:
+                problems.append(str(error))
+        return read, problems
 
     def admit(self, paths: Sequence[Path]) -> list[str]:
         """Copy public keys to those that are admitted; a key of the same name is replaced."""
-        read = {path.stem: (path.read_bytes(), read_public_key(path)) for path in paths}
+        read: dict[str, tuple[bytes, bytes]] = {}
+        for path in paths:
+            check_name(path.stem)
+            if path.stem in read:
+                raise DeploymentError(f"{path}: there are two files for {path.stem}; give one")
+            read[path.stem] = (path.read_bytes(), read_public_key(path))
         names: dict[bytes, str] = {}
         for name, key in {
             **self.admitted(),
             **{name: own[1] for name, own in read.items()},
         }.items():
-            check_name(name)
             if key in names:
                 raise DeploymentError(
                     f"{name}.pub is the key of {names[key]}: each node makes a key of its own"
                 )
             names[key] = name
         self._check_not_withdrawn({name: own[1] for name, own in read.items()})
-        self.nodes.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.nodes)
         for name, (content, _) in read.items():
             write_atomic(self.nodes / f"{name}.pub", content)
         return list(read)
@@ -128,7 +135,7 @@ class Coordinator:
         proxy += ["--superlink", address, "--ca", str(self.ca)]
         proxy += ["--certificate", str(self.keys / "server.crt")]
         proxy += ["--key", str(self.keys / "server.key")]
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(home)
         command = superlink_command(port, self.keys, home / "state.db", secret)
         services = [
             Service("superlink", command, home),
@@ -196,11 +203,17 @@ class Coordinator:
             return
         self._next_sync = now + 1
         try:
-            wanted = self.admitted()
+            wanted, unreadable = self._read_nodes()
+            for problem in unreadable:
+                if problem not in self._unreadable:
+                    report(f"nodes: {problem}")
+            self._unreadable = unreadable
             if wanted == self._synced or not is_healthy(address, self.ca):
                 return
             with connect(address, self.ca) as control:
-                _register(control, wanted)
+                problems = _register(control, wanted)
+            if problems:
+                raise DeploymentError("; ".join(problems))
             self._synced = wanted
         except Exception as error:  # the services go on, whatever is wrong with a file or an answer
             report(f"nodes: {error!r}")
@@ -220,43 +233,59 @@ class Coordinator:
 
     # Runs.
 
+    @contextmanager
+    def submitting(self) -> Iterator[None]:
+        """Let one command at a time choose the name of a run and submit it."""
+        make_private_folder(self.state)
+        try:
+            with FileLock(self.state / "submitting.lock", timeout=2 * TIMEOUT):
+                yield
+        except Timeout:
+            raise DeploymentError("another run is being submitted; try again later") from None
+
     def submit(self, name: str, config: Mapping[str, Any], first_round: int = 0) -> Submitted:
         """Submit a run of the app in this folder; its run folder is runs/NAME."""
         if self.running() is None:
             raise DeploymentError(self._not_running())
         out = self.runs / name
         command = self._command()
-        path = write_run_config(command.home / "run.toml", {**config, "out": str(out)})
+        path = write_run_config(command.home / f"run-{name}.toml", {**config, "out": str(out)})
         reply = command.run_json("run", str(self.folder), CONNECTION, "-c", path)
         submitted = Submitted(name, out, int(reply["run-id"]), time.time(), first_round)
-        entry = {**asdict(submitted), "out": str(out)}
-        with (self.state / "submitted.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry) + "\n")
+        append_submitted(self.state / SUBMITTED, submitted)
         return submitted
 
     def submitted(self) -> list[Submitted]:
         """Return the runs that were submitted, the latest last."""
-        try:
-            lines = (self.state / "submitted.jsonl").read_text(encoding="utf-8").splitlines()
-        except OSError:
-            return []
-        entries = [json.loads(line) for line in lines]
-        return [Submitted(**{**entry, "out": Path(entry["out"])}) for entry in entries]
+        return read_submitted(self.state / SUBMITTED)
+
+    def is_taken(self, name: str) -> bool:
+        """Tell if a run has this name. Its folder is made only when its first round begins."""
+        return (self.runs / name).exists() or name in {run.name for run in self.submitted()}
 
 
-def _register(control: Control, wanted: dict[str, bytes]) -> None:
+def _register(control: Control, wanted: dict[str, bytes]) -> list[str]:
+    """Make a SuperLink admit these keys only; return what it refused, which stops nothing else."""
     known = {node.name: node for node in control.nodes()}
+    problems = []
     for name, node in known.items():
         if wanted.get(name) != node.key:
-            control.unregister(node)
-            report(f"node {name} is admitted no longer")
+            try:
+                control.unregister(node)
+                report(f"node {name} is admitted no longer")
+            except DeploymentError as error:
+                problems.append(f"{name} is still admitted: {error}")
     withdrawn = _withdrawn(control)
     for name, key in wanted.items():
         if key in withdrawn:
             report(f"node {name} is not admitted: its key was taken back before")
         elif name not in known or known[name].key != key:
-            control.register(name, key)
-            report(f"node {name} is admitted")
+            try:
+                control.register(name, key)
+                report(f"node {name} is admitted")
+            except DeploymentError as error:
+                problems.append(f"{name} is not admitted: {error}")
+    return problems
 
 
 def _withdrawn(control: Control) -> set[bytes]:
@@ -268,4 +297,8 @@ def check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise DeploymentError(
             f"{name!r} is no name: use letters, digits, dots, hyphens and underscores"
+        )
+    if name.lower().endswith(".pub"):
+        raise DeploymentError(
+            f"{name!r} is no name but that of a public key; leave out .pub: {name[:-4]}"
         )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
-from udjfl.deployment.flwr_command import ConfigValue, executable
+from udjfl.deployment.flwr_command import executable
 from udjfl.deployment.network import HOST
 
 FOR_TABLES = (
@@ -55,17 +53,17 @@ def warm_command(port: int, secret: Path, messages: Path) -> list[str]:
 
 
 def supernode_command(
-    server: str, port: int, ca: Path, key: Path, config: Mapping[str, ConfigValue], secret: Path
+    server: str, port: int, ca: Path, key: Path, config: Path, secret: Path
 ) -> list[str]:
     """Return the command of a SuperNode.
 
     server  host and port of the federation
     port    of the loopback interface, for the process that runs client apps
+    config  a file, NAME.toml: unlike a command line, others on this machine cannot read it
     secret  a file; only an executor that has it is given client apps to run
     """
     command = [executable("flower-supernode"), "--superlink", server]
     command += ["--host", HOST, "--port", str(port)]
     command += ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
-    values = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-    return [*command, "--node-config", values]
+    return [*command, "--node-config", str(config)]

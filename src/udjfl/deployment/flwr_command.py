@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from udjfl._files import make_private_folder
+from udjfl.deployment.toml import ConfigValue, to_toml
 from udjfl.errors import DeploymentError
 
 CONNECTION = "here"  # name of the SuperLink in the operator's config.toml
 TIMEOUT = 300.0  # seconds; a busy machine needs long to import torch in several processes
-ConfigValue = str | int | float | bool
 
 
 class FlwrCommand:
@@ -26,31 +27,30 @@ class FlwrCommand:
 
     def write_connection(self, address: str, ca: Path) -> None:
         """Write the config.toml that names the SuperLink."""
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lines = [
-            "[superlink]",
-            f'default = "{CONNECTION}"',
-            f"[superlink.{CONNECTION}]",
-            f'address = "{address}"',
-            f"root-certificates = {json.dumps(str(ca))}",
-        ]
-        (self.home / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        make_private_folder(self.home)
+        connection = to_toml({"address": address, "root-certificates": str(ca)})
+        text = f'[superlink]\ndefault = "{CONNECTION}"\n[superlink.{CONNECTION}]\n{connection}'
+        (self.home / "config.toml").write_text(text, encoding="utf-8")
 
     def try_run(
         self, *arguments: str, home: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command and return how it ended; `stdout` includes the errors."""
-        return subprocess.run(
-            [executable("flwr"), *arguments],
-            env=flower_environment(home or self.home, self._environment),
-            timeout=TIMEOUT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=self.home,
-            check=False,
-        )
+        try:
+            return subprocess.run(
+                [executable("flwr"), *arguments],
+                env=flower_environment(home or self.home, self._environment),
+                timeout=TIMEOUT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=self.home,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            command = " ".join(arguments)
+            raise DeploymentError(f"flwr {command} has not ended after {TIMEOUT:g} s") from None
 
     def run(self, *arguments: str) -> str:
         """Run a command and return its output; raise DeploymentError if it fails."""
@@ -110,8 +110,7 @@ def executable(name: str) -> str:
 
 def write_run_config(path: Path, config: Mapping[str, ConfigValue]) -> str:
     """Write a run's configuration to a TOML file, in which values may contain any character."""
-    lines = [f"{key} = {json.dumps(value)}\n" for key, value in config.items()]
-    path.write_text("".join(lines), encoding="utf-8")
+    path.write_text(to_toml(config), encoding="utf-8")
     return str(path)
 
 

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from udjfl._files import make_private_folder
+
 CA_DAYS, SERVER_DAYS = 3650, 397
 SECRET_BYTES = 32
 
@@ -106,7 +108,7 @@ def write_public(path: Path, content: bytes) -> Path:
 
 
 def _write_new(path: Path, content: bytes, mode: int) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(path.parent)
     # O_EXCL: neither an old key nor a symbolic link is ever overwritten.
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)

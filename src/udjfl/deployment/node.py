@@ -11,7 +11,6 @@ interface only; and an executor, which runs client apps and alone has the secret
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import tomllib
@@ -21,7 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from udjfl._files import write_atomic
+from udjfl._files import PRIVATE, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
 from udjfl.deployment.flower_commands import superexec_command, supernode_command, warm_command
@@ -35,12 +34,14 @@ from udjfl.deployment.supervisor import (
     read_running,
     start_in_background,
 )
+from udjfl.deployment.toml import to_toml
 from udjfl.errors import DeploymentError
 
 START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
 PAUSE = 0.3
 # pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
 REASONS = {  # in the log of a SuperNode that cannot connect
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
@@ -136,8 +137,10 @@ class Node:
         host, _, port = settings.server.rpartition(":")
         if not host or not port.isdigit():
             raise DeploymentError(f"server: {settings.server!r} is not of the form HOST:PORT")
+        path = self.folder / "node.toml"
         if settings.model_dump(exclude_none=True) != before:
-            write_atomic(self.folder / "node.toml", _to_toml(settings).encode())
+            write_atomic(path, _format_settings(settings).encode(), PRIVATE)
+        path.chmod(PRIVATE)  # it may have been written by hand
         return settings
 
     # Running.
@@ -153,8 +156,12 @@ class Node:
             **({} if settings.disclose is None else {"disclose": settings.disclose}),
             **settings.config,
         }
+        config_file = self.state / "node-config.toml"
+        write_atomic(config_file, to_toml(config).encode(), PRIVATE)
+        if self.sent.exists():
+            self.sent.chmod(PRIVATE)
         command = supernode_command(
-            settings.server, port, Path(settings.ca), self.keys / name, config, secret
+            settings.server, port, Path(settings.ca), self.keys / name, config_file, secret
         )
         home = self.state / "supernode"
         if stock:
@@ -179,11 +186,7 @@ class Node:
         process = start_in_background([*arguments, *(["--stock"] if stock else [])], self.state)
         deadline = time.monotonic() + START
         while True:
-            text = ""
-            if log.exists():
-                with log.open("rb") as file:
-                    file.seek(begin)
-                    text = file.read().decode(errors="replace")
+            text = _read_new(log, begin)
             if CONNECTED in text:
                 return None
             if process.poll() is not None:
@@ -213,25 +216,30 @@ class Node:
 def _outside() -> dict[str, str]:
     """Return the settings of HTTP proxies, which a hospital may need to reach the outside."""
     own = {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
-    return {**own, "no_proxy": ",".join(filter(None, [os.environ.get("no_proxy"), HOST]))}
+    exceptions = [own.get("no_proxy"), own.get("NO_PROXY"), HOST]
+    # Programs differ in which of the two they read.
+    direct = ",".join(dict.fromkeys(text for text in exceptions if text))
+    return {**own, "no_proxy": direct, "NO_PROXY": direct}
 
 
-def _to_toml(settings: NodeSettings) -> str:
+def _read_new(log: Path, begin: int) -> str:
+    """Return what was added to a log after its first `begin` bytes, or all if it is a new file."""
+    try:
+        with log.open("rb") as file:
+            file.seek(begin if os.fstat(file.fileno()).st_size >= begin else 0)
+            return file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def _format_settings(settings: NodeSettings) -> str:
     """Return node.toml, with the description of each setting."""
     lines = ["# Settings of this node; `udjfl flower node` reads them, its flags change them."]
     values = settings.model_dump()
     for name, field in NodeSettings.model_fields.items():
         if name != "config":
             value = values[name]
-            line = (
-                f"{name} = {json.dumps(value, ensure_ascii=False)}"
-                if value is not None
-                else f'# {name} = "..."'
-            )
+            line = f'# {name} = "..."' if value is None else to_toml({name: value}).rstrip("\n")
             lines += ["", f"# {field.description}", line]
     lines += ["", f"# {NodeSettings.model_fields['config'].description}", "[config]"]
-    lines += [
-        f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(value, ensure_ascii=False)}"
-        for name, value in settings.config.items()
-    ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + to_toml(settings.config)

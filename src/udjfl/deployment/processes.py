@@ -18,12 +18,12 @@ from pathlib import Path
 GRACE = 15.0  # seconds a process gets to end by itself before it is killed
 PAUSE = 0.1
 # On Linux the kernel ends the process when this program is killed (PR_SET_PDEATHSIG = 1, SIGTERM),
-# and makes it the parent of its orphaned descendants (PR_SET_CHILD_SUBREAPER = 36).
+# and makes it the parent of its orphaned descendants (PR_SET_CHILD_SUBREAPER = 36). A program that
+# was killed before the kernel was asked is no longer the parent.
 _BIND = (
     "import ctypes, os, sys; c = ctypes.CDLL(None); c.prctl(1, 15); c.prctl(36, 1); "
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.getppid() == int(sys.argv[1]) or sys.exit(1); os.execv(sys.argv[2], sys.argv[2:])"
 )
-_BOUND = [sys.executable, "-c", _BIND] if sys.platform.startswith("linux") else []
 
 # Process id -> (id of the parent, start time). Ids are reused; an id with its start time is not.
 ProcessTable = dict[int, tuple[int, str]]
@@ -40,7 +40,7 @@ class ProcessTree:
         self._log_start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [*_BOUND, *command],
+                bind(command, os.getpid()),
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -69,7 +69,9 @@ class ProcessTree:
         """Record new descendants. After a parent has ended they can no longer be found."""
         self.process.poll()  # removes an ended process from the table
         table = process_table()
-        tree = self._alive_in(table) | {self.process.pid}
+        tree = self._alive_in(table)
+        if self.process.returncode is None:  # later, its id may be that of any process
+            tree.add(self.process.pid)
         while children := {pid for pid, (parent, _) in table.items() if parent in tree} - tree:
             tree |= children
         self._start_times |= {pid: table[pid][1] for pid in tree if pid in table}
@@ -100,6 +102,13 @@ class ProcessTree:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.process.wait(seconds)
         return None
+
+
+def bind(command: Sequence[str], parent: int) -> list[str]:
+    """Return a command that ends with the process `parent`, which starts it (on Linux)."""
+    if not sys.platform.startswith("linux"):
+        return list(command)
+    return [sys.executable, "-c", _BIND, str(parent), *command]
 
 
 def stop(trees: Iterable[ProcessTree], grace: float = GRACE) -> None:

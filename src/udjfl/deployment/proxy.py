@@ -9,8 +9,16 @@ on both sides. Everything else gets the same empty 404: other paths and methods,
 that are too large, and `register-node`, which nodes with keys do not need. It decides by the path
 as it was sent, before anything is decoded. The SuperLink checks keys and signatures.
 
-A connection without a whole request after `SILENCE` seconds is closed, and so is one whose body
-stops for as long.
+Slow strangers must not keep nodes out:
+
+- a connection is closed if its first request has not begun after `SILENCE` seconds, or if the head
+  of any request, once begun, takes longer than that;
+- a body has to come at `SLOWEST` bytes a second on average, with `SILENCE` seconds in advance, and
+  the SuperLink is connected to only when it is there, or its first `SMALL` bytes are;
+- one address has at most `MAX_PER_PEER` connections (of IPv6, one network of 64 bits).
+
+A SuperLink holds a body in memory before it checks the signature. Only the paths in `LARGE_PATHS`
+may have one of up to `MAX_BODY` bytes, all others one of `SMALL` bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +26,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import resource
 import ssl
@@ -41,11 +50,20 @@ NODE_PATHS = frozenset(
         *("pull-object", "push-object", "get-run", "get-fab"),
     )
 )
+# With messages, objects or lists of them: Flower cuts arrays into objects of 5 MiB.
+LARGE_PATHS = frozenset(
+    f"/v1/fleet/{name}".encode()
+    for name in ("pull-messages", "push-messages", "pull-object", "push-object")
+)
 SILENCE = 30.0  # seconds
+SLOWEST = 16 << 10  # bytes a second
 ANSWER = 300.0  # seconds that the SuperLink has for an answer
 KEPT_OPEN = 2.0  # seconds; the SuperLink closes idle connections after 5
-MAX_BODY = 1 << 30  # bytes of one request; a model is sent in pieces
+MAX_BODY = 64 << 20  # bytes of one request; a model is sent in pieces
+SMALL = 64 << 10  # bytes
 MAX_CONNECTIONS = 2000
+MAX_PER_PEER = 200  # a SuperNode uses about ten; several may share an address
+KEEP_ALIVE = 75  # seconds that a connection may stay open between two requests
 LONGEST_PATH = 100  # characters of a refused path in the log
 # Of one connection (RFC 9110, 7.6.1), or decided here.
 NOT_FORWARDED = frozenset(
@@ -94,17 +112,28 @@ class FleetProxy:
             return "not a POST"
         if scope["raw_path"] not in NODE_PATHS or scope["query_string"]:
             return "not a path of nodes"
+        most = self._most_bytes(scope)
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
-        if not all(value.isdigit() and int(value) <= self._max_body for value in lengths):
-            return f"a body above {self._max_body} bytes"
+        # A number of many digits is not even read.
+        if not all(v.isdigit() and len(v) < 20 and int(v) <= most for v in lengths):
+            return f"a body above {most} bytes"
         return None
 
+    def _most_bytes(self, scope: Scope) -> int:
+        return self._max_body if scope["raw_path"] in LARGE_PATHS else min(SMALL, self._max_body)
+
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        parts = read_body(receive, self._most_bytes(scope))
+        first = bytearray()
+        async for part in parts:
+            first += part
+            if len(first) >= SMALL:
+                break
         request = self._client.build_request(
             "POST",
             scope["raw_path"].decode("ascii"),
             headers=_forwarded(scope["headers"]),
-            content=self._read_body(receive),
+            content=_chain(bytes(first), parts),
         )
         reply = await self._client.send(request, stream=True)
         started = False
@@ -125,21 +154,6 @@ class FleetProxy:
         finally:
             await reply.aclose()
 
-    async def _read_body(self, receive: Receive) -> AsyncIterator[bytes]:
-        size = 0
-        while True:
-            message = await asyncio.wait_for(receive(), SILENCE)
-            if message["type"] == "http.disconnect":
-                raise ConnectionError("the node hung up")
-            body = message.get("body", b"")
-            size += len(body)
-            if size > self._max_body:
-                raise ValueError(f"a body above {self._max_body} bytes")
-            if body:
-                yield body
-            if not message.get("more_body", False):
-                return
-
     def _log_refusal(self, scope: Scope, reason: str) -> None:
         """Log at most one line a second: strangers must not fill the disk."""
         self._refused += 1
@@ -156,16 +170,74 @@ class FleetProxy:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed unless its first request comes soon."""
+    """A connection that is closed when a request does not come whole in time."""
+
+    peer = ""
+    _silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to wait for the request."""
+        """Wait for the first request, unless the peer has too many connections."""
         super().connection_made(transport)
-        self.loop.call_later(SILENCE, self._close_if_silent)
+        self.peer = _describe_peer(self.client)
+        others = [other for other in self.connections if isinstance(other, Connection)]
+        if sum(other.peer == self.peer for other in others) > MAX_PER_PEER:
+            transport.abort()
+            return
+        self._watch_silence()
 
-    def _close_if_silent(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
+    def data_received(self, data: bytes) -> None:
+        """Give every request that has begun a time to become whole, and not each piece of it."""
+        super().data_received(data)
+        self._watch_silence()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        super().connection_lost(exc)
+        self._stop_watching()
+
+    def _watch_silence(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_watching()  # there is a request, whose body has a time of its own
+        elif self._silence is None and not self.transport.is_closing():
+            self._silence = self.loop.call_later(SILENCE, self.transport.abort)
+
+    def _stop_watching(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+
+
+async def read_body(receive: Receive, most: int) -> AsyncIterator[bytes]:
+    """Yield the parts of a body; raise ValueError if it is too large, TimeoutError if too slow."""
+    size, begin = 0, time.monotonic()
+    while True:
+        left = SILENCE + size / SLOWEST - (time.monotonic() - begin)
+        message = await asyncio.wait_for(receive(), min(left, SILENCE))
+        if message["type"] == "http.disconnect":
+            raise ConnectionError("the node hung up")
+        body = message.get("body", b"")
+        size += len(body)
+        if size > most:
+            raise ValueError(f"a body above {most} bytes")
+        if body:
+            yield body
+        if not message.get("more_body", False):
+            return
+
+
+async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first:
+        yield first
+    async for part in rest:
+        yield part
+
+
+def _describe_peer(client: tuple[str, int] | None) -> str:
+    """Return the address of a peer, of IPv6 its network: a peer has all addresses of one."""
+    if client is None:
+        return ""
+    address = ipaddress.ip_address(client[0].partition("%")[0])
+    return address.exploded[:19] if address.version == 6 else str(address)
 
 
 def _forwarded(headers: Headers) -> Headers:
@@ -184,7 +256,7 @@ async def serve(options: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
     trusted = ssl.create_default_context(cafile=options.ca)
     limits = httpx.Limits(
-        max_connections=100, max_keepalive_connections=20, keepalive_expiry=KEPT_OPEN
+        max_connections=MAX_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEPT_OPEN
     )
     host, _, port = options.listen.rpartition(":")
     async with httpx.AsyncClient(
@@ -204,7 +276,7 @@ async def serve(options: argparse.Namespace) -> None:
             ssl_certfile=options.certificate,
             ssl_keyfile=options.key,
             limit_concurrency=MAX_CONNECTIONS,
-            timeout_keep_alive=75,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=5,
             access_log=False,
             server_header=False,

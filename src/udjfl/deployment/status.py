@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
-from udjfl.deployment.coordinator import Coordinator, Submitted
-from udjfl.deployment.node import CONNECTED, Node
+from udjfl.deployment.coordinator import Coordinator
+from udjfl.deployment.node import CONNECTED, STARTING, Node
+from udjfl.deployment.submissions import Submitted
 from udjfl.deployment.supervisor import read_log
+from udjfl.errors import DeploymentError
 from udjfl.training.follow import FollowedRun
 
 NEVER, ABSENT, BEHIND, UNKNOWN = "never seen", "absent", "behind", "unknown"
@@ -19,7 +22,7 @@ NEVER, ABSENT, BEHIND, UNKNOWN = "never seen", "absent", "behind", "unknown"
 class NodeStatus:
     """A node: `state` is online, behind (online, but missed the last round), absent, never seen.
 
-    It is unknown while the SuperLink is not running, or has not read a new key yet.
+    It is unknown while the SuperLink does not answer, or has not read a new key yet.
     `since` is when it went online or away; `missed` the number of rounds of the run it missed.
     """
 
@@ -82,7 +85,8 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
     nodes: list[NodeInfo] = []
     run: RunInfo | None = None
     if running is not None:
-        with coordinator.control() as control:
+        # A SuperLink that is starting does not answer yet: its nodes are unknown.
+        with contextlib.suppress(DeploymentError), coordinator.control() as control:
             nodes = control.nodes()
             run = _find_run(control, latest)
     return CoordinatorStatus(
@@ -118,7 +122,8 @@ def read_own_status(node: Node) -> OwnStatus:
     running = node.running()
     log = read_log(node.state, "supernode", lines=None) if running else ""
     # The last start counts: a SuperNode that lost its connection is started again.
-    connected = CONNECTED in log[log.rfind("Starting Flower SuperNode") :]
+    log = log[max(0, log.rfind(STARTING)) :]
+    connected = CONNECTED in log
     replies, last = 0, ""
     if node.sent.exists():
         with node.sent.open(encoding="utf-8") as file:

@@ -3,7 +3,7 @@
 Its state is in a folder:
 
     lock           locked while the supervisor lives
-    running.json   its process id, and what it was started with
+    running.json   its process id and start time, and what it was started with
     logs/          the output of each service
 
 Services end with their supervisor, however it ends (on Linux), so nothing is left behind.
@@ -11,6 +11,7 @@ Services end with their supervisor, however it ends (on Linux), so nothing is le
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from udjfl._files import write_atomic
+from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment.flwr_command import flower_environment, tail
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
 from udjfl.errors import DeploymentError
@@ -54,7 +55,7 @@ class Service:
 
     def start(self, logs: Path) -> None:
         """Start the process; its output is added to its log."""
-        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(self.home)
         log = logs / f"{self.name}.log"
         if log.exists() and log.stat().st_size > LARGEST_LOG:
             log.replace(log.with_suffix(".log.1"))
@@ -78,8 +79,7 @@ class Supervisor:
 
     def run(self) -> None:
         """Start the services in order and watch them; stop them in the opposite order."""
-        logs = self.state / LOGS
-        logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        logs = make_logs_folder(self.state)
         lock = FileLock(self.state / LOCK)
         try:
             lock.acquire(timeout=PROBE)
@@ -89,7 +89,9 @@ class Supervisor:
             number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
-            description = {**self.description, "pid": os.getpid(), "since": time.time()}
+            pid = os.getpid()
+            own = {"pid": pid, "start": process_table()[pid][1], "since": time.time()}
+            description = {**self.description, **own}
             write_atomic(self.state / RUNNING, json.dumps(description).encode())
             self._watch(logs)
         finally:
@@ -133,6 +135,13 @@ class Supervisor:
         service.start(logs)
 
 
+def make_logs_folder(state: Path) -> Path:
+    """Make the folder of logs, and close the folder around it to other users."""
+    logs = make_private_folder(state / LOGS)
+    state.chmod(0o700)  # it may have been made by hand
+    return logs
+
+
 def report(line: str) -> None:
     """Print a line with the time: the supervisor's log."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
@@ -148,10 +157,16 @@ def read_running(state: Path) -> dict[str, Any] | None:
     lock = FileLock(state / LOCK)
     try:
         lock.acquire(timeout=0)
-    except Timeout:
-        return dict(description)
+    except Timeout:  # it may also be another look like this one that has the lock
+        return dict(description) if _is_alive(description) else None
     lock.release()
     return None
+
+
+def _is_alive(description: Mapping[str, Any]) -> bool:
+    """Tell if the process that wrote this lives, and not another one with its id."""
+    _, start = process_table().get(description.get("pid", 0), (0, None))
+    return start is not None and start == description.get("start")
 
 
 def already_running(state: Path) -> str:
@@ -163,8 +178,7 @@ def already_running(state: Path) -> str:
 
 def start_in_background(arguments: Sequence[str], state: Path) -> subprocess.Popen[bytes]:
     """Start `udjfl` with these arguments, detached from this terminal."""
-    logs = state / LOGS
-    logs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    logs = make_logs_folder(state)
     with (logs / f"{OWN_LOG}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "udjfl", *arguments],
@@ -181,9 +195,10 @@ def stop_running(state: Path) -> bool:
     if description is None:
         return False
     pid = int(description["pid"])
-    os.kill(pid, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + STOPPING
-    while read_running(state) is not None or pid in process_table():
+    while _is_alive(description):
         if time.monotonic() > deadline:
             raise DeploymentError(
                 f"process {pid} does not stop; its log is {state / LOGS / OWN_LOG}.log"

@@ -9,6 +9,7 @@ A client's introduction (its id, and the shapes of its data and its model) is al
 
 import json
 import logging
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from typing import Any
 
 from flwr.app import RecordDict
 
+from udjfl._files import PRIVATE
 from udjfl.errors import SettingsError
 from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
 from udjfl.flower.service import CLASS_TERM, SCORE
@@ -98,7 +100,8 @@ class Disclosure:
         )
         logger.info("Sent to the server: %s", line)
         if self.log is not None:
-            with self.log.open("a", encoding="utf-8") as file:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with os.fdopen(os.open(self.log, flags, PRIVATE), "a", encoding="utf-8") as file:
                 file.write(line + "\n")
         return content
 
