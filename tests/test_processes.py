@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from udjfl._processes import is_alive, start_time
+
 POSIX = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 # A parent that starts one child, prints its process id, and waits.
 SCRIPT = """
@@ -109,3 +111,25 @@ def test_workers_that_share_seeds_end_when_their_parent_is_killed() -> None:
     parent.wait()
     assert wait_until(lambda: all(is_gone(pid) for pid in workers))
     parent.stdout.close()
+
+
+@POSIX
+def test_a_process_is_alive_until_it_was_waited_for() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert is_alive(process.pid)
+    process.communicate(b"\n")
+    assert not is_alive(process.pid)
+    assert is_alive(2**70)  # of another machine
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_later_process_has_a_later_start() -> None:
+    own = start_time(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        later = start_time(process.pid)
+        process.communicate(b"\n")
+    assert own is not None
+    assert later is not None
+    assert own < later
+    assert start_time(os.getpid()) == own
+    assert start_time(process.pid) is None

@@ -1,4 +1,4 @@
-"""Processes that end when their parent does, however it dies.
+"""Processes that end when their parent does, however it dies; and which of them are there.
 
 A killed process cannot stop the workers it started. On Linux the kernel does (PR_SET_PDEATHSIG),
 at once; elsewhere a thread of the worker looks for its parent every second.
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 WATCH_INTERVAL = 1.0  # seconds
@@ -46,6 +47,30 @@ class Parent:
 
     def _is_gone(self) -> bool:
         return os.getppid() != self.pid
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether there is a process with this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True  # it is another user's, or not a number of this machine
+    return True
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process started, in the kernel's ticks since the boot; None if unknown.
+
+    A number is given to another process when its own has ended, with a later start.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+        # The name, in brackets, may contain anything; after it the start is field 20.
+        return int(status.rpartition(b")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None  # no such process, or not Linux
 
 
 def _ask_kernel_for_signal() -> bool:

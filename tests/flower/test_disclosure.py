@@ -15,10 +15,12 @@ pytest.importorskip("flwr")
 from flwr.app import RecordDict
 from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_strategy
 
-from udjfl.errors import ReportError, SettingsError
-from udjfl.flower.disclosure import Disclosure, needed_disclosures
-from udjfl.flower.messages import make_reply
-from udjfl.flower.tensors import tensors_of
+from udjfl.errors import DeploymentError, ReportError, SettingsError
+from udjfl.flower import client_app
+from udjfl.flower.client_app import MessageHandler
+from udjfl.flower.disclosure import Disclosure, needed_disclosures, releasing_errors
+from udjfl.flower.messages import EVALUATION_ERROR, make_reply
+from udjfl.flower.tensors import tensors_of, values_of
 from udjfl.methods import method
 from udjfl.settings import TrainingSettings
 from udjfl.training.state import RunSpec
@@ -92,6 +94,58 @@ def test_what_left_is_written_down(tmp_path: Path) -> None:
         assert line["numbers"] == dict(reply.content["metrics"])
         assert set(line["tensors"]) == set(tensors_of(reply.content))
     assert {"loss", "steps"} == set(lines[2]["numbers"])
+
+
+def test_the_text_of_an_error_that_can_quote_the_data_stays_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = tmp_path / "sent.jsonl"
+    grid = make_grid(**{"disclose-log": str(log)})
+
+    def read(context: Any) -> Any:
+        return float("J. Smith")
+
+    grid.apps[BAD] = client_app("mlp", read)
+    with pytest.raises(ReportError, match=r"ValueError \(its text is in the log of the node\)"):
+        run_strategy(make_federation(), "fedavg", grid)
+    (reply,) = [reply for _, node, _, reply in grid.log if node == BAD]
+    assert "Smith" not in str(reply.error.reason) + log.read_text()
+    (line,) = map(json.loads, log.read_text().splitlines())
+    assert (line["message"], line["error"].split()[0]) == ("query.introduce", "ValueError")
+    assert "could not convert string to float: 'J. Smith'" in caplog.text
+
+
+def test_the_text_of_an_error_of_udjfl_is_sent_and_written_down(tmp_path: Path) -> None:
+    log = tmp_path / "sent.jsonl"
+    grid = make_grid(**{"disclose-log": str(log), "disclose": "updates"})
+    with pytest.raises(ReportError, match="SettingsError: disclose: this node does not send sizes"):
+        run_strategy(make_federation(), "fedavg", grid)
+    assert "this node does not send sizes" in json.loads(log.read_text())["error"]
+
+
+def test_an_error_while_evaluating_on_the_way_is_sent_without_its_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: MessageHandler, tensors: Any) -> dict[str, float]:
+        raise ValueError("'J. Smith'")
+
+    monkeypatch.setattr(MessageHandler, "_evaluate", fail)
+    grid = make_grid()
+    with pytest.raises(ReportError, match="its text is in the log of the node"):
+        run_strategy(make_federation(), "fedavg", grid)
+    sent = [values_of(reply.content) for *_, reply in grid.sent("train")]
+    errors = [values[EVALUATION_ERROR] for values in sent if EVALUATION_ERROR in values]
+    assert set(errors) == {"ValueError (its text is in the log of the node)"}
+
+
+def test_an_error_whose_line_cannot_be_written_is_sent_without_its_text(tmp_path: Path) -> None:
+    config = {"disclose-log": str(tmp_path)}  # a folder
+    with (
+        pytest.raises(DeploymentError, match=r"disclose-log: IsADirectoryError \(its") as caught,
+        releasing_errors("train", config),
+    ):
+        raise SettingsError("own words")
+    assert str(tmp_path) not in str(caught.value)
 
 
 def test_unknown_names_are_refused() -> None:

@@ -17,7 +17,7 @@ def test_the_installed_flower_is_as_expected() -> None:
     assert flwr_internals.find_mismatch() is None
 
 
-@pytest.mark.parametrize("version", ["1.39.9", "1.43.0", "2.0.0"])
+@pytest.mark.parametrize("version", ["1.39.9", "1.43.0", "2.0.0", "unknown"])
 def test_another_version_is_noticed(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flwr, "__version__", version)
     assert f"flwr is {version}" in str(flwr_internals.find_mismatch())

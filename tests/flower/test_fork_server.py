@@ -16,7 +16,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from udjfl.flower.fork_server import explain
+from udjfl.flower import flwr_internals, fork_server
+from udjfl.flower.fork_server import ExecutorOptions, ForkServer, explain
 from udjfl.flower.message_journal import Journal, Launch
 from udjfl.flower.warm import executor_environment
 
@@ -221,6 +222,60 @@ def test_it_does_not_start_without_the_process_it_serves(tmp_path: Path) -> None
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert Server(tmp_path, str(gone.pid)).process.wait(60) == 0
+
+
+@pytest.fixture
+def forking(tmp_path: Path) -> Iterator[ForkServer]:
+    server = ForkServer(ExecutorOptions("address", tmp_path / "secret", tmp_path / "journals"))
+    yield server
+    server._stop()
+    server._selector.close()
+
+
+def test_a_child_has_its_group_before_it_has_run(
+    forking: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(self: ForkServer, run: object) -> None:
+        signal.pause()
+
+    monkeypatch.setattr(ForkServer, "_become_child", wait)
+    pid = forking._fork(lambda: None, lambda status: None)
+    assert os.getpgid(pid) == pid
+
+
+def test_a_group_is_killed_while_its_number_is_still_taken(
+    forking: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def look(pid: int) -> None:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # fails if it is gone
+        seen.append(0 if found is None else found.si_pid)
+
+    statuses: list[int] = []
+    monkeypatch.setattr(fork_server, "_kill_group", look)
+    pid = forking._fork(lambda: None, statuses.append)
+    for key, _ in forking._selector.select(60):
+        key.data()
+    assert (seen, statuses) == ([pid], [0])
+
+
+def test_an_answer_that_fails_is_logged(
+    forking: ForkServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(journal: Journal, reason: str) -> None:
+        raise SystemExit(3)
+
+    monkeypatch.setattr(flwr_internals, "answer", fail)
+    forking.options.messages.mkdir()
+    journal = Journal.create(
+        forking.options.messages, Launch(7, "address", "token", None, install_dependencies=False)
+    )
+    forking._finish(journal, "it was killed")
+    for key, _ in forking._selector.select(60):
+        key.data()
+    assert "could not be told that message 7 was lost (exit code 3)" in caplog.text
+    assert not journal.path.exists()
 
 
 def test_endings_are_explained_in_words() -> None:

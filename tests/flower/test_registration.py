@@ -110,6 +110,29 @@ def test_a_node_cannot_become_another_client() -> None:
     assert "was 'client-2' and is now 'client-3'" in strategy.registry.excluded["client-2"]
 
 
+@pytest.mark.parametrize("changes", [{"num_examples": -1.0}, {"n_classes": 10**9}])
+def test_a_node_with_a_name_cannot_have_another_client_blamed(changes: dict[str, Any]) -> None:
+    federation = make_federation()
+    record = "metrics" if "num_examples" in changes else "config"
+    grid = NamedGrid(federation, tamper=saying("query.introduce", record, **changes))
+    grid.names = {FIRST_NODE + i: f"client-{i + 1}" for i in range(3)}
+    grid.add(BAD, client_data(federation, "client-3"))  # registered as client-2
+    strategy = make_strategy(federation, "fedavg", on_bad_report="exclude", clients=2)
+    strategy.prepare(grid)
+    assert "is 'client-3', and its key is registered" in strategy.registry.rejected_nodes[BAD]
+    assert set(strategy.registry.nodes) == {"client-1", "client-3"}
+    assert "client-3" not in strategy.registry.excluded
+
+
+@pytest.mark.parametrize("name", ["uncertainty", "epistemic"])
+@pytest.mark.parametrize("value", [-0.5, -math.inf])
+def test_a_negative_uncertainty_is_refused(name: str, value: float) -> None:
+    federation = make_federation()
+    grid = InProcessGrid(federation, tamper=saying("query.uncertainty", "metrics", **{name: value}))
+    with pytest.raises(ReportError, match=r"client-2.* is -.*; it cannot be negative"):
+        make_strategy(federation, "rawls").prepare(grid)
+
+
 def test_a_registered_name_is_the_only_id_of_its_node() -> None:
     federation = make_federation()
     grid = NamedGrid(federation)

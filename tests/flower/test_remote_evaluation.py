@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr")
 
@@ -20,6 +22,8 @@ from in_process_grid import (
 )
 
 from udjfl.errors import ReportError
+from udjfl.flower.messages import Reply
+from udjfl.flower.remote_evaluation import _read_scores
 
 BAD = FIRST_NODE + 1
 
@@ -137,6 +141,26 @@ def test_a_wrong_accuracy_costs_the_evaluation_only() -> None:
     history = strategy.result.history
     assert "test accuracy is 3.0" in history.by_client("not_evaluated", 1)["client-2"]
     assert set(history.by_client("weight", 2)) == set(federation.ids)
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_refused"),
+    [
+        (-1e30, True),
+        (-math.inf, True),
+        (1e300, True),
+        (0.0, False),
+        (math.inf, False),
+        (math.nan, False),  # the model diverged
+    ],
+)
+def test_a_loss_that_no_model_has_is_refused(loss: float, is_refused: bool) -> None:
+    reply = Reply("a", {}, {"test-loss": loss, "test-accuracy": 0.5}, {})
+    if is_refused:
+        with pytest.raises(ReportError, match=r"test loss is .*; it must be from 0 to"):
+            _read_scores(reply, 1, torch.float32, is_regression=False)
+    else:
+        assert _read_scores(reply, 1, torch.float32, is_regression=False)[1] == 0.5
 
 
 def test_an_exception_in_training_costs_both() -> None:

@@ -36,6 +36,7 @@ from udjfl.errors import (
     StorageError,
 )
 from udjfl.flower import ServerData
+from udjfl.flower.strategy import read_members
 from udjfl.methods import FedAvg, parameters
 from udjfl.training.run_folder import RunFolder
 
@@ -544,6 +545,14 @@ def test_a_run_of_the_simulator_is_not_resumed(federation: Any, tmp_path: Path) 
     simulate_small(federation, "fedavg", out=tmp_path / "run")
     with pytest.raises(StorageError, match="not made across machines"):
         run_strategy(federation, "fedavg", out=tmp_path / "run", resume=True)
+
+
+def test_settings_that_were_changed_are_not_believed(federation: Any, tmp_path: Path) -> None:
+    run_strategy(federation, "fedavg", out=tmp_path / "run")
+    path = tmp_path / "run" / "settings.json"
+    path.write_text(path.read_text().replace("client-2", "client-9"))
+    with pytest.raises(StorageError, match=r"settings.json is damaged \(its SHA-256"):
+        read_members(tmp_path / "run")
 
 
 def test_a_new_run_waits_for_all_clients(federation: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from conftest import Stopped, make_federation, stop_after, train_briefly
 
 import udjfl
+from udjfl._processes import start_time
 from udjfl.training.follow import MOST_ROUNDS, FollowedRun, is_being_written
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
@@ -146,6 +147,14 @@ def test_metrics_that_are_not_followed_tell_the_round(tmp_path: Path) -> None:
     ("owner", "written"),
     [
         ({"pid": os.getpid(), "host": socket.gethostname()}, True),
+        (
+            {"pid": os.getpid(), "host": socket.gethostname(), "started": start_time(os.getpid())},
+            True,
+        ),
+        (  # the number of a process that was killed was given to this one
+            {"pid": os.getpid(), "host": socket.gethostname(), "started": 1},
+            start_time(os.getpid()) is None,
+        ),
         ({"pid": 2**22 + 1, "host": socket.gethostname()}, False),  # beyond the largest number
         ({"pid": 1, "host": "another machine"}, True),
         ({"pid": 0, "host": socket.gethostname()}, False),

@@ -21,6 +21,7 @@ from command import Command, mistakes_of
 from conftest import Stopped, create_folder, make_federation, read_files, stop_after
 
 import udjfl
+from udjfl._processes import start_time
 from udjfl.errors import StorageError
 from udjfl.training import folder_lock
 from udjfl.training.folder_lock import LOCK, OWNER, FolderLock
@@ -72,7 +73,8 @@ def count_records(folder: Path) -> Counter[tuple[int, str | None, str]]:
 def test_the_owner_is_named_while_the_lock_is_held(tmp_path: Path) -> None:
     folder = create_folder(tmp_path)
     owner = FolderLock(folder.path).read_owner()
-    assert owner == {"pid": os.getpid(), "host": socket.gethostname()}
+    pid = os.getpid()
+    assert owner == {"pid": pid, "host": socket.gethostname(), "started": start_time(pid)}
     folder.unlock()
     assert set(read_files(tmp_path)) == {LOCK, "manifest.json", "settings.json", "versions.json"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import struct
 from collections.abc import Iterator
@@ -158,6 +159,52 @@ def test_a_program_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def test_runs_that_an_error_stopped_are_not_marked_as_finished(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: dict[str, bool] = {}
+
+    class Noting:
+        """A writer that notes how its run ended."""
+
+        def __init__(self, options: object, run: str, parameters: object) -> None:
+            self.run = run
+
+        def write(self, values: object, round: int) -> None: ...
+
+        def close(self, is_finished: bool) -> None:
+            closed[self.run] = is_finished
+
+    kind = (run_logs.TensorBoardOptions, "folder", "json", Noting)
+    monkeypatch.setitem(run_logs.KINDS, "tensorboard", kind)
+    records = (Record(1, None, "step_norm", 1.0),)
+    with contextlib.suppress(ZeroDivisionError), open_log("tensorboard") as log:
+        log(Progress("whole", 0, "training", 2, 2, records))
+        log(Progress("half", 0, "training", 1, 2, records))
+        raise ZeroDivisionError
+    assert closed == {"whole, seed 0": True, "half, seed 0": False}
+    with open_log("tensorboard") as log:
+        log(Progress("half", 0, "training", 1, 2, records))
+    assert closed["half, seed 0"]
+
+
+@pytest.mark.filterwarnings("default")  # of a program that is not ours
+def test_mlflow_shows_a_failed_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    pytest.importorskip("mlflow", reason="pip install 'udjfl[mlflow]'")
+    from mlflow.tracking import MlflowClient
+
+    with contextlib.suppress(ZeroDivisionError), open_log("mlflow:hospitals") as log:
+        log(Progress("half", 0, "training", 1, 2, (Record(1, None, "step_norm", 1.0),)))
+        raise ZeroDivisionError
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("hospitals")
+    [run] = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "FAILED"
+
+
 def test_a_log_that_fails_does_not_stop_the_training(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -169,7 +216,7 @@ def test_a_log_that_fails_does_not_stop_the_training(
         def write(self, values: object, round: int) -> None:
             raise OSError("no space left")
 
-        def close(self) -> None:
+        def close(self, is_finished: bool) -> None:
             raise OSError("no space left")
 
     kind = (run_logs.TensorBoardOptions, "folder", "json", Full)

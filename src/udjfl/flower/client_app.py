@@ -15,7 +15,8 @@ of the sum that the mean class frequencies come from is sent after the last roun
 no more than the sum, but it can compute from the term how many examples of each class the client
 has. The client then moves the model to its own class frequencies itself.
 
-A node's `disclose` restricts all this further (`disclosure`).
+A node's `disclose` restricts all this further (`disclosure`). Of an error that is not udjfl's own,
+only the type is sent.
 
 Never sent: the evidence for the uncertainty (accuracy alone, label entropy, flags). Remarks on it
 are logged here.
@@ -34,7 +35,13 @@ from torch import Tensor
 from udjfl.engine import Demands, Engine, EvaluationSet, make_engine, one_thread, probe
 from udjfl.errors import SettingsError
 from udjfl.flower.data import ClientData, check_returned
-from udjfl.flower.disclosure import EVALUATIONS, Disclosure, needed_disclosures
+from udjfl.flower.disclosure import (
+    EVALUATIONS,
+    Disclosure,
+    needed_disclosures,
+    releasable_text,
+    releasing_errors,
+)
 from udjfl.flower.messages import (
     EVALUATE_ROUND,
     EVALUATED,
@@ -194,7 +201,7 @@ class MessageHandler:
             Disclosure.of(self.context.node_config).check({EVALUATIONS})
             return self._evaluate(given or self.tensors), {}
         except Exception as error:  # the server decides what follows from it
-            return {}, {EVALUATION_ERROR: f"{type(error).__name__}: {error}"}
+            return {}, {EVALUATION_ERROR: releasable_text(error)}
 
     def _judge(self) -> dict[str, float]:
         """Return the score that is judged, if it is not accuracy, and its interval."""
@@ -259,11 +266,11 @@ def client_app(model: ModelChoice, data: Callable[[Context], ClientData]) -> Cli
         reply: Callable[[MessageHandler], RecordDict],
     ) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
-            with one_thread():
+            kind = message.metadata.message_type
+            with one_thread(), releasing_errors(kind, context.node_config):
                 own = check_returned(data(context), ClientData, "client")
                 handler = MessageHandler(model, own, message.content, context)
                 disclosure = Disclosure.of(context.node_config)
-                kind = message.metadata.message_type
                 return Message(disclosure.release(kind, reply(handler)), reply_to=message)
 
         return handle

@@ -1,16 +1,22 @@
-"""Restrictions on what leaves a node: the node's own configuration, whatever the server asks for.
+"""Restrictions on what leaves a node: the node's own configuration, whatever a method asks for.
 
     disclose="updates,losses"     the only things that are sent; without it, all that the method
                                   declares
     disclose-log="sent.jsonl"     a file to which a line is added for every reply
 
-A client's introduction (its id, and the shapes of its data and its model) is always sent.
+A client's introduction (its id, and the shapes of its data and its model) is always sent. Of an
+error, the text is sent if it is one of udjfl's own; of any other only the type, since its text can
+quote the data.
+
+This binds apps that use `client_app`. The coordinator sends the app, and one with other code can
+send what it likes.
 """
 
+import contextlib
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +25,7 @@ from typing import Any
 from flwr.app import RecordDict
 
 from udjfl._files import PRIVATE
-from udjfl.errors import SettingsError
+from udjfl.errors import DeploymentError, SettingsError, UdjflError
 from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
 from udjfl.flower.service import CLASS_TERM, SCORE
 from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, describe_tensors, values_of
@@ -62,8 +68,7 @@ class Disclosure:
     @staticmethod
     def of(node_config: Mapping[str, Any]) -> "Disclosure":
         """Read a node's configuration."""
-        log = str(node_config.get("disclose-log", ""))
-        path = Path(log) if log else None
+        path = _log_path(node_config)
         if "disclose" not in node_config:
             return Disclosure(None, path)
         names = [name.strip() for name in str(node_config["disclose"]).split(",")]
@@ -89,21 +94,50 @@ class Disclosure:
         tensors = describe_tensors(content)
         sent = [name.removeprefix(EXTRA) for name in (*tensors, *numbers)]
         self.check({DISCLOSES.get(name, name) for name in sent})
-        line = json.dumps(
-            {
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "message": kind,
-                "values": values_of(content),
-                "numbers": numbers,
-                "tensors": tensors,
-            }
-        )
-        logger.info("Sent to the server: %s", line)
-        if self.log is not None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            with os.fdopen(os.open(self.log, flags, PRIVATE), "a", encoding="utf-8") as file:
-                file.write(line + "\n")
+        values = {"values": values_of(content), "numbers": numbers, "tensors": tensors}
+        _write_down(self.log, kind, values)
         return content
+
+
+@contextlib.contextmanager
+def releasing_errors(kind: str, node_config: Mapping[str, Any]) -> Iterator[None]:
+    """Let an error of the block out, after it was logged, with no more text than may be sent."""
+    try:
+        yield
+    except Exception as error:
+        text = releasable_text(error)
+        try:
+            _write_down(_log_path(node_config), kind, {"error": text})
+        except OSError as failed:
+            raise DeploymentError(f"disclose-log: {releasable_text(failed)}") from None
+        if isinstance(error, UdjflError):
+            raise
+        raise DeploymentError(text) from None
+
+
+def releasable_text(error: Exception) -> str:
+    """Return what may be sent of an error; what may not is written to the node's own log."""
+    name = type(error).__name__
+    if isinstance(error, UdjflError):
+        return f"{name}: {error}"
+    logger.error("The text of this error is not sent", exc_info=error)
+    return f"{name} (its text is in the log of the node)"
+
+
+def _log_path(node_config: Mapping[str, Any]) -> Path | None:
+    log = str(node_config.get("disclose-log", ""))
+    return Path(log) if log else None
+
+
+def _write_down(log: Path | None, kind: str, sent: Mapping[str, Any]) -> None:
+    """Add a line about what is sent now."""
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    line = json.dumps({"time": time, "message": kind, **sent})
+    logger.info("Sent to the server: %s", line)
+    if log is not None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with os.fdopen(os.open(log, flags, PRIVATE), "a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
 
 def needed_disclosures(spec: RunSpec) -> set[str]:

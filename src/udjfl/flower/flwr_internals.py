@@ -70,10 +70,14 @@ def find_mismatch() -> str | None:
     """Return how the installed Flower differs from the tested ones, or None."""
     import flwr
 
-    version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
+    first, last = (".".join(map(str, edge)) for edge in TESTED)
+    other = f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
+    try:
+        version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
+    except ValueError:  # Flower calls itself "unknown" if it is not installed as a package
+        return other
     if not TESTED[0] <= version < TESTED[1]:
-        first, last = (".".join(map(str, edge)) for edge in TESTED)
-        return f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
+        return other
     try:
         for name, expected in PARAMETERS.items():
             found = tuple(inspect.signature(_find(name)).parameters)

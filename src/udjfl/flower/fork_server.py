@@ -169,8 +169,20 @@ class ForkServer:
         if journal.stage in (REPLYING, REPLIED):
             journal.remove()
             return
-        logger.warning("Message %d was lost: %s", journal.launch.task, reason)
-        self._fork(lambda: flwr_internals.answer(journal, reason), lambda _: journal.remove())
+        task = journal.launch.task
+        logger.warning("Message %d was lost: %s", task, reason)
+
+        def clear_up(status: int) -> None:
+            journal.remove()
+            if status:
+                logger.error(
+                    "The server could not be told that message %d was lost (%s); the node waits "
+                    "for a reply until it is started again",
+                    task,
+                    explain(status),
+                )
+
+        self._fork(lambda: flwr_internals.answer(journal, reason), clear_up)
 
     def _fork(self, run: Callable[[], None], ended: Callable[[int], None]) -> int:
         """Run a function in a process of its own; call `ended` with its wait status."""
@@ -181,15 +193,20 @@ class ForkServer:
         pid = os.fork()
         if pid == 0:
             self._become_child(run)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        # Here as well as in the child: its group can be killed from now on.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)
         pidfd = os.pidfd_open(pid)
         self._children[pid] = pidfd
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
         def reap() -> None:
             self._selector.unregister(pidfd)
             os.close(self._children.pop(pid))
+            # What an app has started ends with it. Before `waitpid`: after it, the number can be
+            # that of another group.
+            _kill_group(pid)
             _, status = os.waitpid(pid, 0)
-            _kill_group(pid)  # what an app has started ends with it
             ended(status)
 
         self._selector.register(pidfd, selectors.EVENT_READ, reap)

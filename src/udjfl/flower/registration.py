@@ -120,8 +120,6 @@ class ClientRegistry:
 
     def _find_nodes(self) -> set[int]:
         """Return the nodes that are connected, and keep the names they are registered under."""
-        if not hasattr(self.grid, "get_nodes"):  # flwr before 1.40
-            return set(self.grid.get_node_ids())
         nodes = list(self.grid.get_nodes())
         self._names |= {node.node_id: node.name for node in nodes if node.name}
         return {node.node_id for node in nodes}
@@ -186,6 +184,7 @@ class ClientRegistry:
 
     def _bind(self, node: int, reply: Reply) -> None:
         """Bind a node to the client that it introduces itself as."""
+        self._check_owner(node, reply.id)  # first: no other error may name another's client
         try:
             info = ClientInfo.of(reply)
         except (KeyError, TypeError, ValueError) as error:
@@ -193,7 +192,6 @@ class ClientRegistry:
             raise ReportError(reply.id, "introduction", problem) from None
         if info.size is not None:
             check_numbers(info.client, {"sizes": info.size})
-        self._check_owner(node, info.client)
         if info.client in self.nodes and self._still_replies(info.client):
             other = self.nodes[info.client]
             problem = f"is that of node {other} as well; give every client its own id"
@@ -269,10 +267,15 @@ class ClientRegistry:
         self._measured.add(client)
 
     def _check_possible(self, client: str, values: Mapping[str, float]) -> None:
-        """Raise an error for an uncertainty that no data with so many classes have."""
+        """Raise an error for an uncertainty that no data with so many classes have.
+
+        NaN is that of a client whose training diverged.
+        """
         n_classes = 0 if self.expected is None else self.expected.n_classes
         largest = largest_uncertainty(self.spec.settings.uncertainty, n_classes)
         for name, value in values.items():
+            if value < 0:
+                raise ReportError(client, name, f"is {value:.4g}; it cannot be negative")
             if value > largest * (1 + TOLERANCE):
                 raise ReportError(
                     client,

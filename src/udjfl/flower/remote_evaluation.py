@@ -256,7 +256,8 @@ def _read_scores(
     if loss is None or accuracy is None or not least <= accuracy <= 1:
         possible = "at most 1" if is_regression else "from 0 to 1"
         raise ReportError(reply.id, "test accuracy", f"is {accuracy}; it must be {possible}", round)
-    if torch.finfo(dtype).max < loss < math.inf:
-        problem = f"is {loss:.4g}; it may be at most {torch.finfo(dtype).max:.4g}"
+    # A model that diverged has a loss that is NaN or infinite.
+    if loss < 0 or torch.finfo(dtype).max < loss < math.inf:
+        problem = f"is {loss:.4g}; it must be from 0 to {torch.finfo(dtype).max:.4g}"
         raise ReportError(reply.id, "test loss", problem, round)
     return loss, accuracy

@@ -356,9 +356,9 @@ def read_members(
     out: str | os.PathLike[str],
 ) -> tuple[ClientInfo, dict[str, float | None]] | None:
     """Read from a run folder what its clients agreed on, and how many examples each reported."""
-    folder = RunFolder(Path(out))
-    if not folder.holds_a_run:
+    if not RunFolder(Path(out)).holds_a_run:
         return None
+    folder = RunFolder.open(out)
     federation = folder.read_settings("federation")["federation"]
     try:
         agreed = ClientInfo(

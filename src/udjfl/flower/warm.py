@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from udjfl._processes import is_alive
 from udjfl.flower import flwr_internals
 from udjfl.flower.fork_server import FIRST_PAUSE, LONGEST_PAUSE, ExecutorOptions, ForkServer
 
@@ -81,7 +82,7 @@ def run_executor(
         started = time.monotonic()
         with _running(command) as process:
             code = process.wait()
-        if code == 0 or (supernode_pid is not None and not _exists(supernode_pid)):
+        if code == 0 or (supernode_pid is not None and not is_alive(supernode_pid)):
             return
         pause = FIRST_PAUSE if time.monotonic() - started > STEADY else pause
         logger.warning("The executor ended (%d) and is started again in %.1f s", code, pause)
@@ -248,16 +249,6 @@ def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         process.terminate()
         process.wait()
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it is another user's
-        return True
-    return True
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from udjfl._files import (
     to_json,
     write_atomic,
 )
+from udjfl._processes import is_alive, start_time
 from udjfl.errors import StorageError
 
 LOCK, OWNER = ".lock", ".writer.json"
@@ -51,19 +52,38 @@ class FolderLock:
                 ) from None
         self._lock = lock
         try:
-            owner = {"pid": os.getpid(), "host": socket.gethostname()}
+            pid = os.getpid()
+            owner = {"pid": pid, "host": socket.gethostname(), "started": start_time(pid)}
             write_atomic(self.path / OWNER, to_json(owner))
         except BaseException:
             self.release()
             raise
 
     def read_owner(self) -> dict[str, Any]:
-        """Return the process id and the host of the process that writes; empty if unknown."""
+        """Return id, host and start of the process that writes; empty if unknown."""
         try:
             owner = parse_json(read_file(self.path / OWNER, 10_000))
         except (OSError, ValueError):
             return {}
         return owner if isinstance(owner, dict) else {}
+
+    def is_owned(self) -> bool:
+        """Tell if a process writes here; one that was killed on this machine does not.
+
+        The lock itself is not tried: that would keep the process from taking it.
+        """
+        owner = self.read_owner()
+        try:
+            pid, host = int(owner["pid"]), str(owner["host"])
+        except (KeyError, ValueError, TypeError):
+            return False
+        if host != socket.gethostname():
+            return True
+        if pid <= 0 or not is_alive(pid):
+            return False
+        # Unknown in files of older versions, and on other systems than Linux.
+        before, now = owner.get("started"), start_time(pid)
+        return before is None or now is None or before == now
 
     def release(self) -> None:
         """Let other processes write here."""

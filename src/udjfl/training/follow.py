@@ -7,7 +7,6 @@ by any process, and without disturbing it.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from udjfl._files import open_file, parse_json, read_file
-from udjfl.training.folder_lock import OWNER
+from udjfl.training.folder_lock import FolderLock
 from udjfl.training.records import Record, parse_record
 
 BLOCK = 1 << 20  # bytes
@@ -182,19 +181,4 @@ class FollowedRun:
 
 def is_being_written(folder: Path) -> bool:
     """Tell if a process holds the folder; one that was killed on this machine does not."""
-    try:
-        owner = parse_json(read_file(folder / OWNER, MOST_BYTES))
-        pid, host = int(owner["pid"]), str(owner["host"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return host != socket.gethostname() or (pid > 0 and _is_alive(pid))
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True  # it is another user's, or not a number of this machine
-    return True
+    return FolderLock(folder).is_owned()

@@ -33,8 +33,8 @@ class Writer(Protocol):
     def write(self, values: Mapping[str, float], round: int) -> None:
         """Write the numbers of a round."""
 
-    def close(self) -> None:
-        """End the run."""
+    def close(self, is_finished: bool) -> None:
+        """End the run, which has finished or was stopped by an error."""
 
 
 class TensorBoardOptions(Settings):
@@ -61,8 +61,8 @@ class TensorBoardWriter:
         for name, value in values.items():
             self.writer.add_scalar(name, value, round)
 
-    def close(self) -> None:
-        """Write what is left."""
+    def close(self, is_finished: bool) -> None:
+        """Write what is left; event files do not say whether a run has finished."""
         self.writer.close()
 
 
@@ -101,9 +101,9 @@ class MlflowWriter:
         for start in range(0, len(metrics), MOST_METRICS):
             self.client.log_batch(self.run_id, metrics[start : start + MOST_METRICS])
 
-    def close(self) -> None:
-        """Mark the run as finished."""
-        self.client.set_terminated(self.run_id)
+    def close(self, is_finished: bool) -> None:
+        """Mark the run as finished or failed."""
+        self.client.set_terminated(self.run_id, "FINISHED" if is_finished else "FAILED")
 
 
 class WandbOptions(Settings):
@@ -133,9 +133,9 @@ class WandbWriter:
         """Log the values of a step."""
         self.run.log(dict(values), step=round)
 
-    def close(self) -> None:
-        """Finish the run."""
-        self.run.finish()
+    def close(self, is_finished: bool) -> None:
+        """Mark the run as finished or failed."""
+        self.run.finish(exit_code=0 if is_finished else 1)
 
 
 # Options, the option without a key, the module that must be there, and the writer.
@@ -150,18 +150,23 @@ KINDS: dict[str, tuple[type[Settings], str, str, Callable[..., Writer]]] = {
 def open_log(choice: str, parameters: Mapping[str, Any] | None = None) -> Iterator[OnProgress]:
     """Return a callback that writes every round's numbers; the runs end with the block.
 
+    Those that an error keeps from their last round are marked as failed.
+
     choice      "tensorboard", "mlflow" or "wandb", with options: "tensorboard:logs",
                 "mlflow:experiment=hospitals", "wandb:udjfl:mode=offline"
     parameters  the settings of the runs, to be kept with them
     """
     make = _choose_writer(choice)
     writers: dict[tuple[str, int], Writer] = {}
+    finished: set[tuple[str, int]] = set()
     values, failures = dict(parameters or {}), _Failures(choice)
 
     def on_progress(event: Progress) -> None:
         key = event.label, event.seed
         if event.stage != "training" or not event.records or key in failures.runs:
             return
+        if event.done == event.total:
+            finished.add(key)
         with failures.warn_instead(key):
             if key not in writers:
                 writers[key] = make(
@@ -172,10 +177,11 @@ def open_log(choice: str, parameters: Mapping[str, Any] | None = None) -> Iterat
 
     try:
         yield on_progress
+        finished.update(writers)
     finally:
         for key, writer in writers.items():
             with failures.warn_instead(key):
-                writer.close()
+                writer.close(key in finished)
 
 
 class _Failures:

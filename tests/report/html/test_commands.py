@@ -22,6 +22,8 @@ from udjfl.settings import CompareSettings, RunSettings, validate_settings
         {"data": "scanners", "rounds": 7, "weight_norm": False, "seeds": 3},
         {"methods": ["fedavg", "udj:beta=2:gamma=1"], "seeds": [4], "lr": 0.03},
         {"methods": ["rawls"], "params": {"beta": 2.0}, "seeds": [1, 5], "model": "my model:x"},
+        {"methods": ["rawls"], "params": {"beta": 0.123456789}},
+        {"methods": ["rawls"], "params": {"beta": 12345678.0}},
     ],
 )
 def test_the_settings_come_back(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,15 +32,14 @@ def test_the_settings_come_back(values: dict[str, Any], monkeypatch: pytest.Monk
     seen: list[CompareSettings] = []
 
     def read(cls: Any, config: Any, flags: Any, defaults: Any = None) -> Any:
-        pairs = dict(pair.split("=") for pair in flags.pop("params", []))
+        pairs = {k: float(v) for k, v in (pair.split("=") for pair in flags.pop("params", []))}
         seen.append(validate_settings(cls, {**flags, "params": pairs}))
         raise SystemExit
 
     monkeypatch.setattr("udjfl.cli.options.read_settings", read)
     assert commands.app is not None
     CliRunner().invoke(app, words[1:])
-    flat = {**settings.to_flat(), "params": {k: f"{v:g}" for k, v in settings.params.items()}}
-    assert seen[0].to_flat() == flat
+    assert seen[0].to_flat() == settings.to_flat()
 
 
 def test_defaults_need_no_flags() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,22 @@ def test_records_that_are_damaged_are_left_out(run_folder: Path) -> None:
     bad = ['{"round": 1, "client"', "[1]", '{"round": "x", "client": 1}', "[" * 5000, "\x00"]
     records.write_text("\n".join([*bad, *lines[:-1], lines[-1][:10]]))
     assert read_material([run_folder]).curves[0].reached == 8
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_run_refused_as_damaged_has_no_curves(
+    comparison_folder: Path, tmp_path: Path, is_finished: bool
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(next((comparison_folder / "seed-0").glob("fedavg*")), run)
+    if not is_finished:
+        (run / "result.json").unlink()
+    assert len(read_material([run]).curves) == 1
+    records = run / "records.jsonl"
+    records.write_text(records.read_text().replace("test_accuracy", "test_loss", 1))
+    material = read_material([run])
+    assert material.curves == ()
+    assert "records.jsonl is damaged" in material.problems[0].text
 
 
 def test_runs_without_fedavg_are_shown_side_by_side(comparison_folder: Path) -> None:

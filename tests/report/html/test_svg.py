@@ -39,6 +39,18 @@ def test_text_in_a_chart_is_escaped() -> None:
     assert f"{HOSTILE} is here" in {element.get("data-tip") for element in root.iter()}
 
 
+def test_a_name_that_looks_like_a_reference_is_a_text() -> None:
+    root = ElementTree.fromstring(render_svg(chart("url(#clip0)"), "one"))
+    assert "url(#clip0) is here" in {element.get("data-tip") for element in root.iter()}
+
+
+def test_references_are_to_ids_of_the_chart() -> None:
+    svg = render_svg(chart().mark_point(clip=True), "one")  # type: ignore[attr-defined]
+    found = re.findall(r"url\(#([^)]*)\)", svg)
+    assert found
+    assert set(found) <= set(re.findall(r'id="([^"]*)"', svg))
+
+
 def test_ids_are_unique_on_a_page() -> None:
     ids = re.findall(r'id="([^"]*)"', render_svg(chart(), "one"))
     assert all(name.startswith("one-") for name in ids)

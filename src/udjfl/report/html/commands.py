@@ -69,7 +69,9 @@ def _known(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameter(key: str, value: Any) -> list[str]:
-    return ["-p", f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"]
+    if isinstance(value, float) and float(f"{value:g}") == value:
+        value = f"{value:g}"
+    return ["-p", f"{key}={value}"]
 
 
 def _flag(key: str, value: Any) -> list[str]:

@@ -26,6 +26,8 @@ from udjfl.search.frontier import Frontier
 from udjfl.search.tune import Choice
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary, summarise_method
+from udjfl.training.folder_check import refuse_damage
+from udjfl.training.follow import is_being_written
 from udjfl.training.run_folder import RunFolder
 
 NO_FINISHED_RUN = "No run here is finished yet."
@@ -111,7 +113,8 @@ def read_material(paths: Sequence[Path]) -> Material:
     """Read every run in these folders and below them, and the searches among them."""
     searches = read_searches(paths)
     folders = _find_folders(searches.others)
-    runs, problems = _read_runs(folders)
+    runs, unfinished, problems = _read_runs(folders)
+    whole = {*unfinished, *(run.folder for run in runs)}
     comparison, reason = _compare(runs)
     if comparison is not None and searches.tuning is not None:
         comparison = hold_to_limits(comparison, searches.tuning)
@@ -125,7 +128,7 @@ def read_material(paths: Sequence[Path]) -> Material:
         no_comparison=reason,
         problems=(*problems, *searches.problems),
         clients=described.get("clients", {}),
-        curves=_in_order(read_curves(folders), rows),
+        curves=_in_order(read_curves([f for f in folders if f in whole]), rows),
         settings=described.get("settings", {}),
         versions=described.get("versions", {}) or _read_versions(searches.folders),
         fingerprints={run.seed: run.fingerprint for run in runs if run.fingerprint},
@@ -189,16 +192,21 @@ def _is_comparison(folder: Path) -> bool:
     return isinstance(settings, dict) and "comparison" in settings
 
 
-def _read_runs(folders: Sequence[Path]) -> tuple[list[SavedRun], list[Problem]]:
-    runs, problems = [], []
+def _read_runs(folders: Sequence[Path]) -> tuple[list[SavedRun], list[Path], list[Problem]]:
+    """Return finished runs, the folders of unfinished ones, and why folders are left out."""
+    runs, unfinished, problems = [], [], []
     for folder in folders:
         try:
             if not (folder / "result.json").exists():
+                opened = RunFolder.open(folder)
+                if not is_being_written(folder):  # files of a run that goes on are replaced
+                    refuse_damage(opened)
+                unfinished.append(folder)
                 raise StorageError("not finished; `udjfl resume` continues it")
             runs.append(read_run(folder))
         except UdjflError as error:
             problems.append(Problem(folder.name, str(error).replace(f"{folder}/", "")))
-    return runs, problems
+    return runs, unfinished, problems
 
 
 def _compare(runs: Sequence[SavedRun]) -> tuple[Comparison | None, str]:

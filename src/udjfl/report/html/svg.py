@@ -19,6 +19,9 @@ LONG_NUMBER = re.compile(r"-?\d+\.\d{2,}(?:e-?\d+)?")
 DROPPED = ("class", "pointer-events", "role", "aria-roledescription", "aria-hidden")
 DEFAULTS = {"opacity": "1", "stroke-width": "1", "fill-opacity": "1", "stroke-opacity": "1"}
 CIRCLE = re.compile(r"M(-?[\d.]+),0A\1,\1,0,1,1,-\1,0A\1,\1,0,1,1,\1,0")
+# Attributes that can refer to an id; any other may have a text that only looks like it.
+REFERENCES = ("clip-path", "fill", "stroke", "mask", "filter")
+REFERENCE = re.compile(r"url\(#(.*)\)")
 GEOMETRY = ("d", "transform", "x", "y", "x1", "y1", "x2", "y2", "width", "height")
 MISSING = "a report needs more packages; install them with: pip install 'udjfl[report]'"
 
@@ -73,8 +76,8 @@ def _clean(element: ElementTree.Element, ids: Mapping[str, str]) -> None:
             element.set(key, LONG_NUMBER.sub(_round, value))
         elif key == "id":
             element.set(key, ids[value])
-        elif value.startswith("url(#"):
-            element.set(key, f"url(#{ids[value[5:-1]]})")
+        elif key in REFERENCES and (found := REFERENCE.fullmatch(value)):
+            element.set(key, f"url(#{ids.get(found[1], found[1])})")
     _shorten(element)
 
 
