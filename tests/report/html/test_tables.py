@@ -9,6 +9,7 @@ from paired_comparison import compare_gains, with_alone
 
 from udjfl.methods import UDJ
 from udjfl.metrics import METRICS
+from udjfl.report.html.figure import number
 from udjfl.report.html.material import ClientFacts, Material
 from udjfl.report.html.tables import Table, _half_width, client_table, measure_table
 from udjfl.simulation.comparison import Comparison
@@ -28,8 +29,8 @@ def remarks_on(table: Table, client: str) -> str:
 
 def test_changes_stand_below_scores() -> None:
     table = client_table(make_material(compare_gains(GAINS)))
-    assert table.headings[-2:] == ["Rawls", "Remarks"]
-    score = table.rows[0][-2]
+    assert table.headings[-4:] == ["Rawls", "Train examples", "Test examples", "Remarks"]
+    score = table.rows[0][-4]
     assert score.style == "loss"
     assert score.below[0].startswith("-6")
 
@@ -83,3 +84,9 @@ def test_without_fedavg_there_is_no_psi() -> None:
     comparison = compare_gains(GAINS)
     material = replace(make_material(comparison), comparison=None)
     assert not any("Psi" in heading for heading in measure_table(material).headings)
+
+
+def test_sums_in_another_order_are_rounded_alike() -> None:
+    assert number(-3.25, sign="+") == number(-3.2500000000000004, sign="+") == "-3.2"
+    assert number(-0.04) == "0.0"
+    assert number(1e6 + 0.25) == "1000000.2"

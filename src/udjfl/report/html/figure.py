@@ -122,8 +122,13 @@ def name_method(method: Method, service: str = "none") -> str:
 
 
 def number(value: float | None, digits: int = 1, sign: str = "") -> str:
-    """Return a number as text; a dash where there is none."""
-    return "–" if value is None else f"{round(value, digits) + 0.0:{sign}.{digits}f}"
+    """Return a number as text; a dash where there is none.
+
+    Sums in another order differ in the last bits: halves are rounded alike all the same.
+    """
+    if value is None:
+        return "–"
+    return f"{round(round(value, digits + 6), digits) + 0.0:{sign}.{digits}f}"
 
 
 def interval(ends: Sequence[float] | None, digits: int = 1) -> str:

@@ -55,18 +55,18 @@ def client_table(material: Material) -> Table:
         cells = [
             Cell(printable(client)),
             Cell(number(u, 3), value=u),
-            *(_count(size) for size in (facts.train_size, _test_size(material, client))),
         ]
         if alone is not None:
             mean = alone[client].mean
             cells.append(Cell(material.score.number(mean), value=mean))
         before = reference if with_changes else None
         cells += [_score(material.score, row, before, client) for row in rows]
+        cells += [_count(size) for size in (facts.train_size, _test_size(material, client))]
         cells.append(Cell("; ".join(flags.get(client, []))))
         lines.append(cells)
-    headings = ["Client", "Uncertainty", "Train examples", "Test examples"]
-    headings += ["Alone"] if alone is not None else []
-    headings += [*(method_name(row) for row in rows), "Remarks"]
+    headings = ["Client", "Uncertainty", *(["Alone"] if alone is not None else [])]
+    headings += [method_name(row) for row in rows]
+    headings += ["Train examples", "Test examples", "Remarks"]
     return Table(headings, lines, _client_remarks(material))
 
 
