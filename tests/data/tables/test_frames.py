@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,21 @@ def test_groups_are_on_one_side_in_the_whole_federation() -> None:
     ]
     assert not sides[0] & sides[1]
     assert sides[1]
+
+
+def test_groups_of_several_clients_are_noticed() -> None:
+    """Each hospital may number its patients from 0."""
+
+    def problems(prefixes: Sequence[str]) -> tuple[str, ...]:
+        frames = {
+            name: change(make_hospital(seed, 40), patient=[f"{prefix}{i % 20}" for i in range(40)])
+            for seed, (name, prefix) in enumerate(zip("ab", prefixes, strict=True))
+        }
+        return Federation.from_frames(frames, target="ill", group="patient").problems
+
+    (found,) = problems(["p", "p"])
+    assert "column 'patient': 20 of 20 values are of several clients" in found
+    assert not problems(["a", "b"])
 
 
 def test_equal_rows_stay_together_unless_they_are_normal() -> None:

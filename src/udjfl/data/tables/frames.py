@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -91,6 +92,7 @@ def make_pools(
     examples = _encode(schema, labelled, labels, settings.sensitive)
     groups = _group_rows(examples, labelled, settings.group)
     if settings.group is not None:  # folds and holdouts keep them together, too
+        problems += _find_shared_groups(labelled, settings.group)
         examples = replace(examples, together=torch.from_numpy(groups))
     return Pools(
         clean=examples,
@@ -295,6 +297,19 @@ def _group_rows(
     # A row without a group is a group of its own.
     groups = np.where(groups < 0, groups.max() + 1 + np.arange(len(groups)), groups)
     return _connect(copies, groups)
+
+
+def _find_shared_groups(tables: Mapping[str, pd.DataFrame], column: str) -> list[str]:
+    """Say so if groups of several clients have the same name, which may not mean the same group."""
+    names = [set(table[column].dropna()) for table in tables.values()]
+    shared = Counter(name for own in names for name in own)
+    count = sum(n > 1 for n in shared.values())
+    if not count:
+        return []
+    return [
+        f"column {column!r}: {count} of {len(shared)} values are of several clients, and count as "
+        "one group; if each client numbers its own, put the client's name before them"
+    ]
 
 
 def _connect(first: IndexArray, second: IndexArray) -> IndexArray:
