@@ -72,7 +72,7 @@ def measure(repetitions: int) -> dict[str, Any]:
                 records[name]["seconds"] += seconds
                 records[name]["accuracies"] = json.loads(
                     (out / "result.json").read_text(encoding="utf-8")
-                )["client_accuracy"]
+                )["client_scores"]
             print(f"  turn {turn + 1}, {name}: {median(seconds):.3f} s per round", flush=True)
     return {"kind": "flower", "machine": about, "clients": len(federation.clients), "ways": records}
 

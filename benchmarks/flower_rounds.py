@@ -113,7 +113,8 @@ def run_nodes(checkout: Path, nodes: int) -> dict[str, Any]:
             "seconds": [end - start for start, end in pairwise(ends.times[:-1])],
             "messages": sum(log.count("Receiving: ") for log in logs),
             **split_cpu(before, after),
-            "accuracies": result["client_accuracy"],
+            # Versions before 0.2 have the scores under another name.
+            "accuracies": result.get("client_scores") or result["client_accuracy"],
         }
 
 

@@ -42,7 +42,7 @@ def main(rounds: int = 30) -> None:
         federation, udjfl.method("udj", theory="rawls", beta=2), model="logistic", rounds=rounds
     )
     for name in federation.ids:
-        accuracies = fedavg.client_accuracy[name], rawls.client_accuracy[name]
+        accuracies = fedavg.client_scores[name], rawls.client_scores[name]
         print(
             f"{name:6} uncertainty {fedavg.uncertainty[name]:.3f}"
             f"  FedAvg {accuracies[0]:5.1f}  Rawls {accuracies[1]:5.1f}"

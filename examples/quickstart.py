@@ -24,7 +24,7 @@ def main(rounds: int = 100) -> None:
             reference=fedavg,
             uncertainty=fedavg.uncertainty,
         )
-        accuracies = "  ".join(f"{accuracy:8.1f}" for accuracy in result.client_accuracy.values())
+        accuracies = "  ".join(f"{accuracy:8.1f}" for accuracy in result.client_scores.values())
         print(f"{name:12} {accuracies}  {result.global_accuracy:8.1f}")
 
 

@@ -58,7 +58,7 @@ def measure(lr: float, optimizer: str, seeds: int, root: str | None) -> tuple[fl
         data_root=root,
         **SETTINGS,
     )
-    scores = comparison.rows[0].client_accuracy
+    scores = comparison.rows[0].client_scores
     return tuple((scores[client].mean or 0.0) / 100 for client in CLIENTS)
 
 

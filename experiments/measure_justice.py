@@ -151,9 +151,7 @@ def seed_rows(comparison: Comparison) -> list[dict[str, Any]]:
     for summary in comparison.rows:
         for number, seed in enumerate(comparison.seeds):
             metrics = {key: value.values[number] for key, value in summary.metrics.items()}
-            clients = {
-                f"accuracy {c}": s.values[number] for c, s in summary.client_accuracy.items()
-            }
+            clients = {f"accuracy {c}": s.values[number] for c, s in summary.client_scores.items()}
             certain = {f"u {c}": s.values[number] for c, s in summary.uncertainty.items()}
             values = {**metrics, **clients, **certain}
             rounded = {k: "" if v is None else f"{v:.4f}" for k, v in values.items()}

@@ -141,7 +141,7 @@ def no_records(folder: Path) -> Path:
 
 def older_version(folder: Path) -> Path:
     """Runs without what was added since the first version."""
-    added = ("test_sizes", "n_classes", "expected_accuracy", "accuracy_alone", "common_accuracy")
+    added = ("test_sizes", "n_classes", "expected_accuracy", "accuracy_alone", "common_scores")
 
     def remove_added(result: dict[str, Any]) -> None:
         for key in added:

@@ -73,7 +73,7 @@ def _make_run(
         seed=seed,
         metrics={"global_accuracy": judged(95.0 + level + sum(gains) / 5)},
         undefined={},
-        client_accuracy={
+        client_scores={
             name: judged(a + level + gain)
             for name, a, gain in zip(names, FEDAVG, gains, strict=True)
         },

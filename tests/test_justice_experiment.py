@@ -62,7 +62,7 @@ def test_equal_weights_are_fedavg_of_equal_clients() -> None:
     federation = make_federation()
     ours = udjfl.simulate(federation, rule, **settings)
     theirs = udjfl.simulate(federation, "fedavg:weights=uniform", **settings)
-    assert ours.client_accuracy == theirs.client_accuracy
+    assert ours.client_scores == theirs.client_scores
 
 
 def test_intervals_hold_for_all_rows_at_once() -> None:

@@ -180,7 +180,7 @@ def test_control_characters_of_a_folder_do_not_reach_the_terminal(
     udjfl.simulate(make_federation(), "fedavg", "logistic", rounds=1, uncertainty_epochs=1, out=out)
     nasty = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eclient"
     result = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    for key in ("client_accuracy", "uncertainty", "test_sizes"):
+    for key in ("client_scores", "uncertainty", "test_sizes"):
         result[key] = {nasty if k == "client-1" else k: v for k, v in result[key].items()}
     result["notes"] = [f"Look: {nasty}"]
     (out / "result.json").write_bytes(to_json(result))

@@ -45,7 +45,7 @@ def make_federation(work: Work) -> udjfl.Federation:
 def final_outcome(result: udjfl.Result, rounds: int) -> dict[str, float]:
     """Return the mean loss and accuracy over clients after the last round."""
     losses = result.history.by_client("test_loss", rounds).values()
-    accuracies = result.client_accuracy.values()
+    accuracies = result.client_scores.values()
     return {"loss": sum(losses) / len(losses), "accuracy": sum(accuracies) / len(accuracies) / 100}
 
 

@@ -67,11 +67,11 @@ for budget, row in zip(budgets, comparison.rows[1:], strict=True):
 # ## Who pays?
 
 # %%
-print("budget " + "".join(f"{client:>10}" for client in reference.client_accuracy))
+print("budget " + "".join(f"{client:>10}" for client in reference.client_scores))
 for budget, row in zip(budgets, comparison.rows[1:], strict=True):
     changes = (
-        row.client_accuracy[client].mean - reference.client_accuracy[client].mean
-        for client in reference.client_accuracy
+        row.client_scores[client].mean - reference.client_scores[client].mean
+        for client in reference.client_scores
     )
     print(f"{budget:6} " + "".join(f"{value:+10.1f}" for value in changes))
 
@@ -92,8 +92,8 @@ limited = udjfl.compare(
 )
 for row in limited.rows[1:]:
     changes = {
-        client: row.client_accuracy[client].mean - limited.rows[0].client_accuracy[client].mean
-        for client in row.client_accuracy
+        client: row.client_scores[client].mean - limited.rows[0].client_scores[client].mean
+        for client in row.client_scores
     }
     print(row.label)
     print("  " + "  ".join(f"{client} {value:+.1f}" for client, value in changes.items()))

@@ -60,7 +60,7 @@ print(federation.problems or "no problems found")
 # %%
 fedavg = udjfl.simulate(federation, "fedavg", model="logistic", rounds=50)
 for name in federation.ids:
-    uncertainty, accuracy = fedavg.uncertainty[name], fedavg.client_accuracy[name]
+    uncertainty, accuracy = fedavg.uncertainty[name], fedavg.client_scores[name]
     print(f"{name:6} u = {uncertainty:.2f}, FedAvg {accuracy:.1f}%")
 for note in fedavg.notes:
     print(note)
@@ -122,7 +122,7 @@ for label, uncertainty in (("measured", fedavg.uncertainty), ("equal", equal)):
     result = udjfl.simulate(
         federation, "egalitarian", model="logistic", rounds=50, uncertainty=uncertainty
     )
-    accuracies = (f"{name} {accuracy:.1f}" for name, accuracy in result.client_accuracy.items())
+    accuracies = (f"{name} {accuracy:.1f}" for name, accuracy in result.client_scores.items())
     print(f"{label:10}" + "  ".join(accuracies))
 
 # %% [markdown]

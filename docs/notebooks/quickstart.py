@@ -23,7 +23,7 @@ for client in federation.describe():
 # %%
 fedavg = udjfl.simulate(federation, "fedavg", **settings)
 for client, uncertainty in fedavg.uncertainty.items():
-    accuracy = fedavg.client_accuracy[client]
+    accuracy = fedavg.client_scores[client]
     print(f"{client}  {uncertainty:.2f} nats  FedAvg {accuracy:.1f}%")
 for note in fedavg.notes:
     print(note)
@@ -40,7 +40,7 @@ for note in fedavg.notes:
 # %%
 rawls = udjfl.simulate(federation, "rawls:budget=2", reference=fedavg, **settings)
 for client in federation.ids:
-    before, after = fedavg.client_accuracy[client], rawls.client_accuracy[client]
+    before, after = fedavg.client_scores[client], rawls.client_scores[client]
     print(f"{client}  {before:5.1f} -> {after:5.1f}  {after - before:+.1f}")
 
 # %% [markdown]

@@ -554,4 +554,4 @@ def test_folders_are_described(udjfl_command: Command, tmp_path: Path) -> None:
     assert saved["fingerprint"] == document["fingerprint"]
     for data in (photos, tmp_path / "saved"):
         run = udjfl_command("run", "--data", data, "--rounds 1 --uncertainty-epochs 1 --json")
-        assert set(json.loads(run.out)["client_accuracy"]) == {"a", "b"}
+        assert set(json.loads(run.out)["client_scores"]) == {"a", "b"}

@@ -33,7 +33,7 @@ def hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_three_lines_of_python(hospitals: list[str]) -> None:
     federation = udjfl.Federation.from_csv("hospitals/*.csv", target="ill")
     result = udjfl.simulate(federation, "fedavg", rounds=10)
-    assert set(result.client_accuracy) == {"north", "south", "west"}
+    assert set(result.client_scores) == {"north", "south", "west"}
     # Unscaled incomes would leave uncertainties at ln 2 = 0.69 and accuracies at the majority.
     assert max(result.uncertainty.values()) < 0.6
     majority = 100 * max(torch.bincount(federation.test.y).tolist()) / len(federation.test)
@@ -61,7 +61,7 @@ def test_a_run_is_kept_with_its_columns_and_resumes(
     assert set(done["numbers"]["west"]["income"]) == {"fill", "mean", "scale"}
     again = udjfl_command("resume", "kept", "--json")
     assert again.code == 0
-    assert json.loads(again.out)["client_accuracy"] == json.loads(run.out)["client_accuracy"]
+    assert json.loads(again.out)["client_scores"] == json.loads(run.out)["client_scores"]
 
 
 def test_the_story_ends_with_predictions_from_raw_rows(
@@ -208,9 +208,9 @@ def test_a_number_is_predicted_from_csv_files(
         error = np.sqrt(np.mean((predicted - frame["cost"]) ** 2))
         assert error < 0.5 * frame["cost"].std()
         # In the units of the table, on the test part of the same rows.
-        assert 0.3 * error < document["client_accuracy"][name] < 3 * error
+        assert 0.3 * error < document["client_scores"][name] < 3 * error
     again = udjfl_command("resume", "kept", "--json")
-    assert json.loads(again.out)["client_accuracy"] == document["client_accuracy"]
+    assert json.loads(again.out)["client_scores"] == document["client_scores"]
     with pytest.raises(udjfl.SettingsError, match="a regression has no classes"):
         udjfl.open("kept").predict_proba(frames["west"], "west")
 

@@ -52,7 +52,7 @@ def test_run_json_is_one_document_and_nothing_else(udjfl_command: Command, tmp_p
     absent = [m for m in METRICS.values() if m.needs_reference or m.needs_groups]
     assert set(METRICS) - {metric.key for metric in absent} <= set(document)
     assert (
-        set(document["client_accuracy"]) == set(document["uncertainty"]) == {"client-1", "client-2"}
+        set(document["client_scores"]) == set(document["uncertainty"]) == {"client-1", "client-2"}
     )
     assert document["folder"] == str(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == {
@@ -67,7 +67,7 @@ def test_run_and_simulate_give_the_same_numbers(udjfl_command: Command) -> None:
         federation, "desert", "logistic", rounds=3, uncertainty_epochs=1, seed=1
     )
     assert {key: document[key] for key in result.metrics} == result.metrics
-    assert document["client_accuracy"] == result.client_accuracy
+    assert document["client_scores"] == result.client_scores
 
 
 def test_compare_json(udjfl_command: Command) -> None:
@@ -81,12 +81,12 @@ def test_compare_json(udjfl_command: Command) -> None:
         ["desert"],
     ]
     for row in document["methods"]:
-        assert {"params", "seeds", "client_accuracy", "uncertainty"} <= set(row)
+        assert {"params", "seeds", "client_scores", "uncertainty"} <= set(row)
         assert row["seeds"] == [0, 1]
         for key in METRICS:
             assert set(row[key]) == {"mean", "ci95", "values"}
             assert len(row[key]["values"]) == 2
-        for by_client in (row["client_accuracy"], row["uncertainty"]):
+        for by_client in (row["client_scores"], row["uncertainty"]):
             assert set(by_client) == {"client-1", "client-2"}
     assert document["methods"][0]["psi"]["values"] == [0.0, 0.0]
 
@@ -226,7 +226,7 @@ def test_the_real_command(arguments: str) -> None:
     )
     document = json.loads(done.stdout)
     row = document if "methods" not in document else document["methods"][0]
-    assert list(row["client_accuracy"]) == [f"client-{i}" for i in range(1, 6)]
+    assert list(row["client_scores"]) == [f"client-{i}" for i in range(1, 6)]
     assert "done, 2 rounds" in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
 

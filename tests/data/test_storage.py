@@ -71,7 +71,7 @@ def test_training_from_disk_gives_the_same_bytes(kind: str, engine: str, tmp_pat
         for data in (before, Federation.load(tmp_path))
     )
     assert model_bytes(one) == model_bytes(two)
-    assert (one.uncertainty, one.client_accuracy) == (two.uncertainty, two.client_accuracy)
+    assert (one.uncertainty, one.client_scores) == (two.uncertainty, two.client_scores)
 
 
 def test_parts_are_views_of_one_file(tmp_path: Path) -> None:

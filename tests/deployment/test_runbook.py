@@ -60,7 +60,7 @@ def test_model_and_accuracies_equal_the_simulators(trained: Study) -> None:
         simulated = udjfl.simulate(federation, method, rounds=ROUNDS)
         out = trained.coordinator.runs / method
         result = json.loads((out / "result.json").read_text())
-        assert result["client_accuracy"] == pytest.approx(simulated.client_accuracy)
+        assert result["client_scores"] == pytest.approx(simulated.client_scores)
         model = load_file(out / "model.safetensors")
         for key, values in simulated.model.state_dict().items():
             torch.testing.assert_close(model[key], values, rtol=1e-4, atol=1e-5)

@@ -96,5 +96,5 @@ def test_a_whole_run_with_it(name: str) -> None:
         result = udjfl.simulate(
             federation, "rawls", make, rounds=2, uncertainty_epochs=2, batch_size=4
         )
-    assert all(0 <= value <= 100 for value in result.client_accuracy.values())
+    assert all(0 <= value <= 100 for value in result.client_scores.values())
     assert all(value > 0 for value in result.uncertainty.values())

@@ -431,4 +431,4 @@ def test_a_simulation_on_the_mapped_engine(federation: udjfl.Federation) -> None
     torch.testing.assert_close(
         buffers_to_vector(ours.model), buffers_to_vector(theirs.model), **ROUNDING
     )
-    assert ours.client_accuracy == pytest.approx(theirs.client_accuracy, abs=1e-3)
+    assert ours.client_scores == pytest.approx(theirs.client_scores, abs=1e-3)

@@ -273,7 +273,7 @@ def test_a_run_finishes_on_the_device(method: str) -> None:
             device="meta",
             uncertainty={"0": 0.3, "1": 0.6, "2": 0.9},
         )
-    assert len(result.client_accuracy) == 3
+    assert len(result.client_scores) == 3
 
 
 @pytest.mark.parametrize(("name", "build"), CASES)

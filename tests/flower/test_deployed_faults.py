@@ -54,7 +54,7 @@ def test_a_killed_node_is_recorded_as_absent_and_rejoins_as_the_same_client(
     assert list(run.history.by_client("absent", 1)) == [deployed.faulty]
     simulated = udjfl.simulate(deployed.federation, "rawls", rounds=1, **TRAINING)
     assert run.result["uncertainty"] == pytest.approx(simulated.uncertainty, rel=1e-4)
-    assert list(run.result["client_accuracy"]) == both
+    assert list(run.result["client_scores"]) == both
 
 
 def test_fewer_clients_than_the_quorum_stop_the_run_and_it_can_be_resumed(

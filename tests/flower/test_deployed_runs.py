@@ -53,7 +53,7 @@ def test_model_and_metrics_equal_the_simulators(
     run: DeployedRun = request.getfixturevalue(method)
     simulated = udjfl.simulate(deployed.federation, method, **SETTINGS)
     assert_same_model(run.model, simulated)
-    assert run.result["client_accuracy"] == pytest.approx(simulated.client_accuracy)
+    assert run.result["client_scores"] == pytest.approx(simulated.client_scores)
     assert run.result["global_accuracy"] == pytest.approx(simulated.global_accuracy)
     if method == "rawls":
         assert run.result["uncertainty"] == pytest.approx(simulated.uncertainty, rel=1e-4)
@@ -69,7 +69,7 @@ def test_every_round_ends_with_the_simulators_model(
 
 def test_the_run_folder_is_complete(deployed: DeployedFederation, fedavg: DeployedRun) -> None:
     assert fedavg.result["method"] == "fedavg"
-    assert list(fedavg.result["client_accuracy"]) == list(deployed.federation.ids)
+    assert list(fedavg.result["client_scores"]) == list(deployed.federation.ids)
     assert 0 <= fedavg.result["global_accuracy"] <= 100
     assert {"settings.json", "versions.json", "records.jsonl", "model.safetensors"} <= {
         path.name for path in fedavg.out.iterdir()
@@ -81,8 +81,8 @@ def test_psi_is_measured_from_the_reference_run(
     deployed: DeployedFederation, fedavg: DeployedRun, rawls: DeployedRun
 ) -> None:
     columns = (
-        rawls.result["client_accuracy"],
-        fedavg.result["client_accuracy"],
+        rawls.result["client_scores"],
+        fedavg.result["client_scores"],
         rawls.result["uncertainty"],
     )
     expected = psi(*([column[name] for name in deployed.federation.ids] for column in columns))

@@ -41,7 +41,7 @@ def test_a_node_that_discloses_enough_takes_part_with_the_same_numbers() -> None
     restricted = run_strategy(federation, "rawls", make_grid(disclose=names))
     free = run_strategy(federation, "rawls")
     assert torch.equal(restricted.log.server.vector, free.log.server.vector)
-    assert restricted.result.client_accuracy == free.result.client_accuracy
+    assert restricted.result.client_scores == free.result.client_scores
 
 
 def test_a_run_that_needs_more_is_refused_before_anything_is_sent() -> None:
@@ -57,7 +57,7 @@ def test_a_run_that_needs_more_is_refused_before_anything_is_sent() -> None:
 def test_a_client_that_discloses_no_evaluation_trains_and_is_not_evaluated() -> None:
     grid = make_grid(disclose="updates,sizes")
     result = run_strategy(make_federation(), "fedavg", grid, on_bad_report="exclude").result
-    assert set(result.client_accuracy) == {"client-1", "client-3"}
+    assert set(result.client_scores) == {"client-1", "client-3"}
     assert list(result.history.by_client("weight", 3)) == ["client-1", "client-2", "client-3"]
 
 

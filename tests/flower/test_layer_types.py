@@ -48,4 +48,4 @@ def test_the_model_is_that_of_the_simulator(name: str) -> None:
     ):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
     assert there.uncertainty == pytest.approx(here.uncertainty, rel=1e-4)
-    assert there.client_accuracy == pytest.approx(here.client_accuracy)
+    assert there.client_scores == pytest.approx(here.client_scores)

@@ -75,7 +75,7 @@ def test_every_round_ends_with_the_simulators_model(
     here = simulate_small(digits, name, **changes)
     there = run_strategy(digits, name, **changes).result
     assert_equal_halves(models, 3)
-    assert there.client_accuracy == pytest.approx(here.client_accuracy, abs=1.0)
+    assert there.client_scores == pytest.approx(here.client_scores, abs=1.0)
     assert (there.global_accuracy is None) == (here.global_accuracy is None)
 
 
@@ -152,7 +152,7 @@ def test_records_and_result_equal_the_simulators(tmp_path: Any) -> None:
     # The accuracy of clients alone stays with them, and what follows from it is not known here.
     alone = {"accuracy_alone", "gain_by_joining", "least_gain_by_joining", "share_better_alone"}
     assert results[0].keys() - alone - {"corrected_std"} == results[1].keys()
-    assert results[0]["client_accuracy"] == results[1]["client_accuracy"]
+    assert results[0]["client_scores"] == results[1]["client_scores"]
     assert results[0]["uncertainty"] == pytest.approx(results[1]["uncertainty"], rel=1e-5)
     assert {path.name for path in (tmp_path / "here").iterdir()} == {
         path.name for path in (tmp_path / "there").iterdir()

@@ -44,7 +44,7 @@ def compare_with_simulator(
     assert there.score == here.score
     assert there.n_classes == here.n_classes
     close = {"rel": 2e-3, "abs": 2e-3}
-    assert there.client_accuracy == pytest.approx(here.client_accuracy, **close)
+    assert there.client_scores == pytest.approx(here.client_scores, **close)
     for key in ("global_accuracy", "worst_accuracy", "mean_accuracy", "accuracy_std", "pearson"):
         if here.metrics.get(key) is not None:
             assert there.metrics[key] == pytest.approx(here.metrics[key], rel=1e-2, abs=1e-2)
@@ -70,7 +70,7 @@ def test_a_regression_is_that_of_the_simulator(method: str, changes: dict[str, A
     options = {"lr": 0.02, "uncertainty_lr": 0.02, **changes}
     result = compare_with_simulator(make_homes(), method, **options)
     if result.score.name == "rmse":  # in pounds, not in deviations of the labels
-        assert all(1e3 < value < 2e5 for value in result.client_accuracy.values())
+        assert all(1e3 < value < 2e5 for value in result.client_scores.values())
     else:
         assert result.score.name == "r2"
 
@@ -103,8 +103,8 @@ def test_a_folder_of_a_regression_is_resumed_and_opened(tmp_path: Path) -> None:
     again = run_strategy(federation, out=tmp_path, resume=True, **options).result
     assert result is not None
     assert again is not None
-    assert again.client_accuracy == pytest.approx(result.client_accuracy)
-    assert read_run(tmp_path).client_accuracy == result.client_accuracy
+    assert again.client_scores == pytest.approx(result.client_scores)
+    assert read_run(tmp_path).client_scores == result.client_scores
     x = federation.clients[0].test.x
     assert udjfl.open(tmp_path).predict(x) == pytest.approx(result.predict(x))
 

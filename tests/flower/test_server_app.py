@@ -55,7 +55,7 @@ def test_a_run_needs_only_its_configuration(tmp_path: Path) -> None:
     )
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     here = simulate_small(make_federation(), method("rawls", beta=2.0), rounds=2, seed=3)
-    assert result["client_accuracy"] == here.client_accuracy
+    assert result["client_scores"] == here.client_scores
     assert result["label"] == here.method.label
 
 

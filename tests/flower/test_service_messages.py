@@ -48,8 +48,8 @@ def test_clients_are_served_what_the_simulator_serves_them(
     changes = {**TRAINING, "local_epochs": 2, "service": service}
     here = simulate_small(digits, method, out=tmp_path / "here", **changes)
     there = run_strategy(digits, method, out=tmp_path / "there", **changes).result
-    assert there.client_accuracy == here.client_accuracy
-    assert there.common_accuracy == here.common_accuracy
+    assert there.client_scores == here.client_scores
+    assert there.common_scores == here.common_scores
     losses = [there.history.by_client(name, LAST) for name in ("served_loss", "test_loss")]
     assert losses[0] != losses[1]
     assert there.global_accuracy == here.global_accuracy
@@ -113,7 +113,7 @@ def test_a_resumed_run_is_served_the_same(digits: udjfl.Federation, tmp_path: Pa
             strategy.run_round()
         strategy.log.folder.unlock()
         resumed = run_strategy(digits, "fedavg", out=folder, resume=True, **changes)
-        assert resumed.result.client_accuracy == whole.result.client_accuracy
+        assert resumed.result.client_scores == whole.result.client_scores
         names = ("served.safetensors", "model.safetensors", "records.jsonl", "result.json")
         for name in names:
             assert (folder / name).read_bytes() == (
@@ -166,7 +166,7 @@ def test_what_cannot_be_used_stops_the_run_or_leaves_the_client_out(
     ).result
     honest = run_strategy(federation, "fedavg", service=service).result
     # It keeps the common model, and is in no sum.
-    assert result.client_accuracy["client-1"] == honest.common_accuracy["client-1"]
+    assert result.client_scores["client-1"] == honest.common_scores["client-1"]
     assert result.history.by_client("kappa", 3).get("client-1", 0) == 0
 
 
@@ -180,8 +180,8 @@ def test_a_client_that_leaves_before_it_is_served_is_not_evaluated() -> None:
 
     grid = InProcessGrid(federation, tamper=tamper)
     result = run_strategy(federation, "fedavg", grid, service="prior-all").result
-    assert list(result.client_accuracy) == ["client-2", "client-3"]
-    assert list(result.common_accuracy or {}) == ["client-2", "client-3"]
+    assert list(result.client_scores) == ["client-2", "client-3"]
+    assert list(result.common_scores or {}) == ["client-2", "client-3"]
     assert any("Not evaluated after the last round" in note for note in result.notes)
 
 

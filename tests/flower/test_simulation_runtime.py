@@ -166,8 +166,8 @@ def test_model_and_metrics_equal_the_simulators(method: str, runtime: Runtime) -
     federation = udjfl.load("dirty-digits", clients=CLIENTS[method], seed=0)
     simulated = udjfl.simulate(federation, method, **SMALL)
     assert_same_model(load_file(folder / "model.safetensors"), simulated)
-    assert list(result["client_accuracy"]) == list(federation.ids)
-    assert result["client_accuracy"] == pytest.approx(simulated.client_accuracy)
+    assert list(result["client_scores"]) == list(federation.ids)
+    assert result["client_scores"] == pytest.approx(simulated.client_scores)
     assert result["global_accuracy"] == pytest.approx(simulated.global_accuracy)
     if method == "rawls":
         assert result["uncertainty"] == pytest.approx(simulated.uncertainty, rel=1e-4)

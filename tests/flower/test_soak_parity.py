@@ -45,7 +45,7 @@ def test_every_round_ends_with_the_simulators_model(
         torch.testing.assert_close(run.model_after(t), model, rtol=1e-4, atol=1e-5)
     simulated = udjfl.simulate(federation, method, **TRAINING, rounds=ROUNDS, eval_every=ROUNDS)
     assert_same_model(run.model, simulated)
-    assert run.result["client_accuracy"] == pytest.approx(simulated.client_accuracy)
+    assert run.result["client_scores"] == pytest.approx(simulated.client_scores)
     assert run.result["global_accuracy"] == pytest.approx(simulated.global_accuracy)
     if method in ALIASES:
         assert run.result["uncertainty"] == pytest.approx(simulated.uncertainty, rel=1e-4)

@@ -493,7 +493,7 @@ def test_resuming_a_finished_run_returns_its_result(federation: Any, tmp_path: P
     before = (tmp_path / "run" / "records.jsonl").read_bytes()
     again = run_strategy(federation, "rawls", out=tmp_path / "run", resume=True).result
     assert again.metrics == first.metrics
-    assert again.client_accuracy == first.client_accuracy
+    assert again.client_scores == first.client_scores
     assert (tmp_path / "run" / "records.jsonl").read_bytes() == before
 
 
@@ -538,7 +538,7 @@ def test_a_resumed_run_accepts_only_its_own_clients_and_settings(
     strategy = run_strategy(federation, "rawls", missing, resume=True, **changes)
     assert strategy.result.history.by_client("absent", 2) == {"client-2": "is not connected"}
     assert any("client-2" in note for note in strategy.result.notes)
-    assert set(strategy.result.client_accuracy) == {"client-1", "client-3"}
+    assert set(strategy.result.client_scores) == {"client-1", "client-3"}
 
 
 def test_a_run_of_the_simulator_is_not_resumed(federation: Any, tmp_path: Path) -> None:
@@ -699,23 +699,21 @@ def test_a_server_without_data_gets_the_shape_from_its_clients(federation: Any) 
     result = run_strategy(federation, "rawls", server_data=None).result
     assert result.global_accuracy is None
     assert result.undefined["global_accuracy"] == "The server has no test data."
-    assert result.client_accuracy == simulate_small(federation, "rawls").client_accuracy
+    assert result.client_scores == simulate_small(federation, "rawls").client_scores
     only_shape = ServerData(None, None, federation.input_shape, federation.n_classes)
     assert (
-        run_strategy(federation, "rawls", server_data=only_shape).result.client_accuracy
-        == result.client_accuracy
+        run_strategy(federation, "rawls", server_data=only_shape).result.client_scores
+        == result.client_scores
     )
 
 
 def test_a_client_that_is_not_evaluated_is_in_no_metric(federation: Any) -> None:
     tamper = in_training(lambda _: None, rounds=(3,), kind="evaluate")
     result = run_strategy(federation, "rawls", InProcessGrid(federation, tamper=tamper)).result
-    assert set(result.client_accuracy) == {"client-1", "client-3"}
+    assert set(result.client_scores) == {"client-1", "client-3"}
     assert result.notes[-1] == "Not evaluated after the last round, and in no metric: client-2."
     assert result.history.by_client("not_evaluated", 3) == {"client-2": "did not reply in time"}
-    assert result.metrics["mean_accuracy"] == pytest.approx(
-        sum(result.client_accuracy.values()) / 2
-    )
+    assert result.metrics["mean_accuracy"] == pytest.approx(sum(result.client_scores.values()) / 2)
     bad = in_training(with_metrics(**{"test-accuracy": 3.0}), rounds=(3,), kind="evaluate")
     with pytest.raises(ReportError, match=r"test accuracy is 3\.0; it must be from 0 to 1"):
         run_strategy(federation, "rawls", InProcessGrid(federation, tamper=bad))

@@ -407,7 +407,7 @@ def printed(view: Any) -> str:
 def test_a_registered_metric_is_in_results_tables_json_and_saved_runs(tmp_path: Path) -> None:
     federation = make_federation()
     result = train_briefly(federation, out=tmp_path / "run")
-    accuracies = result.client_accuracy.values()
+    accuracies = result.client_scores.values()
     assert result.metrics["range"] == max(accuracies) - min(accuracies)
     assert "Range" in printed(result_view(result))
     saved = json.loads((tmp_path / "run" / "result.json").read_text())
@@ -430,7 +430,7 @@ def test_a_run_saved_before_a_metric_existed_has_it(tmp_path: Path) -> None:
     result = train_briefly(make_federation(), out=tmp_path / "run")
     register_metric(RANGE)
     try:
-        accuracies = result.client_accuracy.values()
+        accuracies = result.client_scores.values()
         assert read_run(tmp_path / "run").metrics["range"] == max(accuracies) - min(accuracies)
     finally:
         del METRICS["range"]

@@ -77,7 +77,7 @@ def test_pixels_train_to_the_bytes_of_their_floats(
         udjfl.simulate(data, "fedavg", model, engine=engine, **SHORT) for data in (stored, floats)
     )
     assert model_bytes(one) == model_bytes(two)
-    assert one.client_accuracy == two.client_accuracy
+    assert one.client_scores == two.client_scores
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedmgda", "afl"])

@@ -153,7 +153,7 @@ def test_rows_that_are_one_algorithm_are_equal_in_every_metric_and_client(paper)
         assert len(summaries) == len(same)
         for key in METRICS:
             assert len({summary.metrics[key] for summary in summaries}) == 1, (same, key)
-        assert all(summary.client_accuracy == summaries[0].client_accuracy for summary in summaries)
+        assert all(summary.client_scores == summaries[0].client_scores for summary in summaries)
 
 
 def test_other_rows_are_not_that_algorithm(paper):

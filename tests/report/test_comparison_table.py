@@ -41,12 +41,12 @@ def test_a_comparison_table_loses_no_number(width: int, clients: int) -> None:
         "Egalitarian",
         "Utilitarian",
         "Desert",
-        *comparison.rows[0].client_accuracy,
+        *comparison.rows[0].client_scores,
     } <= set(words)
     numbers = {word.strip("*+") for word in words}
     for row in comparison.rows:
         shown_metrics = [row.metrics[metric.key] for metric in table_metrics()]
-        summaries = [*row.client_accuracy.values(), *shown_metrics]
+        summaries = [*row.client_scores.values(), *shown_metrics]
         assert {f"{round(s.mean, 2) + 0.0:.2f}" for s in summaries if s.mean is not None} <= numbers
 
 
@@ -141,7 +141,7 @@ def test_small_test_parts_are_named_once(sizes: Any, note: str | None) -> None:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_expected_accuracies_stand_below_those_of_the_drawn_labels(width: int) -> None:
     comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)})
-    expected = {client: summarise([81.5]) for client in comparison.rows[0].client_accuracy}
+    expected = {client: summarise([81.5]) for client in comparison.rows[0].client_scores}
     expected["client-1"] = summarise([None])  # its labels' distribution is not known
     row = replace(comparison.rows[1], expected_accuracy=expected)
     shown = printed(comparison_view(replace(comparison, rows=(comparison.rows[0], row))), width)

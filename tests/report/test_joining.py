@@ -51,7 +51,7 @@ def test_one_run_names_clients_beyond_test_noise() -> None:
         seed=0,
         metrics={},
         undefined={},
-        client_accuracy={"a": 70.0, "b": 85.0, "c": 88.0},
+        client_scores={"a": 70.0, "b": 85.0, "c": 88.0},
         uncertainty={"a": 0.1, "b": 0.1, "c": 0.1},
         test_sizes={"a": 100, "b": 100, "c": 100},
         accuracy_alone={"a": 90.0, "b": 90.0},

@@ -143,4 +143,4 @@ def test_predictions_are_of_features_as_they_were_stored(
     opened = udjfl.open(tmp_path, trust_model=True)
     for client, (_, _, x, y) in clients.items():
         right = np.mean(np.array(opened.predict(x, client)) == y.astype(str))
-        assert opened.client_accuracy[client] == pytest.approx(100 * right)
+        assert opened.client_scores[client] == pytest.approx(100 * right)

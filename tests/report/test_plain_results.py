@@ -65,7 +65,7 @@ def test_markdown_and_latex_have_a_row_for_each_method(comparison: udjfl.Compari
 
 def test_one_run(result: udjfl.Result) -> None:
     rows = list(csv.reader(io.StringIO(format_result(result, "csv"))))
-    assert ["b", "accuracy", str(result.client_accuracy["b"])] in rows
+    assert ["b", "accuracy", str(result.client_scores["b"])] in rows
     assert ["", "mean_accuracy", str(result.metrics["mean_accuracy"])] in rows
     assert f"| b | {result.uncertainty['b']:.4f} |" in format_result(result, "markdown")
     assert r"\&" in format_result(result, "latex")

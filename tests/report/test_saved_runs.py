@@ -46,7 +46,7 @@ def test_a_saved_run_equals_its_result(root: Path) -> None:
     federation = udjfl.load("dirty-digits", seed=1)
     again = udjfl.simulate(federation, "rawls", rounds=2, uncertainty_epochs=1, seed=1)
     assert saved.metrics == again.metrics
-    assert saved.client_accuracy == again.client_accuracy
+    assert saved.client_scores == again.client_scores
     assert saved.expected_accuracy == again.expected_accuracy is not None
     assert saved.uncertainty == again.uncertainty
     assert saved.method == again.method
@@ -60,7 +60,7 @@ def test_compared_runs_equal_a_comparison(root: Path) -> None:
     assert [row.method for row in ours.rows] == [row.method for row in theirs.rows]
     for mine, other in zip(ours.rows, theirs.rows, strict=True):
         assert mine.metrics == other.metrics
-        assert mine.client_accuracy == other.client_accuracy
+        assert mine.client_scores == other.client_scores
         assert mine.against_fedavg == other.against_fedavg
 
 
@@ -223,10 +223,10 @@ def test_runs_with_and_without_a_service_are_rows_of_one_comparison(with_service
     assert plain.theories == ("utilitarian",)
     assert served.theories == ("utilitarian", "rawls")
     assert rawls.theories == ("rawls",)
-    assert served.common_accuracy is not None
-    assert plain.common_accuracy is None
-    before = {c: s.values for c, s in plain.client_accuracy.items()}
-    assert {c: s.values for c, s in served.common_accuracy.items()} == before
+    assert served.common_scores is not None
+    assert plain.common_scores is None
+    before = {c: s.values for c, s in plain.client_scores.items()}
+    assert {c: s.values for c, s in served.common_scores.items()} == before
     assert served.metrics["global_accuracy"].values == plain.metrics["global_accuracy"].values
 
 
@@ -243,8 +243,8 @@ def test_psi_is_measured_from_the_reference_of_the_comparison(with_services: Pat
     for seed in (0, 1):
         served = together.rows[2]
         gains = {
-            c: served.client_accuracy[c].values[seed] - s.values[seed]  # type: ignore[operator]
-            for c, s in together.rows[0].client_accuracy.items()
+            c: served.client_scores[c].values[seed] - s.values[seed]  # type: ignore[operator]
+            for c, s in together.rows[0].client_scores.items()
         }
         worst = max(gains, key=lambda c: together.rows[0].uncertainty[c].values[seed] or 0)
         others = [gain for client, gain in gains.items() if client != worst]

@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_a_comparison(whole: RunTable) -> None:
     for row in comparison.rows:
         for index, seed in enumerate(SETTINGS.seeds):
             kept = whole.runs[point_name(row.method), seed]
-            accuracies = [s.values[index] for s in row.client_accuracy.values()]
+            accuracies = [s.values[index] for s in row.client_scores.values()]
             assert list(kept.accuracies) == accuracies
             assert kept.global_accuracy == row.metrics["global_accuracy"].values[index]
 

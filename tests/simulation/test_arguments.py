@@ -29,13 +29,13 @@ TINY: dict[str, Any] = {"rounds": 2, "hidden": 3, "uncertainty_epochs": 1}
 def call_simulate(data: Any, method: Any, model: Any = "mlp", **settings: Any) -> Numbers:
     """Return accuracy and uncertainty by client, of one method."""
     result = udjfl.simulate(data, method, model, **{**TINY, **settings})
-    return {name: (result.client_accuracy[name], u) for name, u in result.uncertainty.items()}
+    return {name: (result.client_scores[name], u) for name, u in result.uncertainty.items()}
 
 
 def call_compare(data: Any, method: Any, model: Any = "mlp", **settings: Any) -> Numbers:
     """Return the same numbers of the last method of a comparison with one seed."""
     row = udjfl.compare(data, method, model, seeds=1, **{**TINY, **settings}).rows[-1]
-    accuracies = {name: summary.values[0] for name, summary in row.client_accuracy.items()}
+    accuracies = {name: summary.values[0] for name, summary in row.client_scores.items()}
     return {name: (accuracies[name], u.values[0]) for name, u in row.uncertainty.items()}
 
 

@@ -214,8 +214,8 @@ def test_methods_share_data_and_uncertainties_seed_by_seed() -> None:
             unknown = {key: None for key, metric in METRICS.items() if metric.needs_groups}
             assert values == unknown | zero | one.metrics
             assert {
-                name: summary.values[index] for name, summary in row.client_accuracy.items()
-            } == one.client_accuracy
+                name: summary.values[index] for name, summary in row.client_scores.items()
+            } == one.client_scores
             assert {
                 name: summary.values[index] for name, summary in row.uncertainty.items()
             } == one.uncertainty
@@ -284,12 +284,12 @@ def test_the_json_document_has_the_promised_keys(federation: udjfl.Federation) -
     for row in document["methods"]:
         assert (
             set(row)
-            >= {"method", "theory", "params", "seeds", "client_accuracy", "uncertainty"}
+            >= {"method", "theory", "params", "seeds", "client_scores", "uncertainty"}
             | ISSUE_METRICS
         )
         assert row["seeds"] == [0, 3]
         summaries = [row[key] for key in ISSUE_METRICS]
-        for by_client in (row["client_accuracy"], row["uncertainty"]):
+        for by_client in (row["client_scores"], row["uncertainty"]):
             assert list(by_client) == list(federation.ids)
             summaries += by_client.values()
         for summary in summaries:
@@ -352,8 +352,8 @@ def test_a_method_that_diverges_on_one_seed_has_no_value_there() -> None:
     assert row["global_accuracy"]["values"][1] is None
     assert row["against_fedavg"]["std"]["n"] == 1
     for client in ("client-1", "client-3"):
-        assert row["client_accuracy"][client]["values"][0] is not None
-        assert row["client_accuracy"][client]["values"][1:] == [None]
+        assert row["client_scores"][client]["values"][0] is not None
+        assert row["client_scores"][client]["values"][1:] == [None]
         assert row["uncertainty"][client] == fedavg["uncertainty"][client]
     assert fedavg["failed"] == {}
 
@@ -365,7 +365,7 @@ def test_a_method_that_diverges_on_every_seed_has_no_values() -> None:
     ][1]
     assert list(row["failed"]) == ["0", "3"]
     assert row["std"] == {"mean": None, "ci95": None, "values": [None, None]}
-    assert row["client_accuracy"]["client-1"]["values"] == [None, None]
+    assert row["client_scores"]["client-1"]["values"] == [None, None]
 
 
 def test_a_reference_that_fails_stops_the_comparison(
@@ -479,12 +479,11 @@ def test_given_uncertainties_are_used_on_every_seed_and_nothing_is_measured(
     reversed_values = dict(zip(given, reversed(given.values()), strict=True))
     other = compare(make_settings(), federation=federation, uncertainty=reversed_values)
     assert (
-        other.rows[1].metrics["accuracy_most_uncertain"]
-        == other.rows[1].client_accuracy["client-1"]
+        other.rows[1].metrics["accuracy_most_uncertain"] == other.rows[1].client_scores["client-1"]
     )
     assert (
         compared.rows[1].metrics["accuracy_most_uncertain"]
-        == compared.rows[1].client_accuracy["client-3"]
+        == compared.rows[1].client_scores["client-3"]
     )
 
 

@@ -159,7 +159,7 @@ def test_a_promise_of_no_less_than_alone_is_judged_by_what_the_method_was_held_t
         seed=0,
         metrics={},
         undefined={},
-        client_accuracy=clients,
+        client_scores=clients,
         uncertainty=uncertainty,
         score=score,
     )

@@ -43,7 +43,7 @@ def test_expected_accuracies_are_those_of_the_models_that_clients_use(
     }
     assert result.expected_accuracy == pytest.approx(by_hand)
     assert list(result.expected_accuracy or {}) == list(digits.ids)
-    assert result.expected_accuracy != result.client_accuracy
+    assert result.expected_accuracy != result.client_scores
 
 
 def test_only_the_last_round_has_records(digits: udjfl.Federation) -> None:
@@ -91,7 +91,7 @@ def test_clients_without_a_known_distribution_are_left_out() -> None:
     federation = udjfl.Federation("own", (known, *others), plain.test, plain.class_names)
     result = train_briefly(federation)
     # Its labels are certain, so the expected accuracy is the accuracy.
-    assert result.expected_accuracy == {first.id: result.client_accuracy[first.id]}
+    assert result.expected_accuracy == {first.id: result.client_scores[first.id]}
 
 
 def test_a_resumed_run_has_the_same_ones(digits: udjfl.Federation, tmp_path: Path) -> None:

@@ -38,8 +38,8 @@ def test_fedavg_is_trained_first_and_its_scores_are_the_reference() -> None:
     comparison = udjfl.compare(
         federation, ["fedavg", BUDGET], seeds=1, rounds=3, hidden=5, uncertainty_epochs=2
     )
-    assert comparison.rows[1].client_accuracy["client-1"].mean == pytest.approx(
-        alone.client_accuracy["client-1"]
+    assert comparison.rows[1].client_scores["client-1"].mean == pytest.approx(
+        alone.client_scores["client-1"]
     )
 
 
@@ -117,7 +117,7 @@ def test_a_run_is_resumed_with_the_reference_it_was_started_with(
         with pytest.raises(StorageError, match="another reference"):
             train_briefly(federation, BUDGET, out=out, resume=True, **settings)
     resumed = train_briefly(federation, BUDGET, reference=first, out=out, resume=True, **settings)
-    assert resumed.client_accuracy == whole.client_accuracy
+    assert resumed.client_scores == whole.client_scores
 
 
 @pytest.mark.parametrize("floor", ["", ":floor=alone"])
@@ -137,7 +137,7 @@ def test_a_resumed_budget_does_not_train_fedavg_again(tmp_path: Path, floor: str
         **settings,
     )
     assert trained == {resumed.method.label}
-    assert resumed.client_accuracy == whole.client_accuracy
+    assert resumed.client_scores == whole.client_scores
 
 
 def test_the_scores_alone_that_a_floor_was_held_to_are_in_the_result(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     resumed = train_briefly(federation, BUDGET, out=tmp_path / "cut", resume=True, **settings)
     for name in ("model.safetensors", "records.jsonl", "result.json"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert resumed.client_accuracy == whole.client_accuracy
+    assert resumed.client_scores == whole.client_scores
 
 
 def test_several_seeds_together_are_the_same_as_one_by_one() -> None:
@@ -179,8 +179,8 @@ def test_several_seeds_together_are_the_same_as_one_by_one() -> None:
     together = udjfl.compare(make_federation(), ["fedavg", BUDGET], seeds=3, **settings)
     for number, seed in enumerate(together.seeds):
         alone = udjfl.compare(make_federation(), ["fedavg", BUDGET], seeds=[seed], **settings)
-        for client, accuracy in alone.rows[1].client_accuracy.items():
-            assert accuracy.values[0] == together.rows[1].client_accuracy[client].values[number]
+        for client, accuracy in alone.rows[1].client_scores.items():
+            assert accuracy.values[0] == together.rows[1].client_scores[client].values[number]
 
 
 def test_shuffled_test_labels_change_nothing_that_is_chosen() -> None:

@@ -57,10 +57,10 @@ def test_the_common_model_is_unchanged_to_the_digit(
     served = train_briefly(digits, method, rounds=5, service=service)
     assert model_bytes(served) == model_bytes(plain)
     assert served.global_accuracy == plain.global_accuracy
-    assert served.common_accuracy == plain.client_accuracy
+    assert served.common_scores == plain.client_scores
     assert served.uncertainty == plain.uncertainty
     assert records_of(served) == records_of(plain)
-    assert (plain.service, plain.common_accuracy) == ("none", None)
+    assert (plain.service, plain.common_scores) == ("none", None)
 
 
 @pytest.mark.parametrize("model", ["mlp", "logistic"])
@@ -70,10 +70,10 @@ def test_accuracies_are_those_of_the_models_that_clients_are_served(
 ) -> None:
     result = train_briefly(digits, model=model, rounds=6, service=service)
     by_hand = {c.id: accuracy_of(result.model_for(c.id), c.test) for c in digits.clients}
-    assert result.client_accuracy == pytest.approx(by_hand)
-    assert result.client_accuracy != result.common_accuracy
-    assert result.history.by_client("served_accuracy", 6) == result.client_accuracy
-    assert result.history.by_client("test_accuracy", 6) == result.common_accuracy
+    assert result.client_scores == pytest.approx(by_hand)
+    assert result.client_scores != result.common_scores
+    assert result.history.by_client("served_accuracy", 6) == result.client_scores
+    assert result.history.by_client("test_accuracy", 6) == result.common_scores
 
 
 def test_only_the_most_uncertain_client_is_moved(digits: udjfl.Federation) -> None:
@@ -88,7 +88,7 @@ def test_only_the_most_uncertain_client_is_moved(digits: udjfl.Federation) -> No
 def test_strength_0_is_no_service(digits: udjfl.Federation, name: str, tmp_path: Path) -> None:
     plain = train_briefly(digits, out=tmp_path / "plain")
     served = train_briefly(digits, service=f"{name}:strength=0", out=tmp_path / "served")
-    assert served.client_accuracy == plain.client_accuracy
+    assert served.client_scores == plain.client_scores
     assert served.expected_accuracy == plain.expected_accuracy
     assert served.metrics == plain.metrics
     files = [read_files(tmp_path / folder) for folder in ("plain", "served")]
@@ -107,7 +107,7 @@ def test_clients_with_the_same_classes_gain_nothing() -> None:
         a=make_client_arrays(12, labels=labels), b=make_client_arrays(12, 2.0, labels=labels)
     )
     result = train_briefly(federation, service="prior-all")
-    assert result.client_accuracy == result.common_accuracy
+    assert result.client_scores == result.common_scores
     assert result.served is not None
     assert result.served.offsets is not None
     assert result.served.offsets.abs().max() < 1e-12
@@ -130,7 +130,7 @@ def test_one_client_alone_is_served_the_common_model() -> None:
     federation = make_federation(n_clients=1)
     for service in SERVICES:
         result = train_briefly(federation, service=service)
-        assert result.client_accuracy == result.common_accuracy
+        assert result.client_scores == result.common_scores
 
 
 def test_expected_accuracies_are_those_of_the_served_models(digits: udjfl.Federation) -> None:
@@ -219,7 +219,7 @@ def test_checkpoints_need_a_model_without_buffers() -> None:
         train_briefly(federation, model=model, service="checkpoints")
     result = train_briefly(federation, model=model, service="prior-all")
     by_hand = {c.id: accuracy_of(result.model_for(c.id), c.test) for c in federation.clients}
-    assert result.client_accuracy == pytest.approx(by_hand)
+    assert result.client_scores == pytest.approx(by_hand)
 
 
 # --- settings, folders, resuming
@@ -259,7 +259,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(service: str, tmp_path: Path) -
     assert "served.safetensors" in whole
     assert stopped == whole
     again = train_briefly(federation, out=tmp_path / "stopped", resume=True, **arguments)
-    assert again.client_accuracy == resumed.client_accuracy
+    assert again.client_scores == resumed.client_scores
     assert read_files(tmp_path / "stopped") == whole
 
 
@@ -277,17 +277,17 @@ def test_served_models_are_read_from_a_folder(
     result = train_briefly(digits, rounds=5, service=service, out=tmp_path / "run")
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     assert content["service"] == service
-    assert content["client_accuracy"] == result.client_accuracy
-    assert content["common_accuracy"] == result.common_accuracy
+    assert content["client_scores"] == result.client_scores
+    assert content["common_scores"] == result.common_scores
     served = read_served(RunFolder.open(tmp_path / "run"))
     assert served is not None
     for index, client in enumerate(digits.clients):
         model = build_served(result.model, served, index)
-        assert accuracy_of(model, client.test) == pytest.approx(result.client_accuracy[client.id])
+        assert accuracy_of(model, client.test) == pytest.approx(result.client_scores[client.id])
     train_briefly(digits, out=tmp_path / "plain")
     assert read_served(RunFolder.open(tmp_path / "plain")) is None
     assert "service" not in json.loads((tmp_path / "plain" / "result.json").read_text())
-    assert list(digits.ids) == list(content["common_accuracy"])
+    assert list(digits.ids) == list(content["common_scores"])
 
 
 def test_psi_of_a_service_is_measured_from_fedavg_without_it(digits: udjfl.Federation) -> None:
@@ -296,7 +296,7 @@ def test_psi_of_a_service_is_measured_from_fedavg_without_it(digits: udjfl.Feder
     served = train_briefly(
         digits, rounds=6, uncertainty=given, service="prior-rawls", reference=plain
     )
-    gain = served.client_accuracy["client-3"] - plain.client_accuracy["client-3"]
+    gain = served.client_scores["client-3"] - plain.client_scores["client-3"]
     assert gain != 0
     assert served.metrics["psi"] == pytest.approx(gain)  # the others are served what they were
 
@@ -314,5 +314,5 @@ def test_several_seeds_and_methods_together_have_the_numbers_they_have_alone(wor
     for seed in (0, 1):
         for row in comparison.rows:
             alone = udjfl.simulate("dirty-digits", row.method, seed=seed, clients=3, **settings)
-            together = {c: s.values[seed] for c, s in row.client_accuracy.items()}
-            assert together == alone.client_accuracy
+            together = {c: s.values[seed] for c, s in row.client_scores.items()}
+            assert together == alone.client_scores

@@ -120,13 +120,13 @@ def test_metrics_are_plain_floats_under_the_promised_names(federation: udjfl.Fed
     result = train_briefly(federation, "rawls")
     known = [name for name in ALL_METRICS if name not in NEED_A_REFERENCE]
     assert list(result.metrics) == [*known, *ALONE]
-    for values in (result.metrics, result.client_accuracy, result.uncertainty):
+    for values in (result.metrics, result.client_scores, result.uncertainty):
         assert all(type(value) is float for value in values.values())
     accuracies, uncertainties = (
-        list(result.client_accuracy.values()),
+        list(result.client_scores.values()),
         list(result.uncertainty.values()),
     )
-    assert list(result.client_accuracy) == list(result.uncertainty) == list(federation.ids)
+    assert list(result.client_scores) == list(result.uncertainty) == list(federation.ids)
     assert result.metrics["global_accuracy"] == result.global_accuracy
     assert result.metrics["std"] == _measures.std(accuracies)
     assert result.metrics["pearson_r"] == _measures.pearson_r(uncertainties, accuracies)
@@ -141,8 +141,8 @@ def test_accuracies_are_those_of_the_returned_model(federation: udjfl.Federation
 
     assert result.global_accuracy == pytest.approx(percent(federation.test))
     by_hand = {client.id: percent(client.test) for client in federation.clients}
-    assert result.client_accuracy == pytest.approx(by_hand)
-    assert result.history.by_client("test_accuracy", 3) == result.client_accuracy
+    assert result.client_scores == pytest.approx(by_hand)
+    assert result.history.by_client("test_accuracy", 3) == result.client_scores
 
 
 def test_psi_needs_a_reference(federation: udjfl.Federation) -> None:
@@ -152,8 +152,7 @@ def test_psi_needs_a_reference(federation: udjfl.Federation) -> None:
     )
     assert list(result.metrics) == ALL_METRICS
     gain = {
-        name: result.client_accuracy[name] - reference.client_accuracy[name]
-        for name in federation.ids
+        name: result.client_scores[name] - reference.client_scores[name] for name in federation.ids
     }
     # Client 3 is the most uncertain.
     assert result.metrics["psi"] == pytest.approx(
@@ -198,7 +197,7 @@ def test_given_uncertainties_reach_method_and_metrics(federation: udjfl.Federati
     assert list(result.history.by_client("weight", 1).values()) == pytest.approx(
         [1 / 6, 2 / 6, 3 / 6]
     )
-    assert result.metrics["accuracy_most_uncertain"] == result.client_accuracy["client-3"]
+    assert result.metrics["accuracy_most_uncertain"] == result.client_scores["client-3"]
     assert result.uncertainty == pytest.approx({"client-1": 0.1, "client-2": 0.2, "client-3": 0.3})
 
 
@@ -303,7 +302,7 @@ def test_a_federation_may_have_one_class(method: str) -> None:
     x = np.random.default_rng(0).normal(size=(12, 4))
     clients = {"a": (x[:4], [0] * 4, x[4:6], [0, 0]), "b": (x[6:9], [0] * 3, x[9:10], [0])}
     result = train_briefly(udjfl.Federation.from_arrays(clients, test=(x[10:], [0, 0])), method)
-    assert result.client_accuracy == {"a": 100.0, "b": 100.0}
+    assert result.client_scores == {"a": 100.0, "b": 100.0}
     assert result.uncertainty["a"] == result.uncertainty["b"] > 0
     assert result.metrics["pearson_r"] is None
     assert all(torch.isfinite(value).all() for value in result.model.state_dict().values())
@@ -415,6 +414,6 @@ def test_a_callback_sees_everything_that_a_round_recorded(federation: udjfl.Fede
     assert rounds[1].metrics["step_norm"] == result.history.series("step_norm")[2]
     by_client = rounds[2].client_metrics
     assert set(by_client) == set(federation.ids)
-    for client, accuracy in result.client_accuracy.items():
+    for client, accuracy in result.client_scores.items():
         assert by_client[client]["test_accuracy"] == pytest.approx(accuracy)
     assert all(event.records == () for event in events if event.stage != "training")

@@ -56,7 +56,7 @@ def test_one_logit_at_twice_the_rate_is_two_logits(make: Any, binary: udjfl.Fede
     two = udjfl.simulate(
         binary, "rawls", two_logits, task="binary", lr=0.1, uncertainty_lr=0.1, **OPTIONS
     )
-    assert one.client_accuracy == two.client_accuracy
+    assert one.client_scores == two.client_scores
     assert one.uncertainty == pytest.approx(two.uncertainty, rel=1e-3)
     x = binary.test.x
     with torch.no_grad():
@@ -103,6 +103,6 @@ def test_built_in_models_keep_the_fast_path(
     same = udjfl.simulate(
         binary, "fedavg", "mlp:hidden=4", rounds=3, uncertainty_epochs=2, task="binary"
     )
-    assert same.client_accuracy == plain.client_accuracy
+    assert same.client_scores == plain.client_scores
     assert caplog.records == []
     assert np.isfinite(list(same.uncertainty.values())).all()

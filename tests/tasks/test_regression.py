@@ -45,7 +45,7 @@ def test_the_scores_are_r_squared_of_the_served_model(federation: udjfl.Federati
             predicted = result.model_for(client.id).eval()(client.test.x)[:, 0].double()
         y = client.test.y.double()
         expected = 1 - float((predicted - y).square().mean() / y.var(correction=0))
-        assert result.client_accuracy[client.id] == pytest.approx(100 * expected, abs=1e-3)
+        assert result.client_scores[client.id] == pytest.approx(100 * expected, abs=1e-3)
 
 
 def test_the_uncertainty_is_the_variance_of_the_noise() -> None:
@@ -74,7 +74,7 @@ def test_engines_agree(engine: Any, federation: udjfl.Federation) -> None:
     options = {**OPTIONS, "rounds": 3, "uncertainty": dict.fromkeys("abc", 0.1)}
     plain = udjfl.simulate(federation, "fedavg", MODEL, engine="serial", **options)
     other = udjfl.simulate(federation, "fedavg", MODEL, engine=engine, **options)
-    assert other.client_accuracy == pytest.approx(plain.client_accuracy, rel=1e-3)
+    assert other.client_scores == pytest.approx(plain.client_scores, rel=1e-3)
 
 
 def test_a_model_without_an_axis_of_outputs(federation: udjfl.Federation) -> None:
@@ -94,7 +94,7 @@ def test_a_model_without_an_axis_of_outputs(federation: udjfl.Federation) -> Non
 @pytest.mark.parametrize("method", ["rawls", "egalitarian", "utilitarian", "desert", "afl", "term"])
 def test_methods_run(method: str, federation: udjfl.Federation) -> None:
     result = udjfl.simulate(federation, method, MODEL, **{**OPTIONS, "rounds": 3})
-    assert all(math.isfinite(value) for value in result.client_accuracy.values())
+    assert all(math.isfinite(value) for value in result.client_scores.values())
 
 
 def test_budgets_are_points_of_r_squared(federation: udjfl.Federation) -> None:
@@ -117,9 +117,9 @@ def test_methods_that_read_shares_of_right_predictions_are_not_defined(
 
 def test_a_folder_is_read_back_and_resumed(tmp_path: Path, federation: udjfl.Federation) -> None:
     result = udjfl.simulate(federation, "fedavg", MODEL, out=tmp_path, **OPTIONS)
-    assert read_run(tmp_path).client_accuracy == result.client_accuracy
+    assert read_run(tmp_path).client_scores == result.client_scores
     again = udjfl.simulate(federation, "fedavg", MODEL, out=tmp_path, resume=True, **OPTIONS)
-    assert again.client_accuracy == result.client_accuracy
+    assert again.client_scores == result.client_scores
 
 
 def test_bad_input_is_named(federation: udjfl.Federation) -> None:

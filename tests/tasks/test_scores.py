@@ -123,7 +123,7 @@ def test_a_run_judges_what_its_model_predicts(name: str, binary: udjfl.Federatio
     for client in binary.clients:
         predicted = result.model_for(client.id)(client.test.x).softmax(dim=1)[:, 1]
         expected = SCORES[name].compute(client.test.y.numpy(), predicted.detach().double().numpy())
-        assert result.client_accuracy[client.id] == pytest.approx(expected, abs=1e-4)
+        assert result.client_scores[client.id] == pytest.approx(expected, abs=1e-4)
         low, high = result.client_interval[client.id]
         assert low <= high
     assert set(result.too_small) == set(binary.ids)  # 10 to 12 test examples
@@ -133,10 +133,10 @@ def test_a_run_judges_what_its_model_predicts(name: str, binary: udjfl.Federatio
 def test_accuracy_by_name_changes_nothing(binary: udjfl.Federation) -> None:
     plain = udjfl.simulate(binary, "rawls", "logistic", **OPTIONS)
     named = udjfl.simulate(binary, "rawls", "logistic", score="accuracy", **OPTIONS)
-    assert (named.client_accuracy, named.metrics) == (plain.client_accuracy, plain.metrics)
+    assert (named.client_scores, named.metrics) == (plain.client_scores, plain.metrics)
     assert plain.client_interval is not None
     for client in binary.clients:
-        size, value = len(client.test), plain.client_accuracy[client.id]
+        size, value = len(client.test), plain.client_scores[client.id]
         assert plain.client_interval[client.id] == wilson_interval(value, size)
 
 
@@ -230,8 +230,8 @@ def test_regression_is_judged_by_rmse(binary: udjfl.Federation) -> None:
         federation, "fedavg", "logistic", score="rmse", rounds=30, lr=0.02, uncertainty_lr=0.02
     )
     assert result.score.better == -1
-    assert result.metrics["worst_accuracy"] == max(result.client_accuracy.values())
-    assert 0.2 < result.client_accuracy["a"] < 0.6  # the noise is 0.3
+    assert result.metrics["worst_accuracy"] == max(result.client_scores.values())
+    assert 0.2 < result.client_scores["a"] < 0.6  # the noise is 0.3
 
 
 def test_without_another_score_nothing_is_judged_beside_accuracy() -> None:

@@ -210,8 +210,8 @@ def test_the_accuracies_of_the_reference_come_from_a_result_or_a_folder(
 ) -> None:
     result = train_briefly(make_federation(), seed=2, out=tmp_path / "run")
     reference = {"result": result, "folder": tmp_path / "run", "text": str(tmp_path / "run")}[kind]
-    assert reference_accuracies(reference, IDS, 2) == result.client_accuracy
-    assert reference_accuracies(reference, IDS[::-1], 2) == result.client_accuracy
+    assert reference_accuracies(reference, IDS, 2) == result.client_scores
+    assert reference_accuracies(reference, IDS[::-1], 2) == result.client_scores
 
 
 @pytest.mark.parametrize("kind", ["result", "folder"])

@@ -409,7 +409,7 @@ def test_clients_with_models_of_their_own_train_alone(federation: udjfl.Federati
     torch.testing.assert_close(
         to_vector(result.model_for("client-3")), model_vector(model), rtol=1e-4, atol=1e-5
     )
-    assert result.client_accuracy["client-3"] == model.client_accuracy["client-3"]
+    assert result.client_scores["client-3"] == model.client_scores["client-3"]
     assert not torch.equal(model_vector(result), to_vector(result.model_for("client-1")))
     assert result.global_accuracy is not None
 
@@ -460,7 +460,7 @@ def test_without_a_global_model_there_is_no_global_accuracy(
     assert "no single model" in result.undefined["global_accuracy"]
     assert result.history.series("test_accuracy") == {1: None, 2: None, 3: None}
     assert not (tmp_path / "run" / "model.safetensors").exists()
-    assert set(result.client_accuracy) == set(federation.ids)
+    assert set(result.client_scores) == set(federation.ids)
 
 
 def test_a_mixture_gives_the_evaluated_predictions(federation: udjfl.Federation) -> None:
@@ -474,7 +474,7 @@ def test_a_mixture_gives_the_evaluated_predictions(federation: udjfl.Federation)
             result.model_for(name)(test.x).softmax(dim=1) for name in ("client-1", "client-2")
         ]
         torch.testing.assert_close(mixture(test.x).exp(), (members[0] + members[1]) / 2)
-    assert result.client_accuracy["client-3"] == pytest.approx(100 * float(right))
+    assert result.client_scores["client-3"] == pytest.approx(100 * float(right))
 
 
 def test_methods_with_several_models_refuse_buffers(federation: udjfl.Federation) -> None:

@@ -589,7 +589,7 @@ def test_a_run_writes_its_files(tmp_path: Path, federation: udjfl.Federation) ->
         torch.equal(stored[name], value) for name, value in result.model.state_dict().items()
     )
     final = folder.read_json("result.json")
-    assert final["client_accuracy"] == result.client_accuracy
+    assert final["client_scores"] == result.client_scores
     assert final["global_accuracy"] == result.metrics["global_accuracy"]
 
 

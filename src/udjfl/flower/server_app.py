@@ -50,5 +50,5 @@ def _log_result(result: Result) -> None:
         logger.info(
             "  %s: %s", name, result.undefined.get(name, "-") if value is None else f"{value:.2f}"
         )
-    for client, value in result.client_accuracy.items():
+    for client, value in result.client_scores.items():
         logger.info("  test accuracy of %s: %.2f", client, value)

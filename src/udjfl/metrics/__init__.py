@@ -22,6 +22,7 @@ from __future__ import annotations
 from udjfl.metrics import clients, groups, inequality, joining
 from udjfl.metrics.base import (
     METRICS,
+    OLDER_KEYS,
     Metric,
     Outcome,
     choose_metrics,
@@ -38,6 +39,7 @@ METRICS.load_entry_points()
 
 __all__ = [
     "METRICS",
+    "OLDER_KEYS",
     "GroupAccuracy",
     "Metric",
     "Outcome",

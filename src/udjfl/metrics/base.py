@@ -15,12 +15,15 @@ NO_UNCERTAINTY = "No client has an uncertainty."
 NO_ALONE = "The measure of uncertainty does not tell how well clients do alone."
 NO_GROUPS = "The test examples have no sensitive attribute."
 NO_TEST_SIZES = "The sizes of the clients' test parts are not known."
+# Names of earlier versions in the JSON of a run, and their present ones.
+OLDER_KEYS = {"client_accuracy": "client_scores", "common_accuracy": "common_scores"}
 # Names that stand beside the metrics in the JSON of a run or of a comparison.
 RESERVED = (
+    *OLDER_KEYS,
     *("method", "theory", "label", "params", "grade", "seed", "seeds", "undefined", "notes"),
-    *("failed", "client_accuracy", "uncertainty", "epistemic", "against_fedavg", "folder"),
+    *("failed", "client_scores", "uncertainty", "epistemic", "against_fedavg", "folder"),
     *("test_sizes", "n_classes", "expected_accuracy", "verdicts", "left_out"),
-    *("service", "common_accuracy"),
+    *("service", "common_scores"),
     *(
         "accuracy_alone",
         "score_alone",

@@ -358,10 +358,10 @@ def reproduce_distributions(
 
 
 def _client_columns(row: MethodSummary) -> dict[str, Summary]:
-    accuracies = enumerate(row.client_accuracy.values(), start=1)
+    accuracies = enumerate(row.client_scores.values(), start=1)
     # The paper prints this one with N - 1 clients in the denominator (ddof 1), unlike its main
     # table: 94.56, 91.50, 94.47, 95.2 and 94.87 have 1.49 so, and 1.33 with N.
-    factor = math.sqrt(len(row.client_accuracy) / (len(row.client_accuracy) - 1))
+    factor = math.sqrt(len(row.client_scores) / (len(row.client_scores) - 1))
     deviations = [None if v is None else factor * v for v in row.metrics["std"].values]
     return {
         **{f"client_{number}": accuracy for number, accuracy in accuracies},

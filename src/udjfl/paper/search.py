@@ -112,7 +112,7 @@ def _make_row(name: str, measured: MethodSummary, reference: MethodSummary) -> R
 
 
 def _psi(measured: MethodSummary, reference: MethodSummary) -> Summary:
-    by_client = (measured.client_accuracy, measured.uncertainty, reference.client_accuracy)
+    by_client = (measured.client_scores, measured.uncertainty, reference.client_scores)
     values: list[float | None] = []
     for number in range(len(measured.metrics["psi"].values)):
         columns = [[summary.values[number] for summary in one.values()] for one in by_client]

@@ -136,8 +136,8 @@ def _clients_of_run(result: FinishedRun) -> Table:
     columns: dict[str, tuple[Mapping[str, float] | None, int]] = {
         "Uncertainty": (result.uncertainty, 4),
         "Epistemic": (result.epistemic, 4),
-        result.score.heading: (result.client_accuracy, result.score.digits),
-        "Common model": (result.common_accuracy, result.score.digits),
+        result.score.heading: (result.client_scores, result.score.digits),
+        "Common model": (result.common_scores, result.score.digits),
         ALONE: (result.accuracy_alone, result.score.digits),
     }
     known = {title: column for title, column in columns.items() if column[0]}
@@ -146,7 +146,7 @@ def _clients_of_run(result: FinishedRun) -> Table:
     table = Table("Client", *known, *interval, box=None, pad_edge=False)
     for column in table.columns[1:]:
         column.justify = "right"
-    for client in result.client_accuracy:
+    for client in result.client_scores:
         cells = [
             f"{values[client]:.{digits}f}" if values and client in values else "–"
             for values, digits in known.values()
@@ -229,7 +229,7 @@ def _client_tables(comparison: Comparison, width: int) -> RenderableType:
     if min(len(clients), len(methods)) > MOST_COLUMNS:
         return footer("Too many clients and methods to show here; `--json` has them all.")
     cells = [
-        [_client_cell(row, reference, client) for client in row.client_accuracy]
+        [_client_cell(row, reference, client) for client in row.client_scores]
         for row in comparison.rows
     ]
     if reference.accuracy_alone is not None:
@@ -242,7 +242,7 @@ def _client_tables(comparison: Comparison, width: int) -> RenderableType:
 
 
 def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> Text:
-    mean, before = row.client_accuracy[client].mean, reference.client_accuracy[client].mean
+    mean, before = row.client_scores[client].mean, reference.client_scores[client].mean
     if mean is None or before is None:
         return Text("–", style="dim")
     n = row.score.digits

@@ -69,7 +69,7 @@ def _clients_table(reference: MethodSummary) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("Client", "Uncertainty", "FedAvg", "Alone"):
         table.add_column(name, justify="left" if name == "Client" else "right")
-    for client, accuracy in reference.client_accuracy.items():
+    for client, accuracy in reference.client_scores.items():
         alone = (reference.accuracy_alone or {}).get(client)
         table.add_row(
             client,
@@ -90,10 +90,10 @@ def _theory_parts(
     )
     cells = max(6, min(WIDEST_BAR, (width - 30) // 2))
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    for client, change in zip(row.client_accuracy, _changes(row, reference), strict=True):
+    for client, change in zip(row.client_scores, _changes(row, reference), strict=True):
         table.add_row(
             client,
-            _number(row.client_accuracy[client].mean),
+            _number(row.client_scores[client].mean),
             Text(f"{round(change, 1) + 0.0:+.1f}", style="green" if change > 0 else "red"),
             _bar(change, scale, cells),
         )
@@ -102,8 +102,8 @@ def _theory_parts(
 
 def _changes(row: MethodSummary, reference: MethodSummary) -> list[float]:
     """Return each client's mean change from FedAvg, in points; 0 where there is none."""
-    before = [summary.mean for summary in reference.client_accuracy.values()]
-    after = [summary.mean for summary in row.client_accuracy.values()]
+    before = [summary.mean for summary in reference.client_scores.values()]
+    after = [summary.mean for summary in row.client_scores.values()]
     return [0.0 if a is None or b is None else a - b for a, b in zip(after, before, strict=True)]
 
 

@@ -20,9 +20,7 @@ TWO_SIDED = 1.96
 def alone_cells(reference: MethodSummary) -> list[Text]:
     """Return the accuracies alone, one cell per client, for the table of clients."""
     alone = reference.accuracy_alone or {}
-    means = [
-        alone[client].mean if client in alone else None for client in reference.client_accuracy
-    ]
+    means = [alone[client].mean if client in alone else None for client in reference.client_scores]
     return [
         Text("–" if mean is None else f"{mean:.{reference.score.digits}f}", style="dim")
         for mean in means
@@ -57,9 +55,9 @@ def joining_of_run(result: FinishedRun) -> list[str]:
         return []
     losses = {}
     for client, alone in result.accuracy_alone.items():
-        if client not in result.client_accuracy:
+        if client not in result.client_scores:
             continue
-        gain = result.score.better * (result.client_accuracy[client] - alone)
+        gain = result.score.better * (result.client_scores[client] - alone)
         size = (result.test_sizes or {}).get(client) if result.score.is_share else None
         # Both are shares; the one alone is of the train part, which is seldom smaller.
         spread = 0.0 if size is None else math.sqrt(2 * max(0.0, alone * (100 - alone)) / size)

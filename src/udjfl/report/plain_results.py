@@ -41,7 +41,7 @@ def format_result(run: FinishedRun, format: str) -> str:
     """Return one run as text: in CSV a line for each number, else one table of each kind."""
     if format == "csv":
         metrics = [["", key, _plain(value)] for key, value in run.metrics.items()]
-        columns = {"accuracy": run.client_accuracy, "uncertainty": run.uncertainty}
+        columns = {"accuracy": run.client_scores, "uncertainty": run.uncertainty}
         clients = [
             [client, name, _plain(value)]
             for name, values in columns.items()
@@ -58,9 +58,9 @@ def _comparison_tables(comparison: Comparison) -> list[Table]:
         for row in comparison.rows
     ]
     digits = comparison.score.digits
-    clients = list(comparison.rows[0].client_accuracy)
+    clients = list(comparison.rows[0].client_scores)
     by_client = [
-        [row.label, *(_short(row.client_accuracy[client].mean, digits) for client in clients)]
+        [row.label, *(_short(row.client_scores[client].mean, digits) for client in clients)]
         for row in comparison.rows
     ]
     titles = [f"{' '.join(metric.heading.split())} {ARROW[metric.better]}" for metric in metrics]
@@ -84,7 +84,7 @@ def _result_tables(run: FinishedRun) -> list[Table]:
     ]
     clients = [
         [client, f"{run.uncertainty[client]:.4f}", _short(accuracy, run.score.digits)]
-        for client, accuracy in run.client_accuracy.items()
+        for client, accuracy in run.client_scores.items()
     ]
     return [
         (["Metric", run.method.label], metrics),

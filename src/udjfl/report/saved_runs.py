@@ -22,7 +22,7 @@ from udjfl.simulation.method_summary import summarise_method
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
 from udjfl.training.follow import is_being_written
-from udjfl.training.result import FinishedRun, outcome_of
+from udjfl.training.result import FinishedRun, outcome_of, read_result
 from udjfl.training.run_folder import RunFolder
 
 NO_RUN = "there is no run of it"
@@ -62,7 +62,7 @@ def read_run(path: Path) -> SavedRun:
     folder = RunFolder.open(path)
     refuse_damage(folder)
     settings = folder.read_settings("training", "federation", "method", "params", "seed")
-    result = folder.read_json("result.json")
+    result = read_result(folder)
     try:
         run = SavedRun(
             checked=folder.manifest is not None,
@@ -74,7 +74,7 @@ def read_run(path: Path) -> SavedRun:
             seed=settings["seed"],
             metrics={key: result[key] for key in METRICS if key in result},
             undefined=result["undefined"],
-            client_accuracy=result["client_accuracy"],
+            client_scores=result["client_scores"],
             uncertainty={
                 client: math.nan if value is None else float(value)
                 for client, value in result["uncertainty"].items()
@@ -84,7 +84,7 @@ def read_run(path: Path) -> SavedRun:
             test_sizes=_test_sizes(result, settings["federation"]),
             n_classes=_n_classes(result, settings["federation"]),
             service=settings["training"].get("service", "none"),
-            common_accuracy=result.get("common_accuracy"),
+            common_scores=result.get("common_scores"),
             expected_accuracy=result.get("expected_accuracy"),
             accuracy_alone=result.get("accuracy_alone"),
             score_alone=result.get("score_alone"),
@@ -121,7 +121,7 @@ def _build_method(settings: Mapping[str, Any], result: Mapping[str, Any]) -> Met
 def read_method(folder: RunFolder, settings: Mapping[str, Any]) -> Method:
     """Return the method of a run, finished or not, without importing code that its folder names."""
     unfinished = {"method": "unknown", "label": settings["method"], "theory": [], "grade": ""}
-    return _build_method(settings, folder.read_json("result.json") or unfinished)
+    return _build_method(settings, read_result(folder) or unfinished)
 
 
 def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dict[str, int] | None:
@@ -129,8 +129,8 @@ def _test_sizes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> dic
     if "test_sizes" in result:
         return None if result["test_sizes"] is None else dict(result["test_sizes"])
     sizes = {client["id"]: client.get("test") for client in federation.get("clients", [])}
-    known = all(sizes.get(name) is not None for name in result["client_accuracy"])
-    return {name: int(sizes[name]) for name in result["client_accuracy"]} if known else None
+    known = all(sizes.get(name) is not None for name in result["client_scores"])
+    return {name: int(sizes[name]) for name in result["client_scores"]} if known else None
 
 
 def _intervals(kept: Mapping[str, Any] | None) -> dict[str, tuple[float, float]] | None:
@@ -216,7 +216,7 @@ def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRu
                 f"{run.folder} has seed {run.seed}, and FedAvg was not run with it; "
                 "add that run, or leave this out"
             )
-        if list(run.client_accuracy) != list(first.client_accuracy):
+        if list(run.client_scores) != list(first.client_scores):
             raise SettingsError(
                 f"{run.folder} has other clients than {first.folder}; "
                 "compare runs on the same federation"

@@ -151,7 +151,7 @@ class Frontier:
     def _run(self, point: Point, seed: int) -> PointRun | None:
         return self.runs.get((point.name, seed))
 
-    def client_accuracies(self, point: Point) -> dict[str, Summary]:
+    def client_scores(self, point: Point) -> dict[str, Summary]:
         """Return each client's accuracy over seeds."""
         runs = [self._run(point, seed) for seed in self.seeds]
         return {
@@ -232,7 +232,7 @@ class Frontier:
         return {
             **point.as_dict(),
             "metrics": metrics,
-            "client_accuracy": {c: _interval(s) for c, s in self.client_accuracies(point).items()},
+            "client_scores": {c: _interval(s) for c, s in self.client_scores(point).items()},
             "failed": {str(seed): run.failed for seed, run in runs.items() if run and run.failed},
             "left_out": self.left_out.get(point.name),
         }

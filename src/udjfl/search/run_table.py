@@ -44,10 +44,10 @@ class PointRun:
             return cls(failed=run)
         sizes = run.test_sizes or {}
         return cls(
-            tuple(run.client_accuracy.values()),
-            tuple(run.uncertainty[client] for client in run.client_accuracy),
+            tuple(run.client_scores.values()),
+            tuple(run.uncertainty[client] for client in run.client_scores),
             run.metrics["global_accuracy"],
-            tuple(sizes[client] for client in run.client_accuracy) if sizes else (),
+            tuple(sizes[client] for client in run.client_scores) if sizes else (),
         )
 
     def outcome(self, reference: PointRun, score: ScoreKind = ACCURACY) -> Outcome:

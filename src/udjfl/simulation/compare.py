@@ -287,9 +287,13 @@ def _comparison_folder(
             if _decides_numbers(old.get(key)) != _decides_numbers(description[key])
         ]
         if changed:
+            advice = (
+                "resume it with the same"
+                if folder.manifest is not None
+                else "if an older version of udjfl made it, start it again in another folder"
+            )
             raise StorageError(
-                f"{folder.path} was started with other {' and '.join(changed)}; resume it with "
-                "the same"
+                f"{folder.path} was started with other {' and '.join(changed)}; {advice}"
             )
     except BaseException:
         folder.unlock()

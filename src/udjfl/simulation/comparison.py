@@ -96,7 +96,7 @@ class Comparison:
                 tested = {} if test is None else {"difference": test.difference, "p": test.p}
                 corrected = {"p_holm": self.corrected_p.get((index, key))}
                 records.append(_record(row, None, key, summary) | tested | corrected)
-            clients = {"accuracy": row.client_accuracy, "uncertainty": row.uncertainty}
+            clients = {"accuracy": row.client_scores, "uncertainty": row.uncertainty}
             for key, summaries in clients.items():
                 records += [_record(row, client, key, s) for client, s in summaries.items()]
         return records

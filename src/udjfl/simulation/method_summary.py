@@ -28,14 +28,14 @@ class MethodSummary:
     runs               its outcomes beside the reference's, on the seeds where both finished
     test_sizes         the smallest test part of each client over seeds; None if unknown
     n_classes          the number of classes; None if unknown
-    expected_accuracy  as `client_accuracy`, with ambiguous test examples scored by all their
+    expected_accuracy  as `client_scores`, with ambiguous test examples scored by all their
                        labels; None where that was not measured
     accuracy_alone     of each client's own model, on train examples that it did not see; None where
                        that was not measured
     score_alone        the same on their held-out examples, as the method was given it; None if it
                        was not
     service            what clients are served of the common model, as in the settings
-    common_accuracy    as `client_accuracy`, of the common model; None without a service
+    common_scores    as `client_scores`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
     warning            says that nobody learned under the reference, and why
     score              what is judged: accuracies and metrics are of it
@@ -44,7 +44,7 @@ class MethodSummary:
     method: Method
     metrics: dict[str, Summary]
     against_fedavg: dict[str, PairedTest]
-    client_accuracy: dict[str, Summary]
+    client_scores: dict[str, Summary]
     uncertainty: dict[str, Summary]
     undefined: dict[str, list[str]]
     failed: dict[int, str]
@@ -55,7 +55,7 @@ class MethodSummary:
     expected_accuracy: dict[str, Summary] | None = None
     accuracy_alone: dict[str, Summary] | None = None
     service: str = "none"
-    common_accuracy: dict[str, Summary] | None = None
+    common_scores: dict[str, Summary] | None = None
     served_theories: tuple[str, ...] = ()
     warning: str | None = None
     score: ScoreKind = ACCURACY
@@ -106,7 +106,7 @@ class MethodSummary:
     def to_dict(self, seeds: Sequence[int]) -> dict[str, Any]:
         """Return plain values, for JSON."""
         expected, alone = self.expected_accuracy, self.accuracy_alone
-        common = self.common_accuracy
+        common = self.common_scores
         service = {} if self.service == "none" else {"service": self.service}
         return {
             "method": self.method.name,
@@ -117,8 +117,8 @@ class MethodSummary:
             **service,
             "seeds": list(seeds),
             **_plain(self.metrics),
-            "client_accuracy": _plain(self.client_accuracy),
-            **({} if common is None else {"common_accuracy": _plain(common)}),
+            "client_scores": _plain(self.client_scores),
+            **({} if common is None else {"common_scores": _plain(common)}),
             **({} if expected is None else {"expected_accuracy": _plain(expected)}),
             **({} if alone is None else {"accuracy_alone": _plain(alone)}),
             **({} if self.score_alone is None else {"score_alone": _plain(self.score_alone)}),
@@ -147,13 +147,13 @@ def summarise_method(
     A text in place of an outcome is the reason why there is none.
     """
     results = {seed: result for seed, result in by_seed.items() if not isinstance(result, str)}
-    ids = list(next(iter(references.values())).client_accuracy)
+    ids = list(next(iter(references.values())).client_scores)
 
     def values(outcomes: Mapping[int, FinishedRun], key: str) -> list[float | None]:
         return [metric_value(outcomes[s], key) if s in outcomes else None for s in by_seed]
 
     def accuracies(client: str) -> list[float | None]:
-        return [results[s].client_accuracy[client] if s in results else None for s in by_seed]
+        return [results[s].client_scores[client] if s in results else None for s in by_seed]
 
     def uncertainties(client: str) -> list[float | None]:
         known = [outcome.uncertainty[client] for outcome in references.values()]
@@ -173,7 +173,7 @@ def summarise_method(
             key: paired_test(values(results, key), values(references, key), metric.test_scale)
             for key, metric in METRICS.items()
         },
-        client_accuracy={client: summarise(accuracies(client)) for client in ids},
+        client_scores={client: summarise(accuracies(client)) for client in ids},
         uncertainty={client: summarise(uncertainties(client)) for client in ids},
         undefined={
             key: sorted({r.undefined[key] for r in results.values() if key in r.undefined})
@@ -188,7 +188,7 @@ def summarise_method(
         accuracy_alone=_by_client(ids, [_or_none(r, "accuracy_alone") for r in runs]),
         score_alone=_by_client(ids, [_or_none(r, "score_alone") for r in runs]),
         service=service,
-        common_accuracy=_by_client(ids, [_or_none(r, "common_accuracy") for r in runs]),
+        common_scores=_by_client(ids, [_or_none(r, "common_scores") for r in runs]),
         served_theories=() if service == before else service_theories(service),
         score=next(iter(references.values())).score,
         warning=common_warning({seed: run.warning for seed, run in references.items()}),
@@ -201,7 +201,7 @@ def _pair(
     seeds = [seed for seed in results if seed in references]
     score = next(iter(references.values())).score
     factor = score.points_factor(
-        value for run in references.values() for value in run.client_accuracy.values()
+        value for run in references.values() for value in run.client_scores.values()
     )
     outcomes = [outcome_of(results[seed], references[seed]) for seed in seeds]
     before = [outcome_of(references[seed], references[seed]) for seed in seeds]

@@ -360,7 +360,7 @@ def _finish(
             results.append(m.failure)
             continue
         if first_is_reference and results and isinstance(results[0], Result):
-            reference = results[0].client_accuracy
+            reference = results[0].client_scores
         evaluation = m.evaluation or m.clients.evaluate(m.server)
         module = copy.deepcopy(m.module).cpu()  # it serves other methods too
         uncertainty = m.clients.uncertainty

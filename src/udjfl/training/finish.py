@@ -88,7 +88,7 @@ def finish_run(
         model=module,
         metrics=metrics,
         undefined=undefined,
-        client_accuracy=accuracies,
+        client_scores=accuracies,
         uncertainty=uncertainties,
         epistemic=uncertainty.epistemic,
         history=log.history(),
@@ -105,7 +105,7 @@ def finish_run(
         test_sizes=test_sizes,
         n_classes=run.federation.n_classes,
         service=run.settings.service,
-        common_accuracy=common,
+        common_scores=common,
         inputs=run.federation.inputs,
     )
     if log.folder is not None:

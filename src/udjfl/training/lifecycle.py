@@ -100,6 +100,12 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
             f"{folder.path} was made with other data; resume it with the federation it was "
             "started on"
         )
+    if old["method"] == new["method"] and (added := new["params"].keys() - old["params"].keys()):
+        raise StorageError(
+            f"{folder.path} was started by another version of udjfl, whose {new['method']} had no "
+            f"{', '.join(sorted(added))} and may follow other rules; start the run again in "
+            "another folder"
+        )
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != new[key]]
     # A setting that did not exist when the run was started had its default.
     before = {**TrainingSettings().model_dump(), **old["training"]}

@@ -12,7 +12,7 @@ from torch import Tensor
 from udjfl.errors import SettingsError
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.records import History
-from udjfl.training.result import Result, summary
+from udjfl.training.result import Result, read_result, summary
 from udjfl.training.run_folder import RunFolder
 
 
@@ -23,7 +23,7 @@ def reference_accuracies(
     fingerprint: str | None = None,
     score: ScoreKind | None = None,
 ) -> dict[str, float] | None:
-    """Return the client accuracies of the reference run, from which psi is measured.
+    """Return the scores of the clients in the reference run, from which psi is measured.
 
     The reference is FedAvg on the same federation and seed: a result, or the folder of a finished
     run. Its data are compared by their fingerprint where both are known.
@@ -36,11 +36,11 @@ def reference_accuracies(
     else:
         folder = RunFolder.open(reference)
         label = f"reference: {folder.path}"
-        result = folder.read_json("result.json")
+        result = read_result(folder)
         if result is None:
             raise SettingsError(f"{label} is not finished; resume it first")
         data = folder.read_settings("federation")["federation"].get("fingerprint")
-    if set(result["client_accuracy"]) != set(ids):
+    if set(result["client_scores"]) != set(ids):
         raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
     if result["method"] != "fedavg":
         raise SettingsError(f"{label} is a run of {result['label']}; psi is measured from FedAvg")
@@ -57,7 +57,7 @@ def reference_accuracies(
             f"{label} was made with other data; use FedAvg on the same federation, with the same "
             "holdout"
         )
-    return {name: float(value) for name, value in result["client_accuracy"].items()}
+    return {name: float(value) for name, value in result["client_scores"].items()}
 
 
 def reference_scores(

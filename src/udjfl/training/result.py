@@ -16,10 +16,10 @@ from udjfl._pandas_frame import make_frame
 from udjfl._plots import draw
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
-from udjfl.metrics import METRICS, GroupAccuracy, Outcome, table_metrics
+from udjfl.metrics import METRICS, OLDER_KEYS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector, to_inputs
 from udjfl.tasks import ACCURACY, ScoreKind, prediction
-from udjfl.training.file_names import SERVED
+from udjfl.training.file_names import RESULT, SERVED
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.run_folder import RunFolder
@@ -35,16 +35,16 @@ class FinishedRun:
 
     metrics            the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
                        where undefined, with the reason in `undefined`; `psi` only with a reference
-    client_accuracy    percent, on each client's own test data
+    client_scores    percent, on each client's own test data
     uncertainty        each client's uncertainty, as the method saw it; NaN where it is unknown
     epistemic          each client's epistemic uncertainty, if an ensemble measured it
     notes              remarks on the method on this federation, for readers of the results
-    expected_accuracy  percent, the mean of `client_accuracy` over draws of the test labels, of the
+    expected_accuracy  percent, the mean of `client_scores` over draws of the test labels, of the
                        clients for which their distribution is known; None without such clients
     test_sizes         the number of test examples of each client; None if the server does not know
     n_classes          the number of classes; None if it is not known
     service            what clients are served of the common model, as in the settings
-    common_accuracy    percent, of the common model on each client's own test data, where a service
+    common_scores    percent, of the common model on each client's own test data, where a service
                        gives clients something else; None without a service
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
@@ -53,7 +53,7 @@ class FinishedRun:
                        in a regression R2, whatever is judged
     group_accuracy     of the groups of a sensitive attribute, where test examples have one
     warning            says that nobody learned, and why; None if somebody did
-    score              what is judged: `client_accuracy`, `accuracy_alone` and the metrics are of it
+    score              what is judged: `client_scores`, `accuracy_alone` and the metrics are of it
     client_interval    95% interval of each client's score, from its test examples: Wilson's for
                        accuracies, else bootstrap; None where sizes are not known
     """
@@ -62,7 +62,7 @@ class FinishedRun:
     seed: int
     metrics: dict[str, float | None]
     undefined: dict[str, str]
-    client_accuracy: dict[str, float]
+    client_scores: dict[str, float]
     uncertainty: dict[str, float]
     epistemic: dict[str, float] | None = None
     notes: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class FinishedRun:
     test_sizes: dict[str, int] | None = None
     n_classes: int | None = None
     service: str = "none"
-    common_accuracy: dict[str, float] | None = None
+    common_scores: dict[str, float] | None = None
     accuracy_alone: dict[str, float] | None = None
     group_accuracy: GroupAccuracy | None = None
     warning: str | None = None
@@ -85,15 +85,13 @@ class FinishedRun:
         They have fewer than 30 examples, or a percentage has an interval of more than 20 points.
         """
         sizes, intervals = self.test_sizes or {}, self.client_interval or {}
-        few = {
-            name for name in self.client_accuracy if sizes.get(name, FEWEST_TESTS) < FEWEST_TESTS
-        }
+        few = {name for name in self.client_scores if sizes.get(name, FEWEST_TESTS) < FEWEST_TESTS}
         wide = {
             name
             for name, (low, high) in intervals.items()
             if self.score.percent and high - low > WIDEST_INTERVAL
         }
-        return [name for name in self.client_accuracy if name in few | wide]
+        return [name for name in self.client_scores if name in few | wide]
 
     def __repr__(self) -> str:
         shown = [m.key for m in table_metrics() if m.key in self.metrics]
@@ -101,7 +99,7 @@ class FinishedRun:
         metrics = {k: value if value is None else round(value, 2) for k, value in rounded.items()}
         return (
             f"{type(self).__name__}(method={self.method.label!r}, seed={self.seed}, "
-            f"clients={len(self.client_accuracy)}, metrics={metrics})"
+            f"clients={len(self.client_scores)}, metrics={metrics})"
         )
 
 
@@ -128,7 +126,7 @@ class Result(FinishedRun):
     def _repr_html_(self) -> str:
         rows = [
             [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.{self.score.digits}f}"]
-            for client, accuracy in self.client_accuracy.items()
+            for client, accuracy in self.client_scores.items()
         ]
         caption = f"{self.method.label}, seed {self.seed}"
         return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
@@ -240,9 +238,9 @@ def read_served(folder: RunFolder) -> ServedModels | None:
 def outcome_of(run: FinishedRun, reference: FinishedRun | None = None) -> Outcome:
     """Return the numbers of a run, and of its reference, that metrics are computed from."""
     return make_outcome(
-        run.client_accuracy,
+        run.client_scores,
         run.uncertainty,
-        reference.client_accuracy if reference else None,
+        reference.client_scores if reference else None,
         run.metrics.get("global_accuracy"),
         run.test_sizes,
         run.accuracy_alone,
@@ -287,9 +285,17 @@ def metric_value(run: FinishedRun, key: str) -> float | None:
     return METRICS[key].evaluate(outcome_of(run, reference=run))[0]
 
 
+def read_result(folder: RunFolder) -> Any:
+    """Read the result of a run as plain values, under the present names; None if unfinished."""
+    result = folder.read_json(RESULT)
+    if not isinstance(result, dict):
+        return result
+    return {OLDER_KEYS.get(name, name): value for name, value in result.items()}
+
+
 def summary(result: FinishedRun) -> dict[str, Any]:
     """Return a result as plain values, for files and for `--json`."""
-    service = {"service": result.service, "common_accuracy": result.common_accuracy}
+    service = {"service": result.service, "common_scores": result.common_scores}
     expected, alone = result.expected_accuracy, result.accuracy_alone
     groups = result.group_accuracy
     return {
@@ -304,7 +310,7 @@ def summary(result: FinishedRun) -> dict[str, Any]:
         "undefined": result.undefined,
         "notes": result.notes,
         **({} if result.service == "none" else service),
-        "client_accuracy": result.client_accuracy,
+        "client_scores": result.client_scores,
         **({} if expected is None else {"expected_accuracy": expected}),
         "uncertainty": without_nan(result.uncertainty),
         "epistemic": without_nan(result.epistemic),

@@ -24,7 +24,7 @@ def test_few_clients_stand_alone(material: Material) -> None:
     bins = split_by_uncertainty(material, material.rows[1])
     assert [one.label for one in bins] == material.by_uncertainty()
     changes = dict(zip(material.by_uncertainty(), bins, strict=True))
-    before, after = (row.client_accuracy for row in material.rows[:2])
+    before, after = (row.client_scores for row in material.rows[:2])
     for client, one in changes.items():
         assert one.change == pytest.approx((after[client].mean or 0) - (before[client].mean or 0))
 

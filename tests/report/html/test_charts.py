@@ -41,7 +41,7 @@ def test_names_are_unique_and_every_figure_has_a_table(figures: list[Figure]) ->
 def test_each_client_has_a_figure_with_every_method(material: Material) -> None:
     for client, figure in zip(material.client_ids, score_figures(material), strict=True):
         assert figure.title == client
-        means = [f"{row.client_accuracy[client].mean:.1f}" for row in material.rows]
+        means = [f"{row.client_scores[client].mean:.1f}" for row in material.rows]
         assert [row[1] for row in figure.rows] == means
 
 
@@ -59,7 +59,7 @@ def test_without_a_reference_there_are_no_changes(material: Material) -> None:
 
 def test_the_lorenz_table_is_the_share_of_the_lower_half(material: Material) -> None:
     """Five clients: the two lowest and half of the third."""
-    scores = sorted(s.mean or 0.0 for s in material.rows[0].client_accuracy.values())
+    scores = sorted(s.mean or 0.0 for s in material.rows[0].client_scores.values())
     share = 100 * (sum(scores[:2]) + scores[2] / 2) / sum(scores)
     [figure] = lorenz_figures(material)
     assert figure.rows[0] == ["FedAvg", f"{share:.1f}"]

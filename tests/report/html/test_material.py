@@ -105,7 +105,7 @@ def test_runs_of_other_clients_are_left_out_of_the_rows(run_folder: Path, tmp_pa
     for file in run_folder.iterdir():
         (other / file.name).write_bytes(file.read_bytes())
     result = json.loads((other / "result.json").read_text())
-    for key in ("client_accuracy", "uncertainty", "test_sizes"):
+    for key in ("client_scores", "uncertainty", "test_sizes"):
         result[key] = {f"x{name}": value for name, value in result[key].items()}
     result["seed"] = 1
     (other / "result.json").write_text(json.dumps(result))

@@ -53,9 +53,9 @@ def test_small_test_parts_and_flags_are_remarked() -> None:
 
 def test_who_is_better_off_alone_is_said() -> None:
     comparison = compare_gains(GAINS)
-    fedavg = comparison.rows[0].client_accuracy["client-4"].mean
+    fedavg = comparison.rows[0].client_scores["client-4"].mean
     assert fedavg is not None
-    alone = {**dict.fromkeys(comparison.rows[0].client_accuracy, 99.0), "client-4": fedavg}
+    alone = {**dict.fromkeys(comparison.rows[0].client_scores, 99.0), "client-4": fedavg}
     table = client_table(make_material(with_alone(comparison, alone)))
     assert "better off alone" in remarks_on(table, "client-5")
     # It has as much under FedAvg, and 6 points less under Rawls.

@@ -34,7 +34,7 @@ class Bin:
 
 def split_by_uncertainty(material: Material, row: MethodSummary) -> list[Bin]:
     """Return the clients in the order of their uncertainty, in ten groups if they are many."""
-    ordered = [client for client in material.by_uncertainty() if client in row.client_accuracy]
+    ordered = [client for client in material.by_uncertainty() if client in row.client_scores]
     if len(ordered) <= MOST_CLIENTS:
         return [_bin(row, [client], printable(client)) for client in ordered]
     bounds = [round(i * len(ordered) / GROUPS) for i in range(GROUPS + 1)]
@@ -45,7 +45,7 @@ def split_by_uncertainty(material: Material, row: MethodSummary) -> list[Bin]:
 
 
 def _bin(row: MethodSummary, clients: Sequence[str], label: str) -> Bin:
-    scores = [row.client_accuracy[c].mean for c in clients]
+    scores = [row.client_scores[c].mean for c in clients]
     known = [row.uncertainty[c].mean for c in clients if c in row.uncertainty]
     change, interval = 0.0, None
     if row.runs.outcomes and row.against_fedavg:

@@ -71,7 +71,7 @@ def lorenz_figures(material: Material, width: int = WIDTH) -> list[Figure]:
 
 def _shares(row: MethodSummary) -> list[float]:
     """Return the shares that the lowest 0, 1, 2, ... clients have of all; empty if undefined."""
-    scores = sorted(s.mean for s in row.client_accuracy.values() if s.mean is not None)
+    scores = sorted(s.mean for s in row.client_scores.values() if s.mean is not None)
     total = sum(scores)
     if not scores or scores[0] < 0 or not total:
         return []

@@ -82,7 +82,7 @@ class Material:
     def client_ids(self) -> list[str]:
         """The clients, in their order."""
         if self.rows:
-            return list(self.rows[0].client_accuracy)
+            return list(self.rows[0].client_scores)
         known = self.clients or (self.frontier.clients if self.frontier else ())
         return list(known)
 
@@ -92,7 +92,7 @@ class Material:
         if not self.rows:
             return ScoreText()
         row = self.rows[0]
-        means = [s.mean for s in row.client_accuracy.values() if s.mean is not None]
+        means = [s.mean for s in row.client_scores.values() if s.mean is not None]
         return ScoreText.for_values(row.score, means)
 
     @property
@@ -222,10 +222,10 @@ def _compare(runs: Sequence[SavedRun]) -> tuple[Comparison | None, str]:
 
 def _summarise(runs: Sequence[SavedRun]) -> tuple[MethodSummary, ...]:
     """Summarise each method by itself, on the clients of the first run."""
-    clients = list(runs[0].client_accuracy) if runs else []
+    clients = list(runs[0].client_scores) if runs else []
     of_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        if list(run.client_accuracy) == clients:
+        if list(run.client_scores) == clients:
             of_method.setdefault(f"{run.method.label} {run.service}", {})[run.seed] = run
     return tuple(
         summarise_method(next(iter(by_seed.values())).method, dict(by_seed), by_seed)

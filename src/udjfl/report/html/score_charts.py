@@ -46,7 +46,7 @@ def _all_ends(rows: Sequence[MethodSummary]) -> list[float]:
     return [
         end
         for row in rows
-        for summary in row.client_accuracy.values()
+        for summary in row.client_scores.values()
         for end in (summary.mean, *(summary.ci95 or ()))
         if end is not None
     ]
@@ -66,7 +66,7 @@ def _client_scores(material: Material, client: str, index: int, scale: Any, widt
     x = alt.X("score:Q", title=_axis(material), scale=scale)
     points = base.mark_point(filled=True, size=60, opacity=1)
     chart += points.encode(x=x, shape=alt.Shape("shape:N", scale=None))
-    before = material.reference and material.reference.client_accuracy[client].mean
+    before = material.reference and material.reference.client_scores[client].mean
     if before is not None:
         line = make_chart([{"score": before}]).mark_rule(color=MUTED, strokeDash=[3, 3])
         chart = line.encode(x=x) + chart
@@ -93,7 +93,7 @@ def _client_scores(material: Material, client: str, index: int, scale: Any, widt
 def _score_records(material: Material, client: str) -> list[dict[str, Any]]:
     text, records = material.score, []
     for row in material.rows:
-        summary = row.client_accuracy[client]
+        summary = row.client_scores[client]
         if summary.mean is None:
             continue
         style = style_of(row, row is material.reference)
@@ -144,7 +144,7 @@ def _score_distribution(material: Material, width: int) -> Figure:
 def _distribution_record(material: Material, row: MethodSummary) -> dict[str, Any] | None:
     """Return the quantiles of the clients' scores, the worst first; None without scores."""
     text, turn = material.score, material.score.kind.better
-    benefits = [turn * s.mean for s in row.client_accuracy.values() if s.mean is not None]
+    benefits = [turn * s.mean for s in row.client_scores.values() if s.mean is not None]
     if not benefits:
         return None
     style = style_of(row, row is material.reference)

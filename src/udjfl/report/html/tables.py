@@ -84,10 +84,10 @@ def _test_size(material: Material, client: str) -> int | None:
 def _score(
     text: ScoreText, row: MethodSummary, reference: MethodSummary | None, client: str
 ) -> Cell:
-    mean = row.client_accuracy[client].mean
+    mean = row.client_scores[client].mean
     if reference is None or row is reference or mean is None:
         return Cell(text.number(mean), value=mean)
-    before = reference.client_accuracy[client].mean
+    before = reference.client_scores[client].mean
     change = None if before is None else mean - before
     style = "" if not change else ("gain" if change * text.kind.better > 0 else "loss")
     below = () if change is None else (text.number(change, "+"),)
@@ -116,7 +116,7 @@ def _flags(material: Material) -> dict[str, list[str]]:
     flags: dict[str, list[str]] = {client: [] for client in material.client_ids}
     for client, found in flags.items():
         size, is_share = _test_size(material, client), material.score.kind.is_share
-        mean = material.rows[0].client_accuracy[client].mean
+        mean = material.rows[0].client_scores[client].mean
         if size and is_share and mean is not None and _half_width(mean, size) > HALF_WIDTH:
             found.append(f"test part too small to tell (±{_half_width(mean, size):.0f} points)")
         found += material.clients.get(client, ClientFacts()).flags

@@ -244,7 +244,7 @@ def introduce(material: Material) -> str:
 
 
 def _range_of(row: MethodSummary) -> str:
-    means = [s.mean for s in row.client_accuracy.values() if s.mean is not None]
+    means = [s.mean for s in row.client_scores.values() if s.mean is not None]
     if not means:
         return ""
     text = ScoreText.for_values(row.score, means)
