@@ -34,6 +34,7 @@ from pathlib import Path
 from types import TracebackType
 
 from udjfl.deployment import keys
+from udjfl.deployment.flower_commands import supernode_program
 from udjfl.deployment.flwr_command import (
     CONNECTION,
     TIMEOUT,
@@ -46,8 +47,8 @@ from udjfl.deployment.flwr_command import (
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
 from udjfl.deployment.toml import ConfigValue
+from udjfl.deployment.warm import executor_command, executor_environment
 from udjfl.errors import DeploymentError
-from udjfl.flower.warm import executor_command, executor_environment
 
 RUN_TIMEOUT = 3600.0
 PAUSE = 0.5
@@ -72,8 +73,9 @@ class Deployment:
     `folder` is kept if given; the default is a temporary folder, which is removed.
     `keep_state` makes the SuperLink store registered keys and runs in a file, so that it can be
     killed and started again. `supernode` replaces the command `flower-supernode`; `environment`
-    is added to the environment of all processes. `warm` gives each SuperNode an executor that
-    keeps its client warm (`udjfl.flower.warm`); without it, Flower starts a Python per message.
+    is added to the environment of all processes. `warm` gives each SuperNode short waits and an
+    executor that keeps its client warm (`udjfl.deployment.supernode`, `udjfl.deployment.warm`);
+    without it, Flower waits for seconds and starts a Python per message.
     """
 
     def __init__(
@@ -193,11 +195,11 @@ class Deployment:
         of another authority, or None for those of the system. `insecure` turns TLS off.
         `address` replaces the address of the SuperLink, `warm` the deployment's own.
         """
-        command = [*(self._supernode or [executable("flower-supernode")])]
+        warm = self.warm if warm is None else warm
+        command = [*(self._supernode or supernode_program(stock=not warm))]
         command += ["--superlink", address or self.address]
         port = free_port()
         command += ["--host", HOST, "--port", str(port)]
-        warm = self.warm if warm is None else warm
         if warm:
             command += ["--isolation", "process"]
             command += ["--superexec-auth-secret-file", str(keys.make_secret(self.keys, name))]

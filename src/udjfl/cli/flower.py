@@ -166,7 +166,11 @@ def node_command(
         ),
     ] = None,
     stock: Annotated[
-        bool, typer.Option("--stock", help="Start a new process for every message, as Flower does.")
+        bool,
+        typer.Option(
+            "--stock",
+            help="Use Flower's own programs: a new Python for every message, pauses of seconds.",
+        ),
     ] = False,
     foreground: Foreground = False,
 ) -> None:

@@ -10,6 +10,11 @@ supervisor       one process that keeps services running, and stops them togethe
 processes        processes that are stopped with everything they start
 flower_commands  the command lines of Flower's programs
 flwr_command     the command `flwr`, and the environment of Flower's processes
+supernode        a SuperNode that waits no longer than needed
+warm             the executor beside it: a process that has imported everything, and
+fork_server      forks one for each message;
+message_journal  what is noted about messages in progress
+flwr_internals   what these rely on in Flower that is not public
 network          ports, and the health of a SuperLink
 
 `udjfl.flower` has the apps that run on a deployment.

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from udjfl.deployment.flwr_command import executable
 from udjfl.deployment.network import HOST
+from udjfl.deployment.warm import executor_command
 
+SUPERNODE = "udjfl.deployment.supernode"
 FOR_TABLES = (
     *("pandas", "udjfl.flower.tables", "scipy.sparse.csgraph"),
     *("sklearn.compose", "sklearn.impute", "sklearn.pipeline", "sklearn.preprocessing"),
@@ -46,14 +48,12 @@ def warm_command(port: int, secret: Path, messages: Path) -> list[str]:
     `messages` is a folder for its notes on messages in progress. What apps for tables need is
     imported beforehand, if it is installed.
     """
-    command = [sys.executable, "-m", "udjfl.flower.warm", "--runtime-api-address", f"{HOST}:{port}"]
-    command += ["--superexec-auth-secret-file", str(secret), "--messages", str(messages)]
     modules = FOR_TABLES if importlib.util.find_spec("pandas") else ()
-    return [*command, *(f"--preload={name}" for name in modules)]
+    return executor_command(f"{HOST}:{port}", secret, messages=messages, preload=modules)
 
 
 def supernode_command(
-    server: str, port: int, ca: Path, key: Path, config: Path, secret: Path
+    server: str, port: int, ca: Path, key: Path, config: Path, secret: Path, *, stock: bool
 ) -> list[str]:
     """Return the command of a SuperNode.
 
@@ -61,9 +61,15 @@ def supernode_command(
     port    of the loopback interface, for the process that runs client apps
     config  a file, NAME.toml: unlike a command line, others on this machine cannot read it
     secret  a file; only an executor that has it is given client apps to run
+    stock   Flower's own, with its pauses of seconds
     """
-    command = [executable("flower-supernode"), "--superlink", server]
+    command = [*supernode_program(stock), "--superlink", server]
     command += ["--host", HOST, "--port", str(port)]
     command += ["--root-certificates", str(ca), "--auth-supernode-private-key", str(key)]
     command += ["--isolation", "process", "--superexec-auth-secret-file", str(secret)]
     return [*command, "--node-config", str(config)]
+
+
+def supernode_program(stock: bool) -> list[str]:
+    """Return what a SuperNode's command begins with: Flower's own program, or ours around it."""
+    return [executable("flower-supernode")] if stock else [sys.executable, "-m", SUPERNODE]

@@ -160,8 +160,9 @@ class Node:
         write_atomic(config_file, to_toml(config).encode(), PRIVATE)
         if self.sent.exists():
             self.sent.chmod(PRIVATE)
+        ca, key = Path(settings.ca), self.keys / name
         command = supernode_command(
-            settings.server, port, Path(settings.ca), self.keys / name, config_file, secret
+            settings.server, port, ca, key, config_file, secret, stock=stock
         )
         home = self.state / "supernode"
         if stock:

@@ -54,7 +54,7 @@ NUMBERS = {
 # What a client reports anew in each round; the other numbers are known from its registration.
 EACH_ROUND = ("losses", "steps")
 LONGEST_ID = 200
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between looks for replies
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 1.0, 1.2  # seconds between looks for replies
 
 
 def write_spec(spec: RunSpec) -> str:
@@ -309,7 +309,7 @@ def send_and_receive(
         if not waiting or time.monotonic() + pause > end:
             break
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(GROWTH * pause, LONGEST_PAUSE)
     headers = [reply.metadata for reply in replies]
     senders = [nodes.get(header.reply_to_message_id, header.src_node_id) for header in headers]
     return list(zip(senders, replies, strict=True))

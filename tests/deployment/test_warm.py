@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from udjfl.flower import warm
-from udjfl.flower.fork_server import ExecutorOptions
+from udjfl.deployment import warm
+from udjfl.deployment.fork_server import ExecutorOptions
 
 LINUX = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 
@@ -28,7 +28,7 @@ def test_the_command_is_read_as_it_was_written(tmp_path: Path) -> None:
         preload=["json", "csv"],
         supernode_pid=12,
     )
-    assert command[:3] == [sys.executable, "-m", "udjfl.flower.warm"]
+    assert command[:3] == [sys.executable, "-m", "udjfl.deployment.warm"]
     options, preload = warm._parse(command[3:])
     assert preload == ["json", "csv"]
     assert options == ExecutorOptions(
@@ -57,7 +57,7 @@ def test_the_environment_keeps_the_users_poll_interval(monkeypatch: pytest.Monke
 def test_nothing_that_does_not_survive_a_fork_is_alive_after_the_imports() -> None:
     """A process of its own: neither a thread nor CUDA, whatever the tests have started."""
     program = (
-        "from udjfl.flower import warm, flwr_internals\n"
+        "from udjfl.deployment import warm, flwr_internals\n"
         "import ctypes, os, sys, torch\n"
         "flwr_internals.protect_memory()\n"
         "print(warm.unsupported_reason(), warm.import_all([]), torch.cuda.is_initialized())\n"
@@ -80,7 +80,7 @@ def test_nothing_that_does_not_survive_a_fork_is_alive_after_the_imports() -> No
 def test_a_preloaded_module_with_a_thread_is_noticed(tmp_path: Path) -> None:
     module = "import threading as t\nt.Thread(target=t.Event().wait, daemon=True).start()"
     (tmp_path / "starts_a_thread.py").write_text(module)
-    program = "from udjfl.flower import warm\nprint(warm.import_all(['starts_a_thread']))"
+    program = "from udjfl.deployment import warm\nprint(warm.import_all(['starts_a_thread']))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**warm.executor_environment(), "PYTHONPATH": str(tmp_path)},
@@ -103,7 +103,7 @@ def test_elsewhere_flowers_own_executor_runs_with_a_warning(
     for name, value in warm.executor_environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(os, "execvp", execute)
-    monkeypatch.setattr(warm, "_show_log", lambda: None)
+    monkeypatch.setattr(warm, "show_log", lambda: None)
     monkeypatch.setattr(sys, "platform", "darwin")
     secret = tmp_path / "secret"
     with pytest.raises(SystemExit):
@@ -148,7 +148,7 @@ def test_an_exception_ends_the_executor(tmp_path: Path, monkeypatch: pytest.Monk
 
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(warm, "executor_command", lambda *_, **__: command)
-    monkeypatch.setattr("udjfl.flower.warm.subprocess.Popen", Interrupted)
+    monkeypatch.setattr("udjfl.deployment.warm.subprocess.Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         warm.run_executor("127.0.0.1:9094", tmp_path / "secret")
     assert started[0].returncode is not None

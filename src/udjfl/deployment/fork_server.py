@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from udjfl._processes import Parent
-from udjfl.flower import flwr_internals
-from udjfl.flower.message_journal import REPLIED, REPLYING, Journal, Launch
+from udjfl.deployment import flwr_internals
+from udjfl.deployment.message_journal import REPLIED, REPLYING, Journal, Launch
 
 logger = logging.getLogger("udjfl")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds before SuperExec is started again

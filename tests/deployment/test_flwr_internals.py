@@ -10,17 +10,19 @@ pytest.importorskip("flwr")
 
 import flwr
 
-from udjfl.flower import flwr_internals
+from udjfl.deployment import flwr_internals
 
 
 def test_the_installed_flower_is_as_expected() -> None:
     assert flwr_internals.find_mismatch() is None
+    assert flwr_internals.find_supernode_mismatch() is None
 
 
 @pytest.mark.parametrize("version", ["1.39.9", "1.43.0", "2.0.0", "unknown"])
 def test_another_version_is_noticed(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flwr, "__version__", version)
     assert f"flwr is {version}" in str(flwr_internals.find_mismatch())
+    assert f"flwr is {version}" in str(flwr_internals.find_supernode_mismatch())
 
 
 @pytest.mark.parametrize("name", sorted(flwr_internals.PARAMETERS))
@@ -41,6 +43,21 @@ def test_a_function_that_is_no_longer_called_is_noticed(monkeypatch: pytest.Monk
     name = f"{flwr_internals.CLIENTAPP}.run_clientapp"
     monkeypatch.setitem(flwr_internals.CALLS, name, {"pull_task_input", "pull_it_another_way"})
     assert f"{name} does not call pull_it_another_way" in str(flwr_internals.find_mismatch())
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time\ntime.sleep(3)\ntime.monotonic()",
+        "import time\ntime.sleep(3)\nwait = time",
+        "import time\nfrom time import sleep\ntime.sleep(3)\nsleep(3)",
+        "import asyncio",
+    ],
+)
+def test_other_uses_of_time_are_noticed(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inspect.getsource", lambda _: source)
+    reason = flwr_internals.find_supernode_mismatch()
+    assert reason == f"{flwr_internals.SUPERNODE} uses time otherwise than to sleep, or does not"
 
 
 def _find_owner(name: str) -> object:

@@ -16,10 +16,10 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from udjfl.flower import flwr_internals, fork_server
-from udjfl.flower.fork_server import ExecutorOptions, ForkServer, explain
-from udjfl.flower.message_journal import Journal, Launch
-from udjfl.flower.warm import executor_environment
+from udjfl.deployment import flwr_internals, fork_server
+from udjfl.deployment.fork_server import ExecutorOptions, ForkServer, explain
+from udjfl.deployment.message_journal import Journal, Launch
+from udjfl.deployment.warm import executor_environment
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux")
 
@@ -31,9 +31,9 @@ import udjfl
 package = types.ModuleType("udjfl.flower")  # without what it imports, which takes seconds
 package.__path__ = [str(Path(udjfl.__file__).parent / "flower")]
 sys.modules["udjfl.flower"] = package
-from udjfl.flower import flwr_internals
-from udjfl.flower.fork_server import ExecutorOptions, ForkServer
-from udjfl.flower.message_journal import PULLED, REPLIED, Launch
+from udjfl.deployment import flwr_internals
+from udjfl.deployment.fork_server import ExecutorOptions, ForkServer
+from udjfl.deployment.message_journal import PULLED, REPLIED, Launch
 
 folder = Path(sys.argv[1])
 

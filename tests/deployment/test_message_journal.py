@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from udjfl.flower.message_journal import LAUNCHED, PULLED, REPLIED, REPLYING, Journal, Launch
+from udjfl.deployment.message_journal import LAUNCHED, PULLED, REPLIED, REPLYING, Journal, Launch
 
 LAUNCH = Launch(7, "127.0.0.1:9094", "token", None, False)
 

@@ -1,9 +1,11 @@
-"""The parts of Flower below its public interface that warm clients rely on.
+"""The parts of Flower below its public interface that warm clients and short waits rely on.
 
-Everything of this kind is here and is imported late, so that `find_mismatch` can look at the
-installed Flower first. A Flower that looks different is not used in this way.
+Everything of this kind is here and is imported late, so that `find_mismatch` and
+`find_supernode_mismatch` can look at the installed Flower first. A Flower that looks different is
+not used in this way.
 """
 
+import ast
 import base64
 import functools
 import importlib
@@ -15,12 +17,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from udjfl.flower.message_journal import PULLED, REPLIED, REPLYING, Journal, Launch
+from udjfl.deployment.message_journal import PULLED, REPLIED, REPLYING, Journal, Launch
 
 # Versions whose sources were compared and that the tests ran with: from the first, before the last.
 TESTED = ((1, 40), (1, 43))
 SUPEREXEC = "flwr.supercore.superexec.run_superexec"
 CLIENTAPP = "flwr.supernode.runtime.run_clientapp"
+SUPERNODE = "flwr.supernode.start_client_internal"
 # Imported before the first fork, so that no message pays for them.
 PRELOADED = (SUPEREXEC, CLIENTAPP, "flwr.clientapp", "flwr.app", "flwr.common.config")
 # Parameters, or fields, that calls from here name or pass by position.
@@ -67,16 +70,8 @@ ANSWER_LIMIT = 30  # seconds that replying in place of an ended process may take
 
 
 def find_mismatch() -> str | None:
-    """Return how the installed Flower differs from the tested ones, or None."""
-    import flwr
-
-    first, last = (".".join(map(str, edge)) for edge in TESTED)
-    other = f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
-    try:
-        version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
-    except ValueError:  # Flower calls itself "unknown" if it is not installed as a package
-        return other
-    if not TESTED[0] <= version < TESTED[1]:
+    """Return how the installed Flower differs from what warm clients rely on, or None."""
+    if other := _find_other_version():
         return other
     try:
         for name, expected in PARAMETERS.items():
@@ -89,6 +84,32 @@ def find_mismatch() -> str | None:
     except (ImportError, AttributeError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def find_supernode_mismatch() -> str | None:
+    """Return how the installed Flower differs from what `run_supernode` relies on, or None."""
+    if other := _find_other_version():
+        return other
+    try:
+        tree = ast.parse(inspect.getsource(importlib.import_module(SUPERNODE)))
+        _find("flwr.supernode.cli.flower_supernode")
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        return f"{type(error).__name__}: {error}"
+    if _uses_of("time", tree) != {"time.sleep"}:
+        return f"{SUPERNODE} uses time otherwise than to sleep, or does not"
+    return None
+
+
+def _find_other_version() -> str | None:
+    import flwr
+
+    first, last = (".".join(map(str, edge)) for edge in TESTED)
+    other = f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
+    try:
+        version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
+    except ValueError:  # Flower calls itself "unknown" if it is not installed as a package
+        return other
+    return None if TESTED[0] <= version < TESTED[1] else other
 
 
 def protect_memory() -> None:
@@ -135,6 +156,13 @@ def run_superexec(
         ),
         runtime_dependency_install=install_dependencies,
     )
+
+
+def run_supernode(clock: Any) -> None:
+    """Run Flower's SuperNode with the arguments of this process; `clock.sleep` is how it waits."""
+    module: Any = importlib.import_module(SUPERNODE)
+    module.time = clock
+    _find("flwr.supernode.cli.flower_supernode")()
 
 
 def run_message(journal: Journal, limit: float | None) -> None:
@@ -244,6 +272,26 @@ def _names_in(code: CodeType) -> set[str]:
     """Return the global names that a function and the functions within it use."""
     inner = [part for part in code.co_consts if isinstance(part, CodeType)]
     return {*code.co_names}.union(*map(_names_in, inner))
+
+
+def _uses_of(module: str, tree: ast.AST) -> set[str]:
+    """Return what a file uses of a module that it imports, such as `time.sleep`."""
+    parts = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == module
+    ]
+    within = {id(node.value) for node in parts}
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == module]
+    whole = {module for node in names if id(node) not in within}
+    from_it = {
+        f"from {module}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == module
+    }
+    return {f"{module}.{node.attr}" for node in parts} | whole | from_it
 
 
 def _find(name: str) -> Callable[..., Any]:

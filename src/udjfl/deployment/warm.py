@@ -3,9 +3,9 @@
 Flower starts a new Python for every message to a client, which imports torch: seconds of computing
 for milliseconds of work. Beside a SuperNode that leaves its messages to others,
 
-    flower-supernode ... --host 127.0.0.1 --port 9094 \\
+    python -m udjfl.deployment.supernode ... --host 127.0.0.1 --port 9094 \\
         --isolation process --superexec-auth-secret-file node.secret
-    python -m udjfl.flower.warm --runtime-api-address 127.0.0.1:9094 \\
+    python -m udjfl.deployment.warm --runtime-api-address 127.0.0.1:9094 \\
         --superexec-auth-secret-file node.secret
 
 the executor takes each message and handles it in a process of its own, as Flower does, but a fork
@@ -28,16 +28,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from udjfl._processes import is_alive
-from udjfl.flower import flwr_internals
-from udjfl.flower.fork_server import FIRST_PAUSE, LONGEST_PAUSE, ExecutorOptions, ForkServer
+from udjfl.deployment import flwr_internals
+from udjfl.deployment.fork_server import FIRST_PAUSE, LONGEST_PAUSE, ExecutorOptions, ForkServer
 
 logger = logging.getLogger("udjfl")
 # Flower's executor asks its SuperNode for messages once a second. Asking costs a few milliseconds.
 POLL_INTERVAL = ("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
 # numpy and torch start threads, which do not survive a fork. udjfl's clients use one in any case.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# Imported before the first message, besides what `udjfl.flower` and Flower's own parts import.
-PRELOADED = ("numpy", "torch", "torch.func", "udjfl.data", "udjfl.engine", "udjfl.uncertainty")
+# Imported before the first message, besides Flower's own parts.
+PRELOADED = (
+    *("numpy", "torch", "torch.func"),
+    *("udjfl.flower", "udjfl.data", "udjfl.engine", "udjfl.uncertainty"),
+)
 STEADY = 60.0  # seconds after which an executor counts as having run well
 
 
@@ -105,7 +108,7 @@ def executor_command(
     It ends with SIGTERM, or with the SuperNode; if it is killed, start it again.
     Its environment should be `executor_environment()`.
     """
-    command = [sys.executable, "-m", "udjfl.flower.warm", "--runtime-api-address", address]
+    command = [sys.executable, "-m", "udjfl.deployment.warm", "--runtime-api-address", address]
     command += ["--superexec-auth-secret-file", os.fspath(secret_file)]
     if root_certificates is not None:
         command += ["--root-certificates", os.fspath(root_certificates)]
@@ -155,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     environment = executor_environment()
     if any(os.environ.get(name) != value for name, value in environment.items()):
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
-    _show_log()
+    show_log()
     reason = unsupported_reason()
     if reason is None:
         flwr_internals.protect_memory()
@@ -173,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parse(arguments: Sequence[str] | None) -> tuple[ExecutorOptions, list[str]]:
     parser = argparse.ArgumentParser(
-        prog="python -m udjfl.flower.warm",
+        prog="python -m udjfl.deployment.warm",
         description="Handle a SuperNode's messages in forks of one process that has imported "
         "everything.",
     )
@@ -217,7 +220,7 @@ def _parse(arguments: Sequence[str] | None) -> tuple[ExecutorOptions, list[str]]
     return options, given.preload
 
 
-def _show_log() -> None:
+def show_log() -> None:
     """Write what udjfl has to say to the standard error, and nothing of other libraries."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(levelname)s udjfl: %(message)s"))
