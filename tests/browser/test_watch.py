@@ -40,6 +40,15 @@ def wait_for(page: Any, text: str) -> None:
     page.get_by_text(text).wait_for()
 
 
+def open_with_held_clock(context: Any, address: str) -> Any:
+    """Open a page whose timers fire only when the test moves the page's own clock."""
+    page = context.new_page()
+    page.clock.install(time=0)
+    page.clock.pause_at(1)
+    page.goto(address)
+    return page
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("light", WIDTHS[0]), ("dark", WIDTHS[-1])])
 def test_a_page_from_disk_passes_every_check(
     visit: Visit, tmp_path: Path, scheme: str, width: int
@@ -66,24 +75,27 @@ def test_the_page_goes_on_with_the_run_and_can_be_paused(browser: Any, tmp_path:
     folder = start(tmp_path)
     add_rounds(folder, 1, 2, ("a", "b"))
     errors: list[str] = []
-    with LiveServer(Watcher(tmp_path), 0.1) as server:
+    with LiveServer(Watcher(tmp_path), 5) as server:
         context = browser.new_context()
-        page = context.new_page()
+        page = open_with_held_clock(context, server.address)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(server.address)
         lead = page.locator(".lead")
         wait_for(page, "2 of 9 rounds")
         add_rounds(folder, 3, 4, ("a", "b"))
         server.look()
+        page.clock.run_for(5_000)
         wait_for(page, "4 of 9 rounds")
         page.get_by_role("button", name="Pause").press("Enter")
         add_rounds(folder, 5, 9, ("a", "b"))
         folder.write_json("result.json", {})
         folder.unlock()
         server.look()
-        page.wait_for_timeout(400)
+        page.clock.run_for(60_000)
         assert "4 of 9 rounds" in lead.text_content()
+        # A page that had been loaded again would be finished, without this button.
         page.get_by_role("button", name="Continue").click()
+        assert "4 of 9 rounds" in lead.text_content()
+        page.clock.run_for(5_000)
         wait_for(page, "9 of 9 rounds")
         assert page.locator("h1").text_content() == "Finished"
         page.locator("#pause").wait_for(state="hidden")
@@ -91,15 +103,41 @@ def test_the_page_goes_on_with_the_run_and_can_be_paused(browser: Any, tmp_path:
     assert errors == []
 
 
+def test_a_pause_holds_back_a_page_that_is_on_its_way(browser: Any, tmp_path: Path) -> None:
+    folder = start(tmp_path)
+    add_rounds(folder, 1, 2, ("a", "b"))
+    held: list[Any] = []
+    with LiveServer(Watcher(tmp_path), 5) as server:
+        context = browser.new_context()
+        page = open_with_held_clock(context, server.address)
+        box = page.get_by_role("button", name="Pause").bounding_box()
+        middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        add_rounds(folder, 3, 4, ("a", "b"))
+        server.look()
+        page.route(
+            server.address,
+            lambda route: (
+                held.append(route) if route.request.method == "GET" else route.continue_()
+            ),
+        )
+        with page.expect_request(lambda request: request.method == "GET"):
+            page.clock.run_for(5_000)
+        with page.expect_event("requestfailed"):
+            page.mouse.click(*middle)  # a locator would wait for the next page
+        assert len(held) == 1
+        assert "2 of 9 rounds" in page.locator(".lead").text_content()
+        assert page.locator("#refresh-state").text_content() == "Not updated."
+        context.close()
+    folder.unlock()
+
+
 def test_a_page_without_its_server_keeps_the_last_state(browser: Any, tmp_path: Path) -> None:
     folder = start(tmp_path)
     add_rounds(folder, 1, 3, ("a", "b"))
-    with LiveServer(Watcher(tmp_path), 0.2) as server:
+    with LiveServer(Watcher(tmp_path), 5) as server:
         context = browser.new_context()
-        page = context.new_page()
-        page.goto(server.address)
-        page.get_by_role("button", name="Pause").click()
-    page.get_by_role("button", name="Continue").click()
+        page = open_with_held_clock(context, server.address)
+    page.clock.run_for(5_000)
     wait_for(page, "The watch has ended")
     assert "3 of 9 rounds" in page.locator(".lead").text_content()
     context.close()

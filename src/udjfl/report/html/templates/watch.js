@@ -22,6 +22,7 @@
       try {
         await fetch(location.href, { method: "HEAD" });
       } catch {
+        if (paused) return; // the pause has stopped the question
         ended = true;
         clearInterval(timer);
         state.textContent = "The watch has ended; this is the last state that it showed.";
@@ -35,6 +36,7 @@
   button.hidden = false;
   button.addEventListener("click", () => {
     paused = !paused;
+    if (paused) stop(); // a page that is already on its way would not know of it
     tell();
   });
   for (const kind of ["focusin", "focusout"]) addEventListener(kind, () => setTimeout(tell, 0));
