@@ -1,12 +1,16 @@
 """Mutation testing: change one thing in a module at a time, and see that some test fails.
 
-    python scripts/mutants.py src/udjfl/statistics.py -- tests/test_statistics.py
+    python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
 
-Tests are collected once. Each mutant is a process forked from there, in which the code of one
-function is replaced; it runs the tests that call this function, the fastest first, until one fails.
-A mutant that no test notices survives. One in a function that no test calls, such as one that runs
-only when its module is imported, is counted as not called. Survivors that cannot be noticed are in
-scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code is 1.
+Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
+mutant is a process forked from there, in which the code of one function is replaced; it runs the
+tests that reach the changed statement, the fastest first, until one fails. A mutant that no test
+notices survives, and so does one in a statement that no test reaches. Survivors that cannot be
+noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
+is 1. `--only FILE` tries only the mutants that an earlier output lists.
+
+mutmut starts the tests anew for each mutant, or forks before modules are imported: here importing
+torch takes longer than the tests of most mutants.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import sys
 import time
 import types
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +38,14 @@ from mutations import Mutation, find_mutations
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
-SECONDS = 5.0  # of a processor, beside ten times what the tests take unchanged
+SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
 class Mutants:
     """A plugin of pytest that runs the collected tests once for each mutant."""
 
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = paths
+    def __init__(self, paths: list[Path], only: str = "") -> None:
+        self.paths, self.only = [path.resolve() for path in paths], only
         self.survivors: list[str] = []
         self.counts: Counter[str] = Counter()
 
@@ -62,35 +67,81 @@ class Mutants:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the mutants of each module in turn."""
         for path in self.paths:
-            self._run_module(session, path.resolve())
+            importlib.import_module(_module(path).removesuffix(".__init__"))
+        functions = Functions(self.paths)
+        seconds = _fork(lambda: _trace(session.items, self.paths, functions))
+        if isinstance(seconds, str):
+            raise pytest.UsageError(f"fails without a mutation: {seconds}")
+        tests = Tests(session.items, *seconds)
+        for path in self.paths:
+            self._run_module(path, tests, functions)
         return True
 
-    def _run_module(self, session: pytest.Session, path: Path) -> None:
-        name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-        importlib.import_module(name.removesuffix(".__init__"))
-        calls = _fork(lambda: _trace(session.items, path))
-        if calls is None:
-            raise pytest.UsageError(f"the tests of {path} fail without a mutation")
-        source, known, counts = path.read_text(encoding="utf-8"), _equivalent(), Counter[str]()
-        for function, seconds in calls.items():
-            if "<" in function:  # a lambda of the module, which is not changed
+    def _run_module(self, path: Path, tests: Tests, functions: Functions) -> None:
+        known, counts = _equivalent(), Counter[str]()
+        for mutation in find_mutations(path.read_text(encoding="utf-8")):
+            line = f"{_module(path)} {mutation.function}: {mutation.before} -> {mutation.after}"
+            if self.only and line not in self.only:
                 continue
-            same = Mutation(function, 0, "", "", ast.parse(source))
-            if _try(same, path, _choose(session.items, seconds), 60.0) != "survived":
-                raise pytest.UsageError(f"{function} of {path} fails without a mutation")
-        for mutation in find_mutations(source):
-            line = f"{name} {mutation.function}: {mutation.before} -> {mutation.after}"
-            items = _choose(session.items, calls.get(mutation.function, {}))
-            seconds = sum(calls.get(mutation.function, {}).values())
-            outcome = _try(mutation, path, items, seconds) if items else "not called"
-            if outcome == "survived" and line in known:
+            numbers = tests.reaching(path, mutation.lines)
+            outcome = _try(mutation, path, tests, numbers, functions) if numbers else "not reached"
+            if outcome in ("survived", "not reached") and line in known:
                 outcome = "equivalent"
             counts[outcome] += 1
-            if outcome == "survived":
+            if outcome in ("survived", "not reached"):
                 self.survivors.append(f"{path.name}:{mutation.line} {line}")
-                print(f"survived {self.survivors[-1]}", flush=True)
+                print(f"{outcome} {self.survivors[-1]}", flush=True)
         self.counts += counts
-        print(f"{path.relative_to(ROOT)}: {sum(counts.values())} mutants: {dict(counts)}")
+        outcomes = dict(sorted(counts.items()))
+        print(f"{path.relative_to(ROOT)}: {sum(counts.values())} mutants: {outcomes}", flush=True)
+
+
+class Functions:
+    """The live functions of some modules, by file and qualified name, and their caches."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.named: dict[tuple[str, str], list[types.FunctionType]] = {}
+        self.caches: list[Any] = []
+        files = {str(path) for path in paths}
+        for value in gc.get_objects():
+            if type(value) is functools._lru_cache_wrapper:
+                code = getattr(value.__wrapped__, "__code__", None)
+                if code is not None and code.co_filename in files:
+                    self.caches.append(value)
+            elif type(value) is types.FunctionType and value.__code__.co_filename in files:
+                code = value.__code__
+                self.named.setdefault((code.co_filename, code.co_qualname), []).append(value)
+
+    def install(self, tree: ast.Module, path: Path, name: str | None = None) -> None:
+        """Give every live function, or those of one name, their new code."""
+        for code in _codes(compile(tree, str(path), "exec")):
+            if name in (None, code.co_qualname) and "<" not in code.co_qualname:
+                for function in self.named.get((str(path), code.co_qualname), ()):
+                    function.__code__ = code
+        for cache in self.caches:
+            cache.cache_clear()
+
+
+class Tests:
+    """The collected tests, their seconds, and which reach a line."""
+
+    def __init__(
+        self,
+        items: list[pytest.Item],
+        seconds: list[float],
+        lines: dict[tuple[str, int], list[int]],
+    ) -> None:
+        self.items, self.seconds, self.lines = items, seconds, lines
+
+    def reaching(self, path: Path, lines: Iterable[int]) -> list[int]:
+        """Return the numbers of the tests that reach any of the lines, the fastest first."""
+        found = {number for line in lines for number in self.lines.get((str(path), line), ())}
+        return sorted(found, key=self.seconds.__getitem__)
+
+
+def _module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
 
 
 def _equivalent() -> set[str]:
@@ -100,19 +151,23 @@ def _equivalent() -> set[str]:
 
 
 def _fork(work: Any) -> Any:
-    """Return what a function returns in a forked process; None if it raised."""
+    """Return what a function returns in a forked process; the text of the error if it raised."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         _be_quiet()
-        with contextlib.suppress(BaseException):
-            os.write(writing, pickle.dumps(work()))
+        try:
+            result = work()
+        except BaseException as error:
+            result = f"{type(error).__name__}: {error}"
+        with os.fdopen(writing, "wb") as pipe:
+            pickle.dump(result, pipe)
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         content = pipe.read()
     os.waitpid(pid, 0)
-    return pickle.loads(content) if content else None
+    return pickle.loads(content)
 
 
 def _be_quiet() -> None:
@@ -121,27 +176,38 @@ def _be_quiet() -> None:
         os.dup2(nowhere, descriptor)
 
 
-def _trace(items: list[pytest.Item], path: Path) -> dict[str, dict[int, float]]:
-    """Return for each function of a module the tests that call it, with their seconds."""
-    called: set[str] = set()
-    calls: dict[str, dict[int, float]] = {}
-    filename = str(path)
+def _trace(
+    items: list[pytest.Item], paths: list[Path], functions: Functions
+) -> tuple[list[float], dict[tuple[str, int], list[int]]]:
+    """Return the seconds of each test, and for each line of the modules the tests that reach it.
 
-    def profile(frame: types.FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_filename == filename:
-            called.add(frame.f_code.co_qualname)
+    The code of all functions is replaced by the same code, to see that this changes nothing.
+    """
+    for path in paths:
+        functions.install(ast.parse(path.read_text(encoding="utf-8")), path)
+    files = {str(path) for path in paths}
+    reached: set[tuple[str, int]] = set()
+    seconds: list[float] = []
+    lines: dict[tuple[str, int], list[int]] = {}
+
+    def trace(frame: types.FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename not in files:
+            return None
+        reached.add((frame.f_code.co_filename, frame.f_lineno))
+        return trace
 
     for number, item in enumerate(items):
-        called.clear()
+        reached.clear()
         start = time.process_time()
-        sys.setprofile(profile)
+        sys.settrace(trace)
         passed = _passes(item)
-        sys.setprofile(None)
+        sys.settrace(None)
         if not passed:
             raise AssertionError(item.nodeid)
-        for function in called:
-            calls.setdefault(function, {})[number] = time.process_time() - start
-    return calls
+        seconds.append(time.process_time() - start)
+        for line in reached:
+            lines.setdefault(line, []).append(number)
+    return seconds, lines
 
 
 def _passes(item: pytest.Item) -> bool:
@@ -150,43 +216,28 @@ def _passes(item: pytest.Item) -> bool:
     return all(not report.failed for report in runtestprotocol(item, log=False))
 
 
-def _choose(items: list[pytest.Item], seconds: dict[int, float]) -> list[pytest.Item]:
-    """Return the tests of a function, the fastest first."""
-    return [items[number] for number in sorted(seconds, key=seconds.__getitem__)]
-
-
-def _try(mutation: Mutation, path: Path, items: list[pytest.Item], seconds: float) -> str:
+def _try(
+    mutation: Mutation, path: Path, tests: Tests, numbers: list[int], functions: Functions
+) -> str:
     """Run tests with a mutation in a forked process."""
     pid = os.fork()
     if pid == 0:
         _be_quiet()
         signal.signal(signal.SIGPROF, lambda *_: os._exit(TIMED_OUT))
-        signal.setitimer(signal.ITIMER_PROF, SECONDS + 10 * seconds)
         code = BROKEN
         with contextlib.suppress(BaseException):
-            _install(mutation, path)
+            functions.install(mutation.tree, path, mutation.function)
             code = KILLED
-            code = SURVIVED if all(map(_passes, items)) else KILLED
+            for number in numbers:
+                signal.setitimer(signal.ITIMER_PROF, SECONDS + 10 * tests.seconds[number])
+                if not _passes(tests.items[number]):
+                    os._exit(KILLED)
+            code = SURVIVED
         os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code == BROKEN:
         raise pytest.UsageError(f"{mutation.function}: {mutation.after} cannot be installed")
     return {SURVIVED: "survived", TIMED_OUT: "timed out"}.get(code, "killed")
-
-
-def _install(mutation: Mutation, path: Path) -> None:
-    """Give every live function of this name its new code."""
-    module = compile(mutation.tree, str(path), "exec")
-    codes = {code.co_qualname: code for code in _codes(module)}
-    for value in gc.get_objects():
-        if type(value) is functools._lru_cache_wrapper:
-            code = getattr(value.__wrapped__, "__code__", None)
-            if code is not None and code.co_filename == str(path):
-                value.cache_clear()
-        elif type(value) is types.FunctionType:
-            old = value.__code__
-            if old.co_filename == str(path) and old.co_qualname == mutation.function:
-                value.__code__ = codes[mutation.function]
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:
@@ -199,8 +250,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("modules", nargs="+", type=Path)
     parser.add_argument("--tests", nargs="+", required=True)
+    parser.add_argument("--only", type=Path, help="an output that lists the mutants to try")
     arguments = parser.parse_args()
-    plugin = Mutants(arguments.modules)
+    only = arguments.only.read_text(encoding="utf-8") if arguments.only else ""
+    plugin = Mutants(arguments.modules, only)
     options = ["-p", "no:cacheprovider", "-m", "not soak and not processes"]
     code = pytest.main([*options, *arguments.tests], plugins=[plugin])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):

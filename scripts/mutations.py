@@ -66,6 +66,7 @@ class Mutation:
     before: str
     after: str
     tree: ast.Module
+    lines: range  # of the statement that it is in, without its body
 
 
 def find_mutations(source: str) -> Iterator[Mutation]:
@@ -169,7 +170,8 @@ def _apply(tree: ast.Module, name: str, node: ast.AST, change: Change) -> Mutati
         _replace(copied, target, replacement)
         before = replacement if before is target else before
     ast.fix_missing_locations(copied)
-    return Mutation(name, _line(node, tree), _first(text), _first(ast.unparse(before)), copied)
+    line, lines = _line(node, tree), _lines(_statement(tree, node))
+    return Mutation(name, line, _first(text), _first(ast.unparse(before)), copied, lines)
 
 
 def _replace(tree: ast.AST, target: ast.AST, replacement: ast.AST) -> None:
@@ -192,6 +194,12 @@ def _statement(tree: ast.AST, node: ast.AST) -> ast.AST:
 
 def _line(node: ast.AST, tree: ast.AST) -> int:
     return getattr(node, "lineno", 0) or getattr(_statement(tree, node), "lineno", 0)
+
+
+def _lines(statement: Any) -> range:
+    body = getattr(statement, "body", None)
+    end = body[0].lineno - 1 if body else statement.end_lineno
+    return range(statement.lineno, max(statement.lineno, end) + 1)
 
 
 def _first(text: str) -> str:

@@ -21,7 +21,7 @@ from conftest import make_federation, read_files
 from fault_injection import FINISHED, REFUSED, Fault, preload, run_forked, run_here
 
 import udjfl
-from udjfl.paper.run import reproduce_solo
+from udjfl.paper.run import reproduce_distributions, reproduce_solo
 from udjfl.search.frontier import trace_frontier
 from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.search.tune import tune as search_point
@@ -43,22 +43,25 @@ def run(out: Path) -> object:
 
 def compare(out: Path) -> object:
     """Two seeds in two processes."""
-    how = {**FAST, "rounds": 3, "checkpoint_every": 2, "uncertainty_folds": 2}
+    how = {**FAST, "rounds": 7, "checkpoint_every": 2, "uncertainty_folds": 2}
     return udjfl.compare(
         make_federation(), "rawls", seeds=2, jobs=2, out=out, resume=out.exists(), **how
     )
 
 
 def reproduce(out: Path) -> object:
+    """Clients alone on two seeds, then three comparisons on one."""
     settings = ReproduceSettings(
-        data="dirty-digits", seeds=[0, 1], epochs=1, model="logistic", workers=1, jobs=1
+        data="dirty-digits", seeds=[0, 1], epochs=1, rounds=7, model="logistic", workers=1, jobs=1
     )
-    return reproduce_solo(settings, out)
+    alone = reproduce_solo(settings, out / "solo")
+    settings = settings.model_copy(update={"seeds": [0]})
+    return alone, reproduce_distributions(settings, out / "distributions")
 
 
 def tune(out: Path) -> object:
     """Choose on one seed, then test what was chosen."""
-    given: dict[str, Any] = {"rounds": 3, "seeds": [0], "jobs": 1, "budget": 90.0, "cost": 14.0}
+    given: dict[str, Any] = {"rounds": 7, "seeds": [0], "jobs": 1, "budget": 90.0, "cost": 14.0}
     settings = TuneSettings(theory="egalitarian", **FAST, **given)
     return search_point(settings, data=make_federation(), out=out)
 
@@ -74,7 +77,7 @@ def frontier(out: Path) -> object:
 def serve(out: Path) -> object:
     """Run Flower's server, with clients in the same process."""
     grid = pytest.importorskip("in_process_grid", reason="needs Flower")
-    changes = {"rounds": 3, "checkpoint_every": 2, "uncertainty_epochs": 1}
+    changes = {"rounds": 7, "checkpoint_every": 2, "uncertainty_epochs": 1}
     has_begun = run_folder.RunFolder(out).holds_a_run
     return grid.run_strategy(make_federation(), "rawls", out=out, resume=has_begun, **changes)
 
@@ -177,12 +180,15 @@ def start_forked(scenario: Callable[[], object]) -> int:
     return pid
 
 
-def kill_at_random(scenario: Scenario, out: Path, kills: int, chance: random.Random) -> int:
+def kill_at_random(
+    scenario: Scenario, out: Path, kills: int, longest: float, chance: random.Random
+) -> int:
     """Start a scenario and kill it at random moments, until it was killed so often before its end.
 
-    Return how often it was.
+    Return how often it was. The longest time until a kill is that of the whole scenario, in
+    seconds: then about half of the processes reach what earlier ones left to do.
     """
-    hits, tries, longest = 0, 0, 0.5
+    hits, tries = 0, 0
     while hits < kills and tries < 20 * kills:
         tries += 1
         pid = start_forked(lambda: scenario(out))
@@ -205,9 +211,11 @@ def check_kills_and_races(
     scenario: Scenario, folder: Path, kills: int, races: int, chance: random.Random
 ) -> None:
     preload(lambda: scenario(folder / "first"))
+    start = time.monotonic()
     assert run_forked(lambda: scenario(folder / "whole")) == (FINISHED, "")
+    longest = time.monotonic() - start
     whole = read_files(folder / "whole")
-    hits = kill_at_random(scenario, folder / "killed", kills, chance)
+    hits = kill_at_random(scenario, folder / "killed", kills, longest, chance)
     assert run_forked(lambda: scenario(folder / "killed")) == (FINISHED, "")
     assert read_files(folder / "killed") == whole
     codes: Counter[int] = Counter()
