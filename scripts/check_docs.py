@@ -11,8 +11,9 @@ Each page runs in a process and an empty folder of its own, its blocks in their 
     output          compared with what the commands above it print; these run in full length
 
 On every page but the tour, which writes them, the folder has the tour's CSV files, `hospitals/`.
-A block that cannot run here says so in a comment before it (`docs_pages`); these are counted and
-listed at the end. Other blocks of language text are formulas and pictures, not code.
+A block that cannot run here names the test that runs it in a comment before it, or else why nothing
+runs it (`docs_pages`); these are counted and listed at the end. Other blocks of language text are
+formulas and pictures, not code.
 """
 
 from __future__ import annotations
@@ -136,6 +137,7 @@ class PageCheck:
     namespace: dict[str, Any] = field(default_factory=lambda: {"__name__": "__docs__"})
     printed: str | None = None
     ran: int = 0
+    tested: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -143,12 +145,14 @@ class PageCheck:
         """Run all blocks; return counts, reasons and failures."""
         blocks = list(find_blocks(self.page, read_page(self.page)))
         for number, block in enumerate(blocks):
-            if block.not_run:
+            if block.run_by:
+                self.tested.append(f"{block.place}: {block.run_by}")
+            elif block.not_run:
                 self.skipped.append(f"{block.place}: {block.not_run}")
             elif block.language != "text" or block.is_output:
                 self.run_timed(block, in_full=has_output(blocks[number + 1 :]))
-        counts = {"page": self.page, "ran": self.ran}
-        return {**counts, "skipped": self.skipped, "failures": self.failures}
+        lists = {"tested": self.tested, "skipped": self.skipped, "failures": self.failures}
+        return {"page": self.page, "ran": self.ran, **lists}
 
     def run_timed(self, block: Block, in_full: bool) -> None:
         """Run one block, and note a failure."""
@@ -245,7 +249,8 @@ def check_in_process(page: str) -> dict[str, Any]:
         )
     last = done.stdout.splitlines()[-1:] or ["{}"]
     if done.returncode:
-        return {"page": page, "ran": 0, "skipped": [], "failures": [f"{page}: {last[0]}"]}
+        failures = [f"{page}: {last[0]}"]
+        return {"page": page, "ran": 0, "tested": [], "skipped": [], "failures": failures}
     outcome: dict[str, Any] = json.loads(last[0])
     return outcome
 
@@ -265,11 +270,16 @@ def main() -> None:
         for outcome in pool.map(check_in_process, pages):
             outcomes.append(outcome)
             print(f"{outcome['page']}: {outcome['ran']} blocks run", flush=True)
-    skipped = [line for outcome in outcomes for line in outcome["skipped"]]
-    failures = [line for outcome in outcomes for line in outcome["failures"]]
+    tested, skipped, failures = (
+        [line for outcome in outcomes for line in outcome[key]]
+        for key in ("tested", "skipped", "failures")
+    )
     ran = sum(outcome["ran"] for outcome in outcomes)
-    print("\n".join(["", *failures, "Not run:", *skipped]))
-    print(f"{ran} blocks run, {len(skipped)} not run, {len(failures)} failed.")
+    print("\n".join(["", *failures, "Run by tests:", *tested, "Not run:", *skipped]))
+    print(
+        f"{ran} blocks run here, {len(tested)} by tests, {len(skipped)} not run, "
+        f"{len(failures)} failed."
+    )
     sys.exit(1 if failures else 0)
 
 

@@ -3,7 +3,8 @@
 Code blocks are checked by tests/test_docs.py and by `make docs-check`. An HTML comment just before
 a block says what cannot be seen from the block:
 
-    <!-- not run: needs five machines -->    the block is not run, for this reason
+    <!-- run by: tests/test_x.py::test_y -->  that test runs the block, not `make docs-check`
+    <!-- not run: needs five machines -->    nothing runs the block, for this reason
     <!-- before:                             Python that runs before the block, unseen by readers
     x = [1, 2]
     -->
@@ -31,7 +32,7 @@ CHECKED_PATTERNS = ("README.md", "docs/*.md")
 PLACEHOLDER = re.compile(r"[=(]\s*\.\.\.\s*[,)]")
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<language>[\w+-]*)[^\n`]*$")
-COMMENT = re.compile(r"<!-- (?P<key>not run|before):\s(?P<text>(?:(?!-->).)*)-->\s*\Z", re.S)
+COMMENT = re.compile(r"<!-- (?P<key>not run|run by|before):\s(?P<text>(?:(?!-->).)*)-->\s*\Z", re.S)
 OUTPUT = re.compile(r"<!-- output -->\s*\Z")
 FILE = re.compile(r"^`(?P<name>[\w./-]+)`:\s*\Z", re.M)
 LINK = re.compile(r"(?<!!)\[(?:[^\]\[]|\[[^\]]*\])*\]\((?P<target>[^)\s]+)\)")
@@ -47,7 +48,8 @@ class Block:
     page      the page, relative to the root
     line      the line of its first line of code
     language  what follows the fence; "bash" for commands in a block without a language
-    not_run   why it is not run, None if it is
+    not_run   why nothing runs it, None if something does
+    run_by    the test that runs it in place of `make docs-check`
     before    Python to run before it
     file      the file that it is the content of
     is_output whether it shows what the commands above it print
@@ -61,6 +63,7 @@ class Block:
     before: str = ""
     file: str | None = None
     is_output: bool = False
+    run_by: str | None = None
 
     @property
     def place(self) -> str:
@@ -106,8 +109,25 @@ def find_blocks(page: str, text: str) -> Iterator[Block]:
             not_run = "has ... in place of the reader's own values"
         before, name = words.get("before", ""), file["name"] if file else None
         is_output = OUTPUT.search(above) is not None
-        yield Block(page, number + 2, language, code, not_run, before, name, is_output)
+        yield Block(
+            page,
+            number + 2,
+            language,
+            code,
+            not_run,
+            before,
+            name,
+            is_output,
+            words.get("run by"),
+        )
         number = end + 1
+
+
+def find_test(named: str) -> bool:
+    """Tell whether a test, named as pytest names it, exists."""
+    path, _, name = named.partition("::")
+    file = ROOT / path
+    return file.is_file() and f"\ndef {name}(" in file.read_text(encoding="utf-8")
 
 
 def guess_language(code: str) -> str:

@@ -35,6 +35,14 @@ def test_blocks_are_found_with_their_comments() -> None:
     assert (blocks[2].file, blocks[3].file) == (None, "a.py")
 
 
+def test_tests_that_do_not_exist_are_found() -> None:
+    own = "tests/test_docs_check.py::test_tests_that_do_not_exist_are_found"
+    assert docs_pages.find_test(own)
+    assert not docs_pages.find_test(f"{own}_at_all")
+    assert not docs_pages.find_test("tests/test_docs_check.py")
+    assert not docs_pages.find_test("tests/no_file.py::test_it")
+
+
 def test_a_session_that_prints_something_else_fails() -> None:
     block = docs_pages.Block("page.md", 3, "pycon", ">>> 1 + 1\n3\n")
     with pytest.raises(check_docs.BlockError, match=r"Expected:\s+3\s+Got:\s+2"):
@@ -51,10 +59,14 @@ def test_checks_cut_training_short() -> None:
 
 
 def test_a_page_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "```python\nx = 1\n```\n```python\nx / 0\n```\n<!-- not run: why -->\n```c\n```\n"
+    text = (
+        "```python\nx = 1\n```\n```python\nx / 0\n```\n<!-- not run: why -->\n```c\n```\n"
+        "<!-- run by: tests/a.py::b -->\n```bash\nfalse\n```\n"
+    )
     monkeypatch.setattr(check_docs, "read_page", lambda page: text)
     outcome = check_docs.PageCheck("page.md").run()
     assert (outcome["ran"], outcome["skipped"]) == (1, ["page.md:9: why"])
+    assert outcome["tested"] == ["page.md:12: tests/a.py::b"]
     assert outcome["failures"] == ["page.md:5: ZeroDivisionError: division by zero"]
 
 

@@ -15,7 +15,10 @@ import udjfl
 from udjfl.methods import THEORIES
 from udjfl.metrics import table_metrics
 from udjfl.report.comparison_table import EXPECTED, GRADES, comparison_view, result_view
+from udjfl.report.html.material import Material
+from udjfl.report.html.tables import client_table
 from udjfl.statistics import summarise
+from udjfl.training.small_test_parts import RULE
 
 TINY: dict[str, Any] = {"model": "logistic", "rounds": 1, "uncertainty_epochs": 1}
 
@@ -136,6 +139,36 @@ def test_small_test_parts_are_named_once(sizes: Any, note: str | None) -> None:
     shown = printed(comparison_view(comparison), 120)
     assert shown.count("test examples") == (0 if note is None else 1)
     assert note is None or note in shown
+
+
+def test_run_comparison_page_and_notebook_have_one_rule_for_small_test_parts() -> None:
+    """Of 76 examples, 68% have an interval of 20.5 points, 72% one of 19.8."""
+    comparison = compare_gains({RAWLS: (0, 0, 0, 0, 4)}, test_sizes=(76, 76, 76, 29, 76))
+    assert comparison.rows[0].too_small == ["client-4", "client-5"]
+    assert comparison.rows[1].too_small == ["client-4"]
+    shown = " ".join(printed(comparison_view(comparison), 120).split())
+    assert f"({RULE}): client-4, client-5." in shown
+    assert comparison.rows[0].to_dict(comparison.seeds)["too_small"] == ["client-4", "client-5"]
+    material = Material("by hand", comparison.seeds, comparison.rows, comparison, "")
+    remarks = {row[0].text: row[-1].text for row in client_table(material).rows}
+    assert [client for client, text in remarks.items() if "too small" in text] == [
+        "client-4",
+        "client-5",
+    ]
+    assert "too small to tell differences below 21 points" in remarks["client-5"]
+
+
+def test_a_run_marks_small_test_parts() -> None:
+    result = udjfl.simulate(make_federation(), "fedavg", **TINY)
+    sizes = {"client-1": 500, "client-2": 29, "client-3": 500}
+    marked = replace(result, test_sizes=sizes, client_interval=None)
+    assert marked.too_small == ["client-2"]
+    assert RULE in " ".join(printed(result_view(marked), 120).split())
+    assert RULE in marked._repr_html_()
+    plain = replace(marked, test_sizes={**sizes, "client-2": 500})
+    assert plain.too_small == []
+    assert RULE not in printed(result_view(plain), 120)
+    assert RULE not in plain._repr_html_()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

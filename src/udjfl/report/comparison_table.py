@@ -20,7 +20,7 @@ from udjfl.report.cells import (
     warning_lines,
     with_arrow,
 )
-from udjfl.report.joining import ALONE, alone_cells, joining_lines, joining_of_run
+from udjfl.report.joining import ALONE, MOST_NAMES, alone_cells, joining_lines, joining_of_run
 from udjfl.report.judged_metrics import for_score, metrics_for, remark_on_direction
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
@@ -28,7 +28,8 @@ from udjfl.report.verdict_lines import verdict_parts
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import FEWEST_SEEDS
-from udjfl.training.result import FEWEST_TESTS, FinishedRun
+from udjfl.training.result import FinishedRun
+from udjfl.training.small_test_parts import RULE
 
 MOST_COLUMNS = 7
 SMALL_TEST_PART = 200  # with fewer test examples one of them is more than half a point
@@ -58,9 +59,7 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
     parts += [Text(""), heading(_clients_heading(comparison)), _client_tables(comparison, width)]
     if any(row.expected_accuracy for row in comparison.rows):
         parts.append(footer(EXPECTED))
-    small = _small_test_parts(comparison)
-    if small:
-        parts.append(footer(small))
+    parts += [footer(line) for line in _small_test_parts(comparison)]
     parts += [footer(line) for line in joining_lines(comparison)]
     parts += verdict_parts(comparison, width)
     if comparison.warning is None:
@@ -93,24 +92,27 @@ def _clients_heading(comparison: Comparison) -> str:
     return f"{comparison.score.heading} {CLIENTS}"
 
 
-def _small_test_parts(comparison: Comparison) -> str:
-    """Say how much one test example weighs where test parts are small."""
+def _small_test_parts(comparison: Comparison) -> list[str]:
+    """Say how much one test example weighs where test parts are small, and which are too small."""
+    lines = []
     sizes = comparison.rows[0].test_sizes or {}
     small = [client for client, size in sizes.items() if size < SMALL_TEST_PART]
-    if not small:
-        return ""
-    smallest = min(small, key=lambda client: sizes[client])
-    size, all_alike = sizes[smallest], len(set(sizes.values())) == 1 < len(sizes)
-    who = "each client" if all_alike else smallest
-    text = f"{who}: {size} test examples"
-    if comparison.score.is_share:
-        text += f", one example is {100 / size:.2f} points"
-    few = sum(size < FEWEST_TESTS for size in sizes.values())
-    if few:
-        text += f", too few to say anything about a client (below {FEWEST_TESTS}: {few} clients)"
-    if len(small) > 1 and not all_alike:
-        text += f"; {len(small)} of {len(sizes)} clients have fewer than {SMALL_TEST_PART}"
-    return f"{text}."
+    if small:
+        smallest = min(small, key=lambda client: sizes[client])
+        size, all_alike = sizes[smallest], len(set(sizes.values())) == 1 < len(sizes)
+        text = f"{'each client' if all_alike else printable(smallest)}: {size} test examples"
+        if comparison.score.is_share:
+            text += f", one example is {100 / size:.2f} points"
+        if len(small) > 1 and not all_alike:
+            text += f"; {len(small)} of {len(sizes)} clients have fewer than {SMALL_TEST_PART}"
+        lines.append(f"{text}.")
+    too_small = comparison.rows[0].too_small
+    if too_small:
+        named = ", ".join(map(printable, too_small[:MOST_NAMES]))
+        left = len(too_small) - MOST_NAMES
+        rest = f" and {left} more" if left > 0 else ""
+        lines.append(f"Too small to tell much from one run ({RULE}): {named}{rest}.")
+    return lines
 
 
 def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> RenderableType:
@@ -126,7 +128,8 @@ def result_view(result: FinishedRun, columns: tuple[str, ...] | None = None) -> 
             table.add_row(metric.title, Text(shown, justify="right"))
     service = "" if result.service == "none" else f", served {result.service}"
     title = heading(f"{result.method.label}{service}, seed {result.seed}")
-    notes = [*_too_small(result), *joining_of_run(result), *(f"– {note}" for note in result.notes)]
+    remarks = [f"– {note}" for note in result.notes]
+    notes = [*_explain_mark(result), *joining_of_run(result), *remarks]
     table_of_clients = _clients_of_run(result)
     warning = warning_lines(result.warning)
     return Group(*warning, title, table, Text(""), table_of_clients, *map(footer, notes))
@@ -161,10 +164,10 @@ def _clients_of_run(result: FinishedRun) -> Table:
     return table
 
 
-def _too_small(result: FinishedRun) -> list[str]:
+def _explain_mark(result: FinishedRun) -> list[str]:
     if not result.too_small:
         return []
-    return ["! Test part too small to say anything about this client: give it more test examples."]
+    return [f"! Test part too small ({RULE}): smaller differences may be chance."]
 
 
 def _notes(comparison: Comparison) -> list[str]:

@@ -14,6 +14,7 @@ from udjfl.tasks import ACCURACY, R2, ScoreKind
 from udjfl.training.learned import common_warning
 from udjfl.training.result import FinishedRun, metric_value, outcome_of
 from udjfl.training.service import service_theories
+from udjfl.training.small_test_parts import is_too_small
 from udjfl.verdicts import LeastAdvantaged, PairedRuns, Promise
 
 
@@ -27,6 +28,8 @@ class MethodSummary:
     notes              what a reader has to know about the method on this federation
     runs               its outcomes beside the reference's, on the seeds where both finished
     test_sizes         the smallest test part of each client over seeds; None if unknown
+    interval_widths    the mean width over seeds of the 95% interval that each client's score has
+                       from its test examples, in points; only where that is known
     n_classes          the number of classes; None if unknown
     expected_accuracy  as `client_scores`, with ambiguous test examples scored by all their
                        labels; None where that was not measured
@@ -35,7 +38,7 @@ class MethodSummary:
     score_alone        the same on their held-out examples, as the method was given it; None if it
                        was not
     service            what clients are served of the common model, as in the settings
-    common_scores    as `client_scores`, of the common model; None without a service
+    common_scores      as `client_scores`, of the common model; None without a service
     served_theories    theories that the service serves, if the reference is without it
     warning            says that nobody learned under the reference, and why
     score              what is judged: accuracies and metrics are of it
@@ -60,6 +63,13 @@ class MethodSummary:
     warning: str | None = None
     score: ScoreKind = ACCURACY
     score_alone: dict[str, Summary] | None = None
+    interval_widths: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def too_small(self) -> list[str]:
+        """The clients whose test parts are too small, as `small_test_parts` has the rule."""
+        sizes, widths = self.test_sizes or {}, self.interval_widths
+        return [c for c in self.client_scores if is_too_small(sizes.get(c), widths.get(c))]
 
     @property
     def theories(self) -> tuple[str, ...]:
@@ -124,6 +134,7 @@ class MethodSummary:
             **({} if self.score_alone is None else {"score_alone": _plain(self.score_alone)}),
             "uncertainty": _plain(self.uncertainty),
             "against_fedavg": {key: asdict(test) for key, test in self.against_fedavg.items()},
+            "too_small": self.too_small,
             "undefined": self.undefined,
             "failed": {str(seed): reason for seed, reason in self.failed.items()},
             "notes": self.notes,
@@ -192,6 +203,7 @@ def summarise_method(
         served_theories=() if service == before else service_theories(service),
         score=next(iter(references.values())).score,
         warning=common_warning({seed: run.warning for seed, run in references.items()}),
+        interval_widths=_mean_widths(ids, results.values()),
     )
 
 
@@ -236,6 +248,12 @@ def _smallest_test_parts(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dic
     if not known:
         return None
     return {client: min(size[client] for size in known) for client in ids}
+
+
+def _mean_widths(ids: Sequence[str], runs: Iterable[FinishedRun]) -> dict[str, float]:
+    widths = [run.interval_widths for run in runs]
+    known = {client: [of[client] for of in widths if client in of] for client in ids}
+    return {client: math.fsum(of) / len(of) for client, of in known.items() if of}
 
 
 def _or_none(run: FinishedRun | str, name: str) -> dict[str, float] | None:

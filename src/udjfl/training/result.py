@@ -18,15 +18,14 @@ from udjfl.errors import SettingsError, did_you_mean
 from udjfl.methods import Method, ServedModels
 from udjfl.metrics import METRICS, OLDER_KEYS, GroupAccuracy, Outcome, table_metrics
 from udjfl.models import Mixture, ShiftedLogits, from_vector, to_inputs
-from udjfl.tasks import ACCURACY, ScoreKind, prediction
+from udjfl.tasks import ACCURACY, ScoreKind, prediction, wilson_interval
 from udjfl.training.file_names import RESULT, SERVED
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.small_test_parts import RULE, is_too_small
 from udjfl.training.tensor_file import unpack_content
 from udjfl.uncertainty import without_nan
-
-FEWEST_TESTS, WIDEST_INTERVAL = 30, 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class FinishedRun:
 
     metrics            the keys of `udjfl.metrics.METRICS` -> percent (Pearson's r: -1 to 1); None
                        where undefined, with the reason in `undefined`; `psi` only with a reference
-    client_scores    percent, on each client's own test data
+    client_scores      percent, on each client's own test data
     uncertainty        each client's uncertainty, as the method saw it; NaN where it is unknown
     epistemic          each client's epistemic uncertainty, if an ensemble measured it
     notes              remarks on the method on this federation, for readers of the results
@@ -44,7 +43,7 @@ class FinishedRun:
     test_sizes         the number of test examples of each client; None if the server does not know
     n_classes          the number of classes; None if it is not known
     service            what clients are served of the common model, as in the settings
-    common_scores    percent, of the common model on each client's own test data, where a service
+    common_scores      percent, of the common model on each client's own test data, where a service
                        gives clients something else; None without a service
     accuracy_alone     percent, of each client's own model, trained alone, on train examples that it
                        did not see; None where the measure of uncertainty does not tell
@@ -80,18 +79,21 @@ class FinishedRun:
 
     @property
     def too_small(self) -> list[str]:
-        """The clients whose test parts are too small to say anything about their score.
+        """The clients whose test parts are too small, as `small_test_parts` has the rule."""
+        sizes, widths = self.test_sizes or {}, self.interval_widths
+        return [c for c in self.client_scores if is_too_small(sizes.get(c), widths.get(c))]
 
-        They have fewer than 30 examples, or a percentage has an interval of more than 20 points.
-        """
-        sizes, intervals = self.test_sizes or {}, self.client_interval or {}
-        few = {name for name in self.client_scores if sizes.get(name, FEWEST_TESTS) < FEWEST_TESTS}
-        wide = {
-            name
-            for name, (low, high) in intervals.items()
-            if self.score.percent and high - low > WIDEST_INTERVAL
-        }
-        return [name for name in self.client_scores if name in few | wide]
+    @property
+    def interval_widths(self) -> dict[str, float]:
+        """The width of each client's 95% interval in points, where a percentage has one."""
+        intervals = self.client_interval
+        if intervals is None and self.score.is_share and self.test_sizes:  # of an older version
+            sizes = {client: size for client, size in self.test_sizes.items() if size > 0}
+            scores = self.client_scores
+            intervals = {c: wilson_interval(scores[c], n) for c, n in sizes.items() if c in scores}
+        if intervals is None or not self.score.percent:
+            return {}
+        return {client: high - low for client, (low, high) in intervals.items()}
 
     def __repr__(self) -> str:
         shown = [m.key for m in table_metrics() if m.key in self.metrics]
@@ -124,11 +126,17 @@ class Result(FinishedRun):
     fingerprint: str | None = None
 
     def _repr_html_(self) -> str:
+        small = self.too_small
         rows = [
-            [client, f"{self.uncertainty[client]:.4f}", f"{accuracy:.{self.score.digits}f}"]
-            for client, accuracy in self.client_scores.items()
+            [
+                client,
+                f"{self.uncertainty[client]:.4f}",
+                f"{score:.{self.score.digits}f}{' !' if client in small else ''}",
+            ]
+            for client, score in self.client_scores.items()
         ]
         caption = f"{self.method.label}, seed {self.seed}"
+        caption += f". ! Test part too small: {RULE}." if small else ""
         return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
 
     def history_frame(self) -> Any:

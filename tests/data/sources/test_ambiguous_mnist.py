@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command import Command
 from data_helpers import held_out_rows, train_rows
 from mnist_files import (
     AMBIGUOUS,
@@ -207,6 +208,17 @@ def test_digits_are_regenerated_once_and_named_so(
     before = path.stat().st_mtime_ns
     assert mnist.prepare(preparation) == lines
     assert path.stat().st_mtime_ns == before
+
+
+def test_the_command_regenerates_digits(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = Command(monkeypatch, capsys)("data prepare dirty-mnist --regenerate --data-root", root)
+    assert output.code == 0
+    printed, _, path = output.out.splitlines()[-1].partition(": ")
+    assert printed == "regenerated ambiguous digits"
+    with np.load(path) as arrays:
+        assert arrays["images"].shape == (30, 28, 28)
 
 
 def test_the_same_digits_are_generated_every_time(root: Path, tmp_path: Path) -> None:

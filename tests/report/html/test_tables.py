@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 from paired_comparison import compare_gains, with_alone
 
 from udjfl.methods import UDJ
 from udjfl.metrics import METRICS
 from udjfl.report.html.figure import number
 from udjfl.report.html.material import ClientFacts, Material
-from udjfl.report.html.tables import Table, _half_width, client_table, measure_table
+from udjfl.report.html.tables import Table, client_table, measure_table
 from udjfl.simulation.comparison import Comparison
 
 GAINS = {UDJ(theory="rawls"): [-6.0, -6.0, -6.0, -6.0, 0.0]}
@@ -46,7 +45,8 @@ def test_clients_that_are_levelled_down_are_named() -> None:
 def test_small_test_parts_and_flags_are_remarked() -> None:
     comparison = compare_gains(GAINS, test_sizes=(20, 5000, 5000, 5000, 5000))
     table = client_table(make_material(comparison, client_2=ClientFacts(9, 5000, ("one class",))))
-    assert "too small to tell" in remarks_on(table, "client-1")
+    # 20 examples, and FedAvg's accuracies there of 94.2 on the mean over seeds.
+    assert remarks_on(table, "client-1").startswith("test part too small to tell")
     assert remarks_on(table, "client-2").startswith("one class")
     assert "too small" not in remarks_on(table, "client-5")
 
@@ -61,11 +61,6 @@ def test_who_is_better_off_alone_is_said() -> None:
     # It has as much under FedAvg, and 6 points less under Rawls.
     assert "better off alone than under Rawls" in remarks_on(table, "client-4")
     assert "Alone" in table.headings
-
-
-def test_the_half_width_is_wilsons() -> None:
-    """p = 0.5, n = 100: 1.96 / 1.0384 sqrt(0.0025 + 0.0000960) = 0.0962."""
-    assert _half_width(50.0, 100) == pytest.approx(9.62, abs=0.01)
 
 
 def test_every_measure_is_tabulated_and_the_theorys_own_stands_out() -> None:

@@ -39,6 +39,8 @@ EXAMPLES = (
     "your own data ([data.md](data.md)). The last command is what the guide ends with; the one "
     "before it shows the other theories, too."
 )
+# The test that answers the questions, as pytest names it; `make docs-check` asks for it.
+ASKED_IN = "tests/cli/test_choose.py::test_questions_take_numbers_names_and_defaults"
 # The situations of the first question, with the causes that they tell of.
 CAUSES = {"lift": "place", "equal": "means", "reward": "choice", "whole": "place"}
 
@@ -49,7 +51,7 @@ def choosing_markdown() -> str:
         "# Choosing a theory and a budget",
         "<!-- Made by `make docs` from src/udjfl/report/choosing; change it there. -->",
         _fill(INTRODUCTION),
-        "<!-- not run: asks questions in a terminal -->\n```bash\nudjfl choose\n```",
+        f"<!-- run by: {ASKED_IN} -->\n```bash\nudjfl choose\n```",
         _fill(FLAGS),
         "## The questions",
         *(part for question in QUESTIONS for part in _question_parts(question)),

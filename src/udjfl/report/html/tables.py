@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ from udjfl.report.judged_metrics import metrics_for, remark_on_direction
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import THEORY_METRIC, correct_tests
+from udjfl.training.small_test_parts import describe_too_small
 from udjfl.verdicts.evidence import compare_clients
 
-HALF_WIDTH = 10.0  # points; a test part whose binomial interval is wider says too little
 MOST_CELLS = 6000  # above this, cells have no changes beside the scores
 MOST_TESTED = 200  # clients; with more, those that level down are not looked for one by one
 
@@ -113,23 +112,18 @@ def _client_remarks(material: Material) -> list[str]:
 
 def _flags(material: Material) -> dict[str, list[str]]:
     """Return the remarks on each client."""
+    first = material.rows[0]
+    too_small = set(first.too_small)
     flags: dict[str, list[str]] = {client: [] for client in material.client_ids}
     for client, found in flags.items():
-        size, is_share = _test_size(material, client), material.score.kind.is_share
-        mean = material.rows[0].client_scores[client].mean
-        if size and is_share and mean is not None and _half_width(mean, size) > HALF_WIDTH:
-            found.append(f"test part too small to tell (±{_half_width(mean, size):.0f} points)")
+        if client in too_small:
+            width = first.interval_widths.get(client)
+            found.append(describe_too_small(_test_size(material, client), width))
         found += material.clients.get(client, ClientFacts()).flags
         found += _better_alone(material, client)
     for client, methods in _levelled_down(material).items():
         flags[client].append(f"levelled down by {', '.join(methods)}")
     return flags
-
-
-def _half_width(percent: float, size: int) -> float:
-    """Return half the 95% interval of an accuracy on this many examples, in points (Wilson)."""
-    p, z = percent / 100, 1.96
-    return 100 * z / (1 + z * z / size) * math.sqrt(p * (1 - p) / size + (z / (2 * size)) ** 2)
 
 
 def _better_alone(material: Material, client: str) -> list[str]:
