@@ -1,10 +1,11 @@
 """Images as bytes against float32, and in a file against in memory: `python -m benchmarks storage`.
 
 Every turn is a process of its own that trains the same federation of images for some rounds on one
-core, after one that warms up. Variants take turns, so that all are disturbed alike. Seconds are
-those of the core, which other processes disturb less than the time that passes. Memory is that of
-the process after training; what is mapped from files the system can drop at any time, so it is
-counted apart.
+core, after two that warm up. Variants take turns, so that all are disturbed alike. Seconds are
+those of the core, which other processes disturb less than the time that passes. Those in which
+batches are gathered, bytes made numbers included, are shown apart: bytes can save no more than what
+float32 needs there. Memory is that of the process after training; what is mapped from files the
+system can drop at any time, so it is counted apart.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+from torch import Tensor
 
 import udjfl
 from benchmarks import machine
 from benchmarks.markdown import describe_machine, table
+from udjfl.engine.batches import Batch, InputBuffer
 
 CLIENTS, TRAIN, TEST, SHAPE = 5, 4000, 400, (3, 32, 32)
-ROUNDS = 2
+ROUNDS = 4
 VARIANTS = ("float32", "uint8", "float32, from a file", "uint8, from a file")
 TARGETS = (
     ("seconds", "uint8", "float32", 0.95, "a round on bytes, of one on float32"),
@@ -73,35 +79,60 @@ def take_turn(name: str, folder: str) -> dict[str, float]:
         federation = udjfl.Federation.load(Path(folder) / kind, verify=False)
     else:
         federation = make_images(kind)
-    ends: list[tuple[float, float]] = []
-    udjfl.simulate(
-        federation,
-        "fedavg",
-        rounds=ROUNDS + 1,
-        uncertainty=dict.fromkeys(federation.ids, 0.5),
-        on_progress=lambda _: ends.append((time.process_time(), time.perf_counter())),
-        workers=1,
+    # A round is reported when the next one has trained: the last report comes at once.
+    ends: list[tuple[float, float, float]] = []
+    with _time_gathering() as gathering:
+        udjfl.simulate(
+            federation,
+            "fedavg",
+            rounds=ROUNDS + 2,
+            uncertainty=dict.fromkeys(federation.ids, 0.5),
+            on_progress=lambda _: ends.append(
+                (time.process_time(), time.perf_counter(), sum(gathering))
+            ),
+            workers=1,
+        )
+    seconds, elapsed, gathered = (
+        (end - begin) / ROUNDS for begin, end in zip(ends[0], ends[ROUNDS], strict=True)
     )
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     kilobytes = {line.split(":")[0]: line.split()[1] for line in status if line.endswith("kB")}
     stored = sum(c.train.x.nbytes + c.test.x.nbytes for c in federation.clients)
     return {
-        "seconds": (ends[-1][0] - ends[0][0]) / ROUNDS,
-        "elapsed": (ends[-1][1] - ends[0][1]) / ROUNDS,
+        "seconds": seconds,
+        "gathering": gathered,
+        "elapsed": elapsed,
         "own memory": int(kilobytes["RssAnon"]) / 1e3,
         "mapped": int(kilobytes["RssFile"]) / 1e3,
         "data": (stored + federation.test.x.nbytes) / 1e6,
     }
 
 
+@contextmanager
+def _time_gathering() -> Iterator[list[float]]:
+    """Yield a list to which every batch adds the seconds in which its inputs are made."""
+    seconds: list[float] = []
+    gather = InputBuffer.gather
+
+    def timed(buffer: InputBuffer, batch: Batch) -> Tensor:
+        begin = time.process_time()
+        inputs = gather(buffer, batch)
+        seconds.append(time.process_time() - begin)
+        return inputs
+
+    with patch.object(InputBuffer, "gather", timed):
+        yield seconds
+
+
 def report(results: dict[str, Any]) -> str:
     """Return the medians, and the ratios beside what they should be."""
     variants = results["variants"]
-    keys = ("seconds", "elapsed", "data", "own memory", "mapped")
+    keys = ("seconds", "gathering", "elapsed", "data", "own memory", "mapped")
     rows = [[name, *(f"{median(variants[name][key]):.3g}" for key in keys)] for name in VARIANTS]
     heading = [
         "variant",
         "seconds of a core a round",
+        "gathering",
         "elapsed",
         "data, MB",
         "own memory, MB",

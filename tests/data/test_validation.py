@@ -318,3 +318,13 @@ def test_parts_that_convert_are_checked_although_others_do_not() -> None:
 def test_wrong_sensitive_attribute_is_refused(groups: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
         grouped_federation(groups)
+
+
+def test_values_that_are_no_numbers_name_their_columns() -> None:
+    x, y = np.zeros((3, 8)), np.array([0, 1, 0])
+    x[0, 2] = x[2, 2] = np.nan
+    with pytest.raises(DataError, match=r"client 'a', train part: 2 of 3 .*\(column 2,"):
+        Federation.from_arrays({"a": (x, y, x[1:2], y[:1])}, test=(np.ones((1, 8)), y[:1]))
+    x[1] = np.inf
+    with pytest.raises(DataError, match=r"\(columns 0, 1, 2, 3, 4 and 3 more, counted from 0\)"):
+        Federation.from_arrays({"a": (x, y, np.ones((1, 8)), y[:1])}, test=(np.ones((1, 8)), y[:1]))

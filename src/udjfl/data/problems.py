@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("udjfl")
 MAX_LOGGED = 8
 MAX_OF_A_KIND = 10
+MAX_COLUMNS = 256  # a longer vector is an image or an embedding: a column of it means nothing
 Rows = npt.NDArray[np.void]
 
 
@@ -31,7 +32,32 @@ def find_problems(federation: Federation) -> list[str]:
     test = {client.id: as_rows(client.test.x.numpy()) for client in federation.clients}
     return [
         *find_one_class(labels, federation.class_names),
+        *_find_column_problems(federation, labels),
         *find_duplicates(train, test),
+    ]
+
+
+def _find_column_problems(
+    federation: Federation, labels: Mapping[str, npt.NDArray[Any]]
+) -> list[str]:
+    """Find columns of vectors, named by their number, that tell nothing or too much."""
+    from udjfl.data.tables.columns import Column, Schema
+    from udjfl.data.tables.problems import find_column_problems, find_leaks
+
+    shape = federation.test.x.shape[1:]
+    if len(shape) > 1 or shape[0] > MAX_COLUMNS:
+        return []
+    schema = Schema(tuple(Column(str(number)) for number in range(shape[0])))
+    train, test = (
+        {client.id: getattr(client, side).x.double().numpy() for client in federation.clients}
+        for side in ("train", "test")
+    )
+    everywhere = np.concatenate(list(train.values()))
+    constant = np.flatnonzero((everywhere == everywhere[0]).all(axis=0))
+    return [
+        *limit(f"column '{i}': constant in the train parts of all clients" for i in constant),
+        *limit(find_leaks(schema, train, labels, "y")),
+        *limit(find_column_problems(schema, train, test)),
     ]
 
 

@@ -22,6 +22,7 @@ Numbers: TypeAlias = npt.ArrayLike | torch.Tensor
 
 # Labels are class numbers. A larger one is most likely an id or a code that was not converted.
 MOST_CLASSES = 100_000
+MAX_LISTED = 5  # columns in one sentence
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +122,7 @@ def _find_problems(part: Part, n_classes: int) -> list[str]:
         ]
     problems = []
     if not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x)).flatten(1).any(1).sum())
-        problems.append(
-            f"{bad} of {len(x)} examples have values that are not finite in float32: "
-            "remove or fill them"
-        )
+        problems.append(_describe_not_finite(x))
     if is_regression:
         bad = int((~torch.isfinite(y)).sum())
         return [*problems, f"{bad} labels are not finite: remove them"] if bad else problems
@@ -138,6 +135,21 @@ def _find_problems(part: Part, n_classes: int) -> list[str]:
     if part.label_probabilities is not None:
         problems += find_distribution_problems(part.label_probabilities, len(y), n_classes)
     return problems
+
+
+def _describe_not_finite(x: torch.Tensor) -> str:
+    """Return how many examples have values that are no numbers, and in which columns of vectors."""
+    is_bad = ~torch.isfinite(x).flatten(1)
+    where = ""
+    if x.ndim == 2:
+        columns = is_bad.any(0).nonzero().flatten().tolist()
+        listed = ", ".join(str(column) for column in columns[:MAX_LISTED])
+        more = f" and {len(columns) - MAX_LISTED} more" if len(columns) > MAX_LISTED else ""
+        where = f" (column{'s' if len(columns) > 1 else ''} {listed}{more}, counted from 0)"
+    return (
+        f"{int(is_bad.any(1).sum())} of {len(x)} examples have values that are not finite in "
+        f"float32{where}: remove or fill them"
+    )
 
 
 def _find_shape_mistakes(parts: Sequence[Part]) -> list[str]:

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from udjfl.engine._stacked_mlp import Stack, by_class, class_axis_may_move
 from udjfl.engine.base import EvaluationSet, Scores
 from udjfl.engine.batches import ALIGNMENT
-from udjfl.models import to_inputs
-
-LINEAR = nn.Identity()  # stacked models are linear layers: they take no indices
+from udjfl.models import write_inputs
 
 
 @dataclass(frozen=True)
@@ -64,21 +62,15 @@ class EvaluationBatch:
         """Return the inputs of some rows, [G, rows, F]; integers become numbers only here."""
         if self.sets[0].x.is_floating_point():
             return self._x[:, rows]
-        # Converted, they are in memory of their own, which begins at a multiple of 64 bytes.
-        inputs = [to_inputs(data.x[rows].flatten(1), LINEAR) for data in self.sets]
-        return inputs[0][None] if len(inputs) == 1 else torch.stack(inputs)
+        return _join_inputs([data.x[rows].flatten(1) for data in self.sets])
 
     @functools.cached_property
     def _x(self) -> Tensor:
-        """The inputs [G, rows, F]; the data of each set begin at a multiple of 64 bytes."""
-        inputs = [data.x.flatten(1) for data in self.sets]
-        if len(inputs) == 1 and inputs[0].data_ptr() % (4 * ALIGNMENT) == 0:
-            return inputs[0][None]
-        n_rows, n_features = inputs[0].shape
-        padded = inputs[0].new_zeros(len(inputs), n_rows + -n_rows % ALIGNMENT, n_features)
-        for own, x in zip(padded, inputs, strict=True):
-            own[:n_rows] = x
-        return padded[:, :n_rows]
+        """The inputs [G, rows, F], float32 as they are stored."""
+        parts = [data.x.flatten(1) for data in self.sets]
+        if len(parts) == 1 and parts[0].data_ptr() % (4 * ALIGNMENT) == 0:
+            return parts[0][None]
+        return _join_inputs(parts)
 
     def _make_targets(self, start: int, stop: int) -> _Targets:
         labels, sums, first = [], [], 0
@@ -89,6 +81,17 @@ class EvaluationBatch:
             first += self.n_models * data.n_parts
         losses = torch.cat(sums).view(-1)
         return _Targets(torch.cat(labels).unsqueeze(1), torch.cat([losses, losses + self.n_sums]))
+
+
+def _join_inputs(parts: Sequence[Tensor]) -> Tensor:
+    """Return features [n, F] of G sets as [G, n, F]: each set begins at a multiple of 64 bytes."""
+    n_rows, n_features = parts[0].shape
+    n_padded = n_rows + -n_rows % ALIGNMENT
+    memory = parts[0].new_empty(len(parts), n_padded, n_features, dtype=torch.float32)
+    inputs = memory[:, :n_rows]
+    for own, part in zip(inputs, parts, strict=True):
+        write_inputs(part, own)
+    return inputs
 
 
 def score(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from udjfl.models import write_inputs
 from udjfl.seeds import torch_stream
 
 # Batches of a plan are padded to a multiple of this many examples, 64 bytes of float32. The
@@ -41,6 +42,33 @@ class Batch:
     positions: Tensor
     labels: Tensor
     weights: Tensor
+
+
+class InputBuffer:
+    """The inputs of one batch after the other, in memory that batches of one shape share.
+
+    Features [n, F] that are not float32 are gathered as they are, and become numbers there.
+    """
+
+    def __init__(self, features: Tensor) -> None:
+        self.features = features
+        self.inputs = features.new_empty(0, 0, features.shape[1], dtype=torch.float32)
+        self.stored: Tensor | None = None
+
+    def gather(self, batch: Batch) -> Tensor:
+        """Return the inputs of a batch, [k, B, F]; they last until the next batch is gathered."""
+        shape = (batch.n_clients, batch.labels.shape[1])
+        if self.inputs.shape[:2] != shape:
+            self.inputs = self.inputs.new_empty(*shape, self.inputs.shape[2])
+            self.stored = None
+        rows = self.inputs.view(len(batch.positions), -1)
+        if self.features.is_floating_point():
+            torch.index_select(self.features, 0, batch.positions, out=rows)
+            return self.inputs
+        if self.stored is None:
+            self.stored = torch.empty_like(rows, dtype=self.features.dtype)
+        write_inputs(torch.index_select(self.features, 0, batch.positions, out=self.stored), rows)
+        return self.inputs
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from udjfl.engine.base import (
     Scores,
     TrainJob,
 )
-from udjfl.engine.batches import ALIGNMENT, Batch, batch_order, plan_batches
-from udjfl.models import WeightNormLinear, trainable, write_inputs
+from udjfl.engine.batches import ALIGNMENT, Batch, InputBuffer, batch_order, plan_batches
+from udjfl.models import WeightNormLinear, trainable
 from udjfl.models.masked import MaskedLinear
 
 STACKABLE = (nn.Flatten, nn.Linear, nn.ReLU, WeightNormLinear, MaskedLinear)
@@ -298,13 +298,12 @@ class StackedEngine(ForkPoolEngine):
             update = self._make_update(tensors, works, len(indices), task)
             stack, first_models = Stack(self.layers, tensors, len(indices)), None
             log_probabilities: list[Tensor] = []
-            x: Tensor | None = None
+            inputs = InputBuffer(self.x)
             for t, batch in enumerate(batches):
                 if t > 0 and (t == 1 or batch.n_clients < stack.clients):
                     update.keep_clients(batch.n_clients)
                     stack = Stack(self.layers, update.moving, batch.n_clients)
-                x = self._gather(batch, x)
-                forward = stack.forward(x)
+                forward = stack.forward(inputs.gather(batch))
                 log_p, gradient = log_softmax_at(forward.logits, batch.labels)
                 if wants_losses:
                     log_probabilities.append(log_p)
@@ -340,19 +339,6 @@ class StackedEngine(ForkPoolEngine):
             return AdamUpdate(start, n_clients, work.lr, correction)
         lrs = [work.lr for work in works]
         return Update(start, n_clients, lrs, work.momentum, correction)
-
-    def _gather(self, batch: Batch, previous: Tensor | None) -> Tensor:
-        """Return the inputs of a batch, in the memory of the previous one if it has their shape."""
-        shape = (batch.n_clients, batch.labels.shape[1])
-        x = previous
-        if x is None or x.shape[:2] != shape:
-            x = self.x.new_empty(*shape, self.x.shape[1], dtype=torch.float32)
-        rows = x.view(len(batch.positions), -1)
-        if self.x.is_floating_point():
-            torch.index_select(self.x, 0, batch.positions, out=rows)
-        else:
-            write_inputs(torch.index_select(self.x, 0, batch.positions), rows)
-        return x
 
     def _loss_weights(
         self, log_p: Tensor, batch: Batch, objectives: Sequence[ChunkObjective | None]

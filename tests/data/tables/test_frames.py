@@ -219,6 +219,21 @@ def test_a_leaked_target_is_found(leak: Any) -> None:
     assert problem.startswith("column 'outcome' alone predicts 100.0% of 'ill' in the train parts")
 
 
+def test_a_leak_of_one_client_names_it() -> None:
+    leaked = change(SOUTH, age=(SOUTH.ill == "ill") * 3.0)
+    (problem,) = Federation.from_frames(
+        {**make_hospitals(), "south": leaked}, target="ill"
+    ).problems
+    assert problem.startswith("client 'south', column 'age': it alone predicts 100.0% of 'ill' in")
+
+
+def test_what_predicts_few_labels_may_do_so_by_chance() -> None:
+    """Four of 48 train rows are ill: the one threshold that finds them proves nothing."""
+    ill = np.where(SOUTH.index % 12 == 0, "ill", "well")
+    rare = change(SOUTH, ill=ill, age=(ill == "ill") * 3.0)
+    assert "alone predicts" not in problems_of(south=rare)
+
+
 def test_a_leak_of_many_different_numbers_is_found() -> None:
     rng = np.random.default_rng(0)
     frames = {
@@ -238,7 +253,7 @@ def test_a_category_of_a_test_part_only_is_none_of_the_others() -> None:
             break
     (problem,) = federation.problems
     assert problem.startswith(
-        "client 'south', column 'town': category 'Rome' is in the test part only (1 rows)"
+        "client 'south', column 'town': category 'Rome' is in the test part only (in 1 row)"
     )
     towns = federation.preprocessing.schema.columns[2].features
     assert towns == ("town=Bath", "town=Ely", "town=York")

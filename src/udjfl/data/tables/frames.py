@@ -199,8 +199,22 @@ def _check_columns(
 
 def _require(name: str, setting: str, column: str, table: pd.DataFrame) -> None:
     if column not in table:
-        hint = did_you_mean(column, [str(other) for other in table.columns])
+        names = [str(other) for other in table.columns]
+        # The names may be a person's values: they are not for others to read.
+        hint = (
+            " Some of its columns are named like numbers: is its header missing?"
+            if any(_is_number(name) for name in names)
+            else did_you_mean(column, names)
+        )
         raise DataError(f"{_where(name)}: there is no column {column!r} ({setting}).{hint}")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _leave_out_unlabelled(

@@ -16,7 +16,8 @@ MOSTLY_MISSING = 0.5
 LEAK = 0.995  # one column that predicts this share of the labels is probably a form of the target
 MOST_VALUES = 20  # of a number that is tried as a category
 ROWS_PER_VALUE = 5  # with fewer rows for each category, a table of them can only memorise
-FEWEST_ROWS = 20  # with fewer, a column can predict everything by chance
+# With fewer rows, or fewer outside the largest class, a column can predict everything by chance.
+FEWEST_ROWS, FEWEST_OTHERS = 20, 5
 
 
 def find_column_problems(
@@ -45,8 +46,9 @@ def _find_new_categories(
     labels = dict(zip(column.codes, column.labels, strict=True))
     for code in np.setdiff1d(values[~np.isnan(values)], known) if labels else ():
         count = np.count_nonzero(values == code)
+        rows = "1 row" if count == 1 else f"{count} rows"
         yield (
-            f"{where}category {labels[float(code)]!r} is in the test part only ({count} rows): no "
+            f"{where}category {labels[float(code)]!r} is in the test part only (in {rows}): no "
             "model can learn it, and it counts as none of the others"
         )
 
@@ -54,20 +56,38 @@ def _find_new_categories(
 def find_leaks(
     schema: Schema, train: Mapping[str, Values], labels: Mapping[str, npt.NDArray[Any]], target: str
 ) -> Iterator[str]:
-    """Find columns that predict the labels alone: probably another form of the target."""
-    y = np.concatenate(list(labels.values()))
-    is_regression = y.dtype.kind == "f"
-    if len(y) < FEWEST_ROWS or (not is_regression and np.bincount(y).max() > 0.95 * len(y)):
-        return
+    """Find columns that predict the labels alone, of all clients or of one: forms of the target."""
+    pooled = np.concatenate(list(labels.values()))
     for position, column in enumerate(schema.columns):
-        values = np.concatenate([part[:, position] for part in train.values()])
-        measure = _share_explained if is_regression else _share_predicted
-        share = measure(values, y, bool(column.codes))
+        is_category = bool(column.codes)
+        everywhere = np.concatenate([part[:, position] for part in train.values()])
+        share = _measure_leak(everywhere, pooled, is_category)
+        advice = "if it is another form of the target, leave it out with `drop`"
         if share >= LEAK:
             yield (
                 f"column {column.name!r} alone predicts {share:.1%} of {target!r} in the train "
-                "parts: if it is another form of the target, leave it out with `drop`"
+                f"parts of all clients: {advice}"
             )
+            continue
+        for client, part in train.items():
+            share = _measure_leak(part[:, position], labels[client], is_category)
+            if share >= LEAK:
+                yield (
+                    f"client {client!r}, column {column.name!r}: it alone predicts {share:.1%} of "
+                    f"{target!r} in the train part: {advice}"
+                )
+
+
+def _measure_leak(values: Values, y: npt.NDArray[Any], is_category: bool) -> float:
+    """Return the share of the labels that a column predicts; 0 where chance could do so, too."""
+    if len(y) < FEWEST_ROWS:
+        return 0.0
+    if y.dtype.kind == "f":
+        return _share_explained(values, y, is_category)
+    n_others = len(y) - np.bincount(y).max()
+    if n_others < max(FEWEST_OTHERS, 0.05 * len(y)):
+        return 0.0
+    return _share_predicted(values, y, is_category)
 
 
 def _share_explained(values: Values, y: Values, is_category: bool) -> float:
