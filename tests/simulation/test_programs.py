@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,11 +17,12 @@ from torch import Tensor
 import udjfl
 from udjfl.engine import StackedEngine, stacked
 from udjfl.errors import DivergedError
-from udjfl.methods import weighted_sum
+from udjfl.methods import FedAvg, weighted_sum
 from udjfl.models import mlp
 from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.simulation import programs
-from udjfl.simulation.programs import seeds_per_program, share_seeds
+from udjfl.simulation.programs import ProgramTask, seeds_per_program, share_seeds
+from udjfl.training.records import Progress
 
 SHORT: dict[str, Any] = {
     "rounds": 4,
@@ -278,3 +280,32 @@ def test_processes_that_share_the_programs_change_no_number(tmp_path: Path) -> N
         compare(make_settings(jobs=jobs), make_alike(0), out=tmp_path / str(jobs))
     one, two = (json.loads((tmp_path / f"{j}/comparison.json").read_text()) for j in (1, 2))
     assert one["methods"] == two["methods"]
+
+
+@pytest.mark.parametrize("events", ["records", "bare", "none"])
+def test_a_program_sends_the_events_that_are_wanted(events: programs.Events) -> None:
+    settings = make_settings(seeds=[0])
+    methods = (FedAvg(), udjfl.method("rawls"))
+    ids = make_by_seed(0).ids
+    task = ProgramTask(make_by_seed, None, settings, methods, ids, None, None, (0,))
+    sent: list[Progress] = []
+    replace(task, events=events)(sent.append)
+    trained = [event for event in sent if event.stage == "training"]
+    assert len(trained) == (0 if events == "none" else settings.training.rounds * len(methods))
+    assert all(bool(event.records) == (events == "records") for event in trained)
+    assert sent or events == "none"
+
+
+def test_a_comparison_without_a_listener_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted: list[programs.Events] = []
+    run = ProgramTask.__call__
+
+    def note(self: ProgramTask, send: Any) -> Any:
+        wanted.append(self.events)
+        return run(self, send)
+
+    monkeypatch.setattr(ProgramTask, "__call__", note)
+    short = {**SHORT, "seeds": [0]}
+    for on_progress in (None, lambda event: None):
+        udjfl.compare(make_by_seed, ["rawls"], jobs=1, on_progress=on_progress, **short)
+    assert wanted == ["none", "records"]

@@ -120,7 +120,8 @@ def rows_not_finite(table: Tensor) -> list[int]:
     table = table.reshape(len(table), -1)
     # One pass without a copy: a sum is finite only if all its terms are. It may also overflow by
     # itself, so rows whose sum is not finite are checked again.
-    parts = torch.split(table, max(1, 4 * BLOCK * ROWS // max(1, table.shape[1])))
+    n_rows = max(1, 4 * BLOCK * ROWS // max(1, table.shape[1]))
+    parts = [table] if len(table) <= n_rows else torch.split(table, n_rows)
     sums = run_in_threads([partial(torch.sum, part, dim=1) for part in parts])
     numbers = itertools.chain(*(part.tolist() for part in sums))
     suspects = [row for row, number in enumerate(numbers) if not math.isfinite(number)]

@@ -235,11 +235,13 @@ def check_numbers(client: str, numbers: Mapping[str, float]) -> None:
 
 
 @functools.lru_cache(maxsize=64)  # mostly the same clients in every round
-def _sorted_order(ids: tuple[str, ...]) -> list[int]:
-    return sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
+def _sorted_order(ids: tuple[str, ...]) -> range | list[int]:
+    """Return the order of the rows by id; a range if they have it already."""
+    order = sorted(range(len(ids)), key=lambda row: id_sort_key(ids[row]))
+    return range(len(ids)) if order == list(range(len(ids))) else order
 
 
-def _deltas(values: Any, order: list[int]) -> Tensor:
+def _deltas(values: Any, order: range | list[int]) -> Tensor:
     deltas = _sort_rows(values, "deltas", order)
     if deltas.ndim != 2:
         shape = list(deltas.shape)
@@ -247,7 +249,7 @@ def _deltas(values: Any, order: list[int]) -> Tensor:
     return deltas if deltas.is_floating_point() else deltas.to(torch.float32)
 
 
-def _column(name: str, values: Any, order: list[int]) -> Tensor:
+def _column(name: str, values: Any, order: range | list[int]) -> Tensor:
     """Return one number per client; NaN, or for indices 0, 1, ..., if there are no values."""
     n_clients = len(order)
     if values is None:
@@ -262,14 +264,15 @@ def _column(name: str, values: Any, order: list[int]) -> Tensor:
     return column.to(torch.int64 if name == "client_indices" else torch.float64, copy=True)
 
 
-def _sort_rows(values: Any, name: str, order: list[int]) -> Tensor:
+def _sort_rows(values: Any, name: str, order: range | list[int]) -> Tensor:
     try:
-        if isinstance(values, Sequence) and any(isinstance(row, Tensor) for row in values):
+        if isinstance(values, Tensor):
+            tensor = values
+        elif isinstance(values, Sequence) and any(isinstance(row, Tensor) for row in values):
             tensor = torch.stack([torch.as_tensor(row) for row in values])
         else:
             # Through a numpy copy: plain numbers keep their digits, read-only arrays are accepted.
-            is_tensor = isinstance(values, Tensor)
-            tensor = values if is_tensor else torch.from_numpy(np.array(values))
+            tensor = torch.from_numpy(np.array(values))
     except (TypeError, ValueError, RuntimeError) as error:
         raise SettingsError(
             f"Reports.{name}: is not a table of numbers with one row per client ({error})"
@@ -280,4 +283,4 @@ def _sort_rows(values: Any, name: str, order: list[int]) -> Tensor:
             f"Reports.{name}: needs one row per client ({len(order)} ids), "
             f"got shape {list(tensor.shape)}"
         )
-    return tensor if order == sorted(order) else tensor[order]  # a table may be large
+    return tensor if isinstance(order, range) else tensor[order]  # a table may be large

@@ -218,7 +218,7 @@ class UDJ(Method):
         floored = (u < floor_uncertainties(u)) & (gamma < 0 or self.beta is None)
         along, square = factors * dots(reports.deltas, direction), direction @ direction
         weights = c / c.sum()
-        at_cap = weights.isclose(torch.full_like(c, share), rtol=ROUNDING, atol=0) & (share < 1)
+        at_cap = ((weights - share).abs() <= ROUNDING * share) & (share < 1)
         diagnostics = {
             "weight": weights,
             "step_share": along / square if square > 0 else torch.zeros_like(c),

@@ -117,6 +117,7 @@ def run_points(
         None,
         None,
         uncertainty_of=uncertainties or {},
+        events="none" if on_progress is None else "bare",
     )
     tasks = [
         PointsTask(replace(program, seeds=seeds), batches)

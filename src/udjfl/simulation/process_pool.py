@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import multiprocessing
 import pickle
@@ -119,6 +120,7 @@ def _set_up(messages: Any, parent: Parent) -> None:
     global _queue
     parent.follow()
     _queue = messages
+    gc.freeze()  # what is here already stays: collections need not look at it again and again
     torch.set_num_threads(1)  # forked, it has none of the threads that its parent has started
     logger.handlers, logger.propagate = [_LogHandler(messages)], False
 

@@ -7,9 +7,9 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from torch import nn
 
@@ -37,6 +37,8 @@ logger = logging.getLogger("udjfl")
 PROGRAM_BYTES = 256_000_000
 # And if they keep no more runs than this in folders: each has an open file.
 MOST_FOLDERS = 256
+# Progress events of a program: with the records of the round, without them, or none.
+Events = Literal["records", "bare", "none"]
 
 
 def seeds_per_program(
@@ -73,7 +75,8 @@ class ProgramTask:
 
     `ids` are the clients that the federation of every seed must have; `first` is the federation of
     the first of these seeds, if it is loaded already. `uncertainty` is that of all seeds,
-    `uncertainty_of` that of some, where they are known already.
+    `uncertainty_of` that of some, where they are known already. `events` says what is sent while
+    training goes on: records of every round are several times as much work as the bare event.
     """
 
     data: DataChoice
@@ -86,6 +89,7 @@ class ProgramTask:
     seeds: tuple[int, ...] = ()
     first: Federation | None = None
     uncertainty_of: Mapping[int, Uncertainty] = field(default_factory=dict)
+    events: Events = "records"
 
     def __call__(self, send: Callable[[Any], None]) -> list[list[FinishedRun | str]]:
         """Return for each seed an outcome for each method, or why there is none.
@@ -113,17 +117,26 @@ class ProgramTask:
                 f"the federation of seed {seed} has other clients than that of seed "
                 f"{self.settings.seeds[0]}"
             )
+        on_progress = self._choose_events(send)
         folder = self.root / f"seed-{seed}" if self.root else None
         if folder:
             with explain_os_errors(folder):
                 for path in (folder, *(folder / folder_name(m) for m in self.methods)):
                     check_no_link(path)  # it could lead out of the comparison's folder
         methods = [
-            MethodTask(method, folder / folder_name(method) if folder else None, send)
+            MethodTask(method, folder / folder_name(method) if folder else None, on_progress)
             for method in self.methods
         ]
         known = self.uncertainty_of.get(seed, self.uncertainty)
         return SeedTask(federation, seed, methods, known)
+
+    def _choose_events(self, send: Callable[[Any], None]) -> OnProgress | None:
+        """Return what methods call with their events; None if nothing is to be sent."""
+        if self.events == "none":
+            return None
+        if self.events == "records":
+            return send
+        return lambda event: send(replace(event, records=()))
 
     def _without_errors(
         self, seed: int, results: Sequence[Result | Failure], send: Callable[[Any], None]
@@ -133,7 +146,7 @@ class ProgramTask:
             raise results[0]
         rounds = self.settings.training.rounds
         for method, result in zip(self.methods, results, strict=True):
-            if not isinstance(result, Result):
+            if not isinstance(result, Result) and self.events != "none":
                 send(Progress(method.label, seed, "training", rounds, rounds))
         return [r.outcome() if isinstance(r, Result) else str(r) for r in results]
 
@@ -147,6 +160,8 @@ def run_programs(
         if on_progress:
             on_progress(event)
 
+    if on_progress is None:
+        tasks = [replace(task, events="none") for task in tasks]
     is_own = callable(tasks[0].data) or callable(tasks[0].model)
     return run_tasks(tasks, jobs, receive, is_own)
 

@@ -11,6 +11,7 @@ The rate of a round is the same for all clients and for all of its local steps.
 
 from __future__ import annotations
 
+import functools
 import math
 
 from udjfl._spec import parse_spec
@@ -47,6 +48,7 @@ def learning_rate(schedule: str, lr: float, round: int, rounds: int) -> float:
     return lr * max(SMALLEST, share)
 
 
+@functools.lru_cache(maxsize=64)  # asked for in every round
 def parse_schedule(text: str) -> tuple[str, dict[str, float]]:
     """Return the name and the options of a schedule."""
     spec = parse_spec(text, "lr_schedule", usual_option="")

@@ -58,7 +58,9 @@ def blur(pictures: Pictures, level: int) -> Pictures:
     results = np.empty_like(pictures)
     for start in range(0, len(pictures), PICTURES_AT_ONCE):
         batch = torch.from_numpy(pictures[start : start + PICTURES_AT_ONCE].copy())
-        # In float64, the rounded result does not depend on the order of the sums.
+        # In float64, so that the order of the sums, which depends on torch and the machine, hardly
+        # matters: only a mean halfway between two levels, a few in a million, may be rounded up by
+        # one order and down by another.
         padded = functional.pad(batch.permute(0, 3, 1, 2).double(), (reach,) * 4, mode="replicate")
         means = functional.conv2d(padded, weights, groups=3).round().clamp(0, BRIGHTEST)
         results[start : start + PICTURES_AT_ONCE] = (
