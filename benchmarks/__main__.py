@@ -45,8 +45,7 @@ def main() -> None:
         results = flower_overhead.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, flower_overhead.report(results), arguments.out)
     elif arguments.command == "points":
-        results = points.measure(repetitions or points.REPETITIONS)
-        finish(results, points.report(results), arguments.out)
+        measure_points(repetitions or points.REPETITIONS, arguments.only, arguments.out)
     elif arguments.command == "storage":
         results = storage.measure(repetitions or suites.ENOUGH_REPETITIONS)
         finish(results, storage.report(results), arguments.out)
@@ -77,12 +76,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--only",
         default="",
-        help="full, tricks: parts to measure, by name, separated by commas",
+        help="full, tricks, points: parts to measure, by name, separated by commas",
     )
     parser.add_argument(
         "--out",
         type=Path,
-        help="file for the JSON (full, tricks: results.json, and the README is written; "
+        help="file for the JSON (full, tricks, points: results.json, and the README is written; "
         "others: none)",
     )
     arguments = parser.parse_args()
@@ -102,8 +101,9 @@ def measure_suites(arguments: argparse.Namespace, repetitions: int) -> None:
         "repetitions": repetitions,
         "suites": {},
     }
-    if out == RESULTS and "tricks" in read_results():
-        results["tricks"] = read_results()["tricks"]
+    if out == RESULTS:  # these are measured by commands of their own
+        stored = read_results()
+        results |= {name: stored[name] for name in ("tricks", "points") if name in stored}
     for _ in measure_parts(results, suites.FULL if is_full else (suites.QUICK,), only):
         if out:
             write_json(out, results)
@@ -144,6 +144,21 @@ def measure_tricks(repetitions: int, only: str, out: Path | None) -> None:
             write_json(RESULTS, results)
             write_readme(results)
     print("\n" + tricks.report(measured))
+
+
+def measure_points(repetitions: int, only: str, out: Path | None) -> None:
+    """Measure points together; without another file, they become a part of the stored results."""
+    measured: dict[str, Any] = {}
+    for part in points.measure(repetitions, only.split(",") if only else []):
+        measured |= part
+        if out:
+            write_json(out, measured)
+            continue
+        results = read_results()
+        results["points"] = {**results.get("points", {}), **part}
+        write_json(RESULTS, results)
+        write_readme(results)
+    print("\n" + points.report(measured))
 
 
 def finish(results: dict[str, Any], report: str, out: Path | None) -> None:

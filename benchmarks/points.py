@@ -1,6 +1,10 @@
 """Points of a frontier trained together: against the limit of their arithmetic, and one by one.
 
-One by one is `simulate` for each point and seed, together `compare` with a process for each core.
+Together is `udjfl frontier` as it comes: all its points and FedAvg on some seeds, a process for
+each core. One by one is `udjfl.simulate` for each of these points and seeds, which measures the
+clients' uncertainties and, for a budget, trains FedAvg each time; like the frontier it evaluates
+the last round only. README.md says why these two.
+
 Everything takes turns in one process. "On the clock" is the time that passes, with all cores; "CPU
 time" is that of one core, which other processes hardly change: quote the first only if they kept no
 core busy.
@@ -11,9 +15,8 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -35,60 +38,75 @@ from udjfl.engine import (
     TrainJob,
     one_thread,
 )
-from udjfl.methods import UDJ, FedAvg
 from udjfl.models import to_vector
+from udjfl.search.frontier import make_points
+from udjfl.search.point_runs import run_points
+from udjfl.search.run_table import RunTable
+from udjfl.search.settings import FrontierSettings
+from udjfl.settings import validate_settings
+from udjfl.uncertainty import Uncertainty
 
 REPETITIONS = 9
 WORK = Work(settings=8)
 SIZE, PRODUCTS_AT_LIMIT = 2048, 4
-# Points, and FedAvg beside them, on some seeds of a small federation.
-POINTS = tuple(
-    UDJ(theory="rawls", beta=beta, gamma=gamma) for beta in (1, 2, 5) for gamma in (0, 1)
-)
-SEEDS, ROUNDS = 4, 50
+# Small federations with the settings of experiments/JUSTICE.md, and the number of seeds.
+SEEDS = 2
 SMALL: dict[str, dict[str, Any]] = {
-    "dirty-digits": {},
-    "scanners": {"batch_size": 32, "momentum": 0.0},
+    "dirty-digits": {"rounds": 100},
+    "scanners": {"rounds": 50, "batch_size": 32, "momentum": 0.0},
 }
-ALONE, FROM_THE_START = ", one by one", ", from the start"
+PARTS = ("round", *SMALL)
+ALONE, GIVEN = ", one by one", ", uncertainties given"
+BUSY = " **Other processes kept cores busy: what is on the clock is not to be quoted.**"
 CLOCKS: dict[str, Callable[[], float]] = {
     "on the clock": time.perf_counter,
     "CPU time": time.process_time,
 }
-# What is to be reached on the clock; the last of each is True if more is better.
-GOALS: dict[str, tuple[str, float, str, bool]] = {
+# What is to be reached on the clock (None: nothing is promised), and whether more is better.
+GOALS: dict[str, tuple[str, float | None, str, bool]] = {
     "together": ("8 points together, of the limit of their arithmetic", 0.78, "%", True),
     "received": ("losses at the received models, against their arithmetic", 1.3, "x", False),
+    **{data: (f"{data}, a frontier against its points one by one", 6, "x", True) for data in SMALL},
     **{
-        data: (f"{data}, seeds x points together, against one by one", 6, "x", True)
-        for data in SMALL
-    },
-    **{
-        f"{data}{FROM_THE_START}": (
-            f"{data}, the same where every run measures the uncertainties",
-            6,
+        f"{data}{GIVEN}": (
+            f"{data}, the same, every run being given uncertainties",
+            None,
             "x",
             True,
         )
         for data in SMALL
     },
 }
+PART_OF = {
+    name: name.removesuffix(GIVEN) if name.startswith(tuple(SMALL)) else "round" for name in GOALS
+}
 
 
-def measure(repetitions: int) -> dict[str, Any]:
-    """Return the seconds of everything by clock, and the rate of the machine."""
+def measure(repetitions: int, only: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Measure all parts, or some by name; yield their results by name after each.
+
+    Small federations are measured a third as often.
+    """
     tune_allocator()
-    others, about = machine.OtherProcesses(), machine.describe()
-    measured = {clock: _measure_round(clock, repetitions) for clock in CLOCKS}
-    for data in SMALL:
-        for clock in CLOCKS:
-            measured[clock] |= _measure_small(data, clock, max(1, repetitions // 3))
-    return {
-        "machine": about,
-        "repetitions": repetitions,
-        "others": others.busy_cores(),
-        "measured": measured,
-    }
+    for part in PARTS:
+        if only and part not in only:
+            continue
+        others, about = machine.OtherProcesses(), machine.describe()
+        count = repetitions if part == "round" else max(1, repetitions // 3)
+        measured = {
+            clock: _measure_round(clock, count)
+            if part == "round"
+            else _measure_small(part, clock, count)
+            for clock in CLOCKS
+        }
+        yield {
+            part: {
+                "machine": about,
+                "repetitions": count,
+                "others": others.busy_cores(),
+                "measured": measured,
+            }
+        }
 
 
 def _measure_round(clock: str, repetitions: int) -> dict[str, list[float]]:
@@ -125,32 +143,31 @@ def _make_jobs(start: Tensor, round: int) -> list[TrainJob]:
 
 
 def _measure_small(data: str, clock: str, repetitions: int) -> dict[str, list[float]]:
-    """Return the seconds of all points on all seeds of a small federation: together, one by one."""
-    cores = _workers(clock)
-    settings = {"rounds": ROUNDS, "eval_every": ROUNDS, "workers": 1, **SMALL[data]}
-    federations = {seed: udjfl.load(data, seed=seed) for seed in range(SEEDS)}
+    """Return the seconds of a frontier of a small federation: together, and one by one."""
+    settings = {**SMALL[data], "eval_every": SMALL[data]["rounds"]}
+    values = {"data": data, "seeds": list(range(SEEDS)), "jobs": _workers(clock), **settings}
+    frontier = validate_settings(FrontierSettings, values)
+    methods = [point.method for point in make_points(frontier)]
+    federations = [udjfl.load(data, seed=seed) for seed in range(SEEDS)]
     given = {client: 1.0 + number for number, client in enumerate(federations[0].ids)}
+    known = {seed: Uncertainty("given", given) for seed in range(SEEDS)}
     measured: dict[str, list[float]] = defaultdict(list)
 
-    def together(uncertainty: Any) -> None:
-        udjfl.compare(
-            data,  # by name: a function of the caller's could not be forked
-            POINTS,
-            seeds=SEEDS,
-            jobs=cores,
-            uncertainty=uncertainty,
-            **settings,
-        )
+    def together(uncertainties: Mapping[int, Uncertainty]) -> None:
+        first = federations[0]
+        run_points(frontier, methods, RunTable(first.ids), first, uncertainties=uncertainties)
 
     def one_by_one(uncertainty: Any) -> None:
-        for seed, federation in federations.items():
-            for method in (FedAvg(), *POINTS):
+        for seed, federation in enumerate(federations):
+            for method in methods:
                 udjfl.simulate(federation, method, seed=seed, uncertainty=uncertainty, **settings)
 
-    for name, uncertainty in ((data, given), (f"{data}{FROM_THE_START}", "crossfit")):
-        for _ in range(repetitions):
-            measured[name].append(_seconds(clock, partial(together, uncertainty)))
-            measured[name + ALONE].append(_seconds(clock, partial(one_by_one, uncertainty)))
+    udjfl.simulate(federations[0], "rawls", **{**settings, "rounds": 2})  # imports, first products
+    for _ in range(repetitions):
+        measured[data].append(_seconds(clock, lambda: together({})))
+        measured[data + ALONE].append(_seconds(clock, lambda: one_by_one("crossfit")))
+        measured[data + GIVEN].append(_seconds(clock, lambda: together(known)))
+        measured[data + GIVEN + ALONE].append(_seconds(clock, lambda: one_by_one(given)))
     return measured
 
 
@@ -182,16 +199,22 @@ def report(results: Mapping[str, Any]) -> str:
     """Return the figures as Markdown. Every number comes from the results."""
     rows = []
     for name, (title, goal, unit, more_is_better) in GOALS.items():
-        figures = {clock: figure(name, values) for clock, values in results["measured"].items()}
+        part = results.get(PART_OF[name])
+        if part is None:
+            continue
+        figures = {clock: figure(name, values) for clock, values in part["measured"].items()}
         value = figures["on the clock"]
-        reached = value >= goal if more_is_better else value <= goal
-        limit = f"{'at least' if more_is_better else 'at most'} {show(goal, unit)}"
+        limit, reached = "–", "–"
+        if goal is not None:
+            limit = f"{'at least' if more_is_better else 'at most'} {show(goal, unit)}"
+            reached = "yes" if (value >= goal if more_is_better else value <= goal) else "no"
         cells = [show(value, unit) for value in figures.values()]
-        rows.append([title, limit, *cells, "yes" if reached else "no"])
-    busy = " **Other processes kept cores busy: not to be quoted.**"
+        rows.append([title, limit, *cells, reached, f"{part['others']:.2f}"])
+    parts = results.values()
+    counts = ", ".join(f"{name} {part['repetitions']}" for name, part in results.items())
+    busy = any(part["others"] > BUSY_CORES for part in parts)
     return (
-        f"{describe_machine(results['machine'])}. Medians of {results['repetitions']} repetitions "
-        f"in turns (small federations: a third as many). Other processes kept "
-        f"{results['others']:.2f} cores busy.{busy if results['others'] > BUSY_CORES else ''}\n\n"
-        + table(["", "goal", *CLOCKS, "reached on the clock"], rows)
+        f"{describe_machine(next(iter(parts))['machine'])}. Medians of repetitions in turns: "
+        f"{counts}.{BUSY if busy else ''}\n\n"
+        + table(["", "goal", *CLOCKS, "reached on the clock", "others' cores"], rows)
     )

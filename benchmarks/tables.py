@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import figures, tricks
+from benchmarks import figures, points, tricks
 from benchmarks.aggregation import SIZES
 from benchmarks.figures import GEMM, Results
 from benchmarks.markdown import NOTHING, describe_machine, show, table
@@ -26,7 +26,8 @@ def report(results: Results) -> str:
     """Return all sections."""
     parts = [_machine(results), _targets(results)]
     parts += [_suite(results, name) for name in results["suites"]]
-    parts += [_profile(results), _tricks(results), _aggregation(results), _setups(results)]
+    parts += [_profile(results), _points(results), _tricks(results)]
+    parts += [_aggregation(results), _setups(results)]
     return "\n".join(part for part in parts if part)
 
 
@@ -143,6 +144,12 @@ def _tricks(results: Results) -> str:
     if "tricks" not in results:
         return ""
     return f"### What each trick is worth, alone\n\n{tricks.report(results['tricks'])}"
+
+
+def _points(results: Results) -> str:
+    if "points" not in results:
+        return ""
+    return f"### Points of a frontier together\n\n{points.report(results['points'])}"
 
 
 def _profile(results: Results) -> str:

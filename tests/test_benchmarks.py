@@ -455,17 +455,20 @@ def test_figures_of_points_together():
     assert found["together"] == pytest.approx(0.5)
     assert found["received"] == pytest.approx(1.2)
     assert found["scanners"] == 6.5
-    results = {
+    part = {
         "machine": STORED["machine"],
         "repetitions": 9,
         "others": 0.05,
         "measured": dict.fromkeys(points.CLOCKS, measured),
     }
-    text = points.report(results)
+    text = points.report(dict.fromkeys(points.PARTS, part))
     assert "at least 78% | 50% | 50% | no |" in text
     assert "at most 1.30x | 1.20x | 1.20x | yes |" in text
+    assert "| – | 6.50x | 6.50x | – | 0.05 |" in text, "given uncertainties promise nothing"
     assert "not to be quoted" not in text
-    assert "not to be quoted" in points.report({**results, "others": 1.5})
+    text = points.report({"scanners": {**part, "others": 1.5}})
+    assert "not to be quoted" in text
+    assert "78%" not in text, "a part that was not measured has no row"
 
 
 def test_cpu_is_split_between_messages_and_nodes() -> None:
