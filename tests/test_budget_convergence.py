@@ -17,7 +17,7 @@ from convex import Array, constrained_minimum, losses_at, minimiser
 
 from udjfl.methods import Reports, Setup
 from udjfl.methods._udj_math import largest_share
-from udjfl.methods.budget import LARGEST_PRICE, Limits, budgeted_step, initial_state
+from udjfl.methods.budget import LARGEST_PRICE, BudgetLimits, budgeted_step, initial_state
 
 IDS = ("large", "middle", "small")
 MEAN = np.full(3, 1 / 3)
@@ -26,7 +26,11 @@ BEST_MEAN = 1 - losses_at(BEST)[0].mean()
 
 
 def descend(
-    client: int, limits: Limits, reference: Array | None = None, rounds: int = 400, cap: float = 1.0
+    client: int,
+    limits: BudgetLimits,
+    reference: Array | None = None,
+    rounds: int = 400,
+    cap: float = 1.0,
 ) -> tuple[Array, dict[str, Any]]:
     """Return the model and the state after so many rounds for the least advantaged client."""
     table = None if reference is None else torch.from_numpy(reference)[None]
@@ -56,7 +60,7 @@ def test_it_rests_at_the_constrained_optimum_and_the_price_is_the_multiplier(cli
     """The mean score may end so far below the best; the client's loss falls by 8% to 27%."""
     limit = BEST_MEAN - cost
     expected, (multiplier,) = constrained_minimum(client, MEAN[None], np.array([1 - limit]))
-    found, state = descend(client, Limits(mean=0.0, absolute=limit, caution=0.0))
+    found, state = descend(client, BudgetLimits(mean=0.0, absolute=limit, caution=0.0))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert float(state["price"]) == pytest.approx(multiplier, abs=1e-5)
     losses = losses_at(found)[0]
@@ -72,7 +76,7 @@ def test_a_budget_measured_from_a_reference_is_the_same(client):
     expected, (multiplier,) = constrained_minimum(
         client, MEAN[None], np.array([1 - BEST_MEAN + 0.03])
     )
-    found, state = descend(client, Limits(mean=0.03, caution=0.0), reference)
+    found, state = descend(client, BudgetLimits(mean=0.03, caution=0.0), reference)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert float(state["price"]) == pytest.approx(multiplier, abs=1e-5)
 
@@ -80,7 +84,7 @@ def test_a_budget_measured_from_a_reference_is_the_same(client):
 def test_a_limit_that_costs_nothing_has_the_price_zero():
     """At the own minimum of `small` the mean is 0.051 below the best, so 0.06 is no limit."""
     expected, (multiplier,) = constrained_minimum(2, MEAN[None], np.array([1 - BEST_MEAN + 0.06]))
-    found, state = descend(2, Limits(mean=0.0, absolute=BEST_MEAN - 0.06, caution=0.0))
+    found, state = descend(2, BudgetLimits(mean=0.0, absolute=BEST_MEAN - 0.06, caution=0.0))
     assert float(state["price"]) == multiplier == 0
     np.testing.assert_allclose(found, minimiser(lambda F: F[2], lambda F: np.eye(3)[2]), atol=1e-5)
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -88,7 +92,7 @@ def test_a_limit_that_costs_nothing_has_the_price_zero():
 
 def test_a_limit_that_cannot_be_met_ends_at_the_largest_price():
     """Where H_k + 20 mean H is least: the mean score is 0.0004 below the best, and no higher."""
-    found, state = descend(1, Limits(mean=0.0, absolute=BEST_MEAN + 0.05, caution=0.0))
+    found, state = descend(1, BudgetLimits(mean=0.0, absolute=BEST_MEAN + 0.05, caution=0.0))
     weights = np.eye(3)[1] + LARGEST_PRICE * MEAN
     np.testing.assert_allclose(
         found, minimiser(lambda F: weights @ F, lambda F: weights), atol=1e-5
@@ -101,7 +105,7 @@ def test_limits_of_single_clients_have_prices_of_their_own():
     """`large` and `small` may each end 0.05 below the reference; the mean may fall as it will."""
     reference = losses_at(BEST)[0]
     expected, multipliers = constrained_minimum(1, np.eye(3)[[0, 2]], reference[[0, 2]] + 0.05)
-    limits = Limits(mean=1.0, client=0.05, caution=0.0)
+    limits = BudgetLimits(mean=1.0, client=0.05, caution=0.0)
     found, state = descend(1, limits, 1 - reference, rounds=800)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     assert float(state["price"]) == 0
@@ -115,7 +119,7 @@ def test_the_cap_keeps_the_theory_from_the_whole_of_its_budget():
 
     So the mean ends above its limit, the price falls to 0, and the others share a third alike.
     """
-    limits = Limits(mean=0.0, absolute=BEST_MEAN - 0.05, caution=0.0)
+    limits = BudgetLimits(mean=0.0, absolute=BEST_MEAN - 0.05, caution=0.0)
     found, state = descend(2, limits, cap=0.5)
     weights = np.array([1 / 6, 1 / 6, 2 / 3])
     np.testing.assert_allclose(

@@ -18,7 +18,7 @@ from torch import Tensor
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, Diagnostics, Reports, Setup, State, method
 from udjfl.methods._udj_math import largest_share
-from udjfl.methods.budget import LARGEST_PRICE, Limits, budgeted_step, initial_state
+from udjfl.methods.budget import LARGEST_PRICE, BudgetLimits, budgeted_step, initial_state
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 NAN = math.nan
@@ -57,7 +57,7 @@ def one_round(
     """Play one round; unless a limit is given, the mean score may fall to 0."""
     values: dict[str, Any] = {"mean": 1.0, "caution": 0.0, **limits}
     largest = largest_share(cap, len(reports))
-    return budgeted_step(state, reports, theory, advantage, Limits(**values), largest)
+    return budgeted_step(state, reports, theory, advantage, BudgetLimits(**values), largest)
 
 
 # --- directions ---
@@ -525,11 +525,11 @@ def test_a_liar_about_its_score_has_a_bounded_effect_on_the_mean():
 def test_the_text_of_a_method_with_a_budget():
     rule = method("udj", theory="rawls", budget="2", client_budget="0.5", floor="alone")
     assert isinstance(rule, UDJ)
-    assert rule.limits == Limits(mean=0.02, client=0.005, alone=True, caution=2.0)
+    assert rule.limits == BudgetLimits(mean=0.02, client=0.005, alone=True, caution=2.0)
     assert rule.label == "UDJ-FL rawls (budget=2, client_budget=0.5, floor=alone)"
     assert method("rawls", budget=2.0).label == "UDJ-FL rawls (budget=2)"
     assert UDJ(theory="rawls").limits is None
-    assert UDJ(theory="rawls", budget=0.0, limit=80.0, caution=0.0).limits == Limits(
+    assert UDJ(theory="rawls", budget=0.0, limit=80.0, caution=0.0).limits == BudgetLimits(
         mean=0.0, absolute=0.8, caution=0.0
     )
 

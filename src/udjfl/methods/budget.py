@@ -62,7 +62,7 @@ LARGEST_TILT = 5.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class BudgetLimits:
     """Limits on what a theory may cost, in fractions.
 
     mean       the mean score may end this much below the reference's
@@ -98,7 +98,12 @@ def initial_state(setup: Setup) -> State:
 
 
 def budgeted_step(
-    state: State, reports: Reports, theory: str, advantage: str, limits: Limits, largest: float
+    state: State,
+    reports: Reports,
+    theory: str,
+    advantage: str,
+    limits: BudgetLimits,
+    largest: float,
 ) -> tuple[State, Tensor, Diagnostics]:
     """Return the next state, the step, and diagnostics of a round under a budget.
 
@@ -151,7 +156,7 @@ def _smooth(before: Tensor, now: Tensor) -> Tensor:
 
 
 def update_prices(
-    state: State, rows: Tensor, limits: Limits, is_regression: bool = False
+    state: State, rows: Tensor, limits: BudgetLimits, is_regression: bool = False
 ) -> tuple[State, Tensor]:
     """Raise the price of a limit that is violated, lower that of one with slack.
 
@@ -170,7 +175,7 @@ def update_prices(
     return {**update_client_prices(state, rows, limits), "price": price}, violation
 
 
-def mean_goal(limits: Limits, reference: float, error: float) -> float:
+def mean_goal(limits: BudgetLimits, reference: float, error: float) -> float:
     """Return the mean score to reach, from the reference's mean and the standard error of ours."""
     margin = limits.caution * error
     if limits.absolute is not None:
@@ -178,7 +183,7 @@ def mean_goal(limits: Limits, reference: float, error: float) -> float:
     return reference - limits.mean + min(margin, limits.mean)
 
 
-def update_client_prices(state: State, rows: Tensor, limits: Limits) -> State:
+def update_client_prices(state: State, rows: Tensor, limits: BudgetLimits) -> State:
     """Raise the prices of clients that are below their limits, lower those of clients above."""
     scores, reference = state["scores"], state["reference_scores"]
     floors = torch.full_like(scores, float("-inf"))

@@ -165,11 +165,11 @@ class UDJ(Method):
     caution: Caution = None
 
     @property
-    def limits(self) -> budgets.Limits | None:
+    def limits(self) -> budgets.BudgetLimits | None:
         """The limits of a budget, in fractions; None without one."""
         if self.budget is None:
             return None
-        return budgets.Limits(
+        return budgets.BudgetLimits(
             mean=self.budget / 100,
             client=None if self.client_budget is None else self.client_budget / 100,
             absolute=None if self.limit is None else self.limit / 100,
