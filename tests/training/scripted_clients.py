@@ -20,7 +20,7 @@ from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
 from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import RunLog
-from udjfl.training.limits import Limits
+from udjfl.training.limits import ReplyLimits
 from udjfl.training.replies import ClientReply, stack_replies
 from udjfl.training.round import run_round
 from udjfl.training.run_folder import RunFolder
@@ -144,7 +144,7 @@ class ScriptedClients:
             numbers=numbers,
             extras=extras,
             has_update=kind == "train",
-            limits=Limits.of(self.run, request.plan, request.models[0].dtype),
+            limits=ReplyLimits.of(self.run, request.plan, request.models[0].dtype),
             absent=absent,
         )
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from udjfl import Plan, TrainingSettings, method
 from udjfl.training.federation_info import FederationInfo
-from udjfl.training.limits import Limits, count_steps
+from udjfl.training.limits import ReplyLimits, count_steps
 from udjfl.training.state import Run, RunSpec
 
 NAN, INF = math.nan, math.inf
@@ -33,7 +33,7 @@ def vectors(*lengths: float) -> list[torch.Tensor]:
 
 
 def test_a_run_has_the_limits_of_its_task_and_settings() -> None:
-    assert Limits.of(make_run(), Plan(), torch.float32) == Limits(
+    assert ReplyLimits.of(make_run(), Plan(), torch.float32) == ReplyLimits(
         number=torch.finfo(torch.float32).max,
         guess=math.log(3),
         steps={"client-1": 4, "client-2": 10},  # two epochs of 2 and of 5 batches
@@ -51,18 +51,18 @@ def test_steps_are_known_where_sizes_are() -> None:
 
 
 def test_only_the_cross_entropy_has_a_scale() -> None:
-    assert Limits.of(make_run(n_classes=0), Plan(), torch.float32).guess is None
-    limits = Limits(guess=1.0)
+    assert ReplyLimits.of(make_run(n_classes=0), Plan(), torch.float32).guess is None
+    limits = ReplyLimits(guess=1.0)
     found = {1: "is 2e+06, more than a million times that of a guess and of the other clients"}
     assert limits.find_large_losses([0.5, 2e6, 0.1]) == found
     assert limits.find_large_losses([0.5, 1e6, 0.1]) == {}
     assert limits.find_large_losses([0.5, 2e6]) == {}  # of two, either may be wrong
     assert list(limits.find_large_losses([NAN, INF, 0.5, 2e6, 0.1])) == [3]
-    assert Limits().find_large_losses([0.5, 2e6, 0.1]) == {}
+    assert ReplyLimits().find_large_losses([0.5, 2e6, 0.1]) == {}
 
 
 def test_clients_that_agree_on_a_broken_model_are_believed() -> None:
-    assert Limits(guess=1.0).find_large_losses([6e8, 3e9, 1e5, 7e8]) == {}
+    assert ReplyLimits(guess=1.0).find_large_losses([6e8, 3e9, 1e5, 7e8]) == {}
 
 
 @pytest.mark.parametrize(
@@ -82,18 +82,18 @@ def test_clients_that_agree_on_a_broken_model_are_believed() -> None:
 def test_values_beyond_a_limit_are_found(
     numbers: dict[str, float], extras: dict[str, Any], problem: tuple[str, str] | None
 ) -> None:
-    limits = Limits(number=100.0, steps={"a": 3})
+    limits = ReplyLimits(number=100.0, steps={"a": 3})
     tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in extras.items()}
     assert limits.find_problem("a", numbers, tensors) == problem
-    assert Limits().find_problem("a", numbers, tensors) is None
+    assert ReplyLimits().find_problem("a", numbers, tensors) is None
 
 
 def test_steps_of_a_client_of_unknown_size_are_not_bounded() -> None:
-    assert Limits(steps={"a": 3}).find_problem("b", {"steps": 1e6}, {}) is None
+    assert ReplyLimits(steps={"a": 3}).find_problem("b", {"steps": 1e6}, {}) is None
 
 
 def test_an_update_far_above_the_median_is_too_long() -> None:
-    limits = Limits(update_ratio=10.0)
+    limits = ReplyLimits(update_ratio=10.0)
     assert limits.find_long_updates(vectors(1, 2, 20)) == {}  # ten times the median of 2
     assert limits.find_long_updates(vectors(1, 2, 20.5)) == {
         2: "has length 20.5, above max_update_ratio, 10, times the round's median of 2"
@@ -106,13 +106,13 @@ def test_an_update_far_above_the_median_is_too_long() -> None:
 
 def test_an_update_whose_length_is_beyond_float64_is_too_long() -> None:
     huge = [torch.tensor([length, length], dtype=torch.float64) for length in (1.0, 2.0, 1e300)]
-    for limits in (Limits(update_ratio=10.0), Limits(update_norm=10.0)):
+    for limits in (ReplyLimits(update_ratio=10.0), ReplyLimits(update_norm=10.0)):
         assert list(limits.find_long_updates(huge)) == [2]
 
 
 @given(st.lists(st.floats(0.1, 10.0), min_size=3, max_size=9), st.floats(0.01, 1e3))
 def test_the_ratio_does_not_depend_on_the_scale(lengths: list[float], scale: float) -> None:
-    limits = Limits(update_ratio=3.0)
+    limits = ReplyLimits(update_ratio=3.0)
     scaled = [length * 2.0 ** round(math.log2(scale)) for length in lengths]
     found = limits.find_long_updates(vectors(*lengths)).keys()
     assert found == limits.find_long_updates(vectors(*scaled)).keys()

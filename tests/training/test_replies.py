@@ -13,7 +13,7 @@ from udjfl.errors import ReportError
 from udjfl.methods import FedAvg, Reports
 from udjfl.methods.collect import collect
 from udjfl.methods.reports import NUMBER_FIELDS
-from udjfl.training.limits import Limits
+from udjfl.training.limits import ReplyLimits
 from udjfl.training.replies import ClientReply, stack_replies
 
 NAN, INF = math.nan, math.inf
@@ -41,7 +41,7 @@ def gather(
     ids: tuple[str, ...] = ("a", "b", "c"),
     needs: Collection[str] | None = None,
     numbers: Collection[str] = NUMBER_FIELDS,
-    limits: Limits | None = None,
+    limits: ReplyLimits | None = None,
 ) -> tuple[Reports | None, dict[str, str]]:
     """Collect replies as a round does: the first error is raised, or all are rereordered."""
     extras = {name for one in replies for name in one.extras} if needs is None else needs
@@ -258,7 +258,7 @@ def test_an_update_longer_than_the_limit_is_refused() -> None:
     with pytest.raises(
         ReportError, match=r"client 'b' in round 4: deltas has length 5.1, above max_update_norm, 5"
     ):
-        gather(*both, limits=Limits(update_norm=5.0))
+        gather(*both, limits=ReplyLimits(update_norm=5.0))
     assert gather(*both)[0].ids == ("a", "b")
 
 

@@ -21,7 +21,7 @@ from udjfl.methods import SERVER_SIDE
 from udjfl.methods.reports import EXTRAS
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
-from udjfl.training.limits import Limits
+from udjfl.training.limits import ReplyLimits
 from udjfl.training.replies import stack_replies
 from udjfl.training.server_state import ServerState
 from udjfl.training.state import Run
@@ -108,7 +108,7 @@ class RemoteClients:
             extras=extras,
             n_buffers=n_buffers or 0,
             has_update=kind == TRAIN,
-            limits=Limits.of(self.run, plan, model.dtype),
+            limits=ReplyLimits.of(self.run, plan, model.dtype),
             absent=outcome.absent,
             errors=outcome.errors,
         )

@@ -26,7 +26,7 @@ FEWEST_REPLIES = 3
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReplyLimits:
     """The most that replies may contain. The default allows anything finite.
 
     number        largest loss, and largest absolute value in an extra
@@ -44,11 +44,11 @@ class Limits:
     update_ratio: float | None = None
 
     @staticmethod
-    def of(run: Run, plan: Plan, dtype: torch.dtype) -> Limits:
+    def of(run: Run, plan: Plan, dtype: torch.dtype) -> ReplyLimits:
         """Return the limits of a round of a run under a plan, for models of this dtype."""
         n_classes = run.federation.n_classes
         has_guess = run.spec.task(run.federation).criterion.is_plain and n_classes > 1
-        return Limits(
+        return ReplyLimits(
             torch.finfo(dtype).max,
             math.log(n_classes) if has_guess else None,
             count_steps(run, plan),

@@ -10,7 +10,7 @@ from udjfl.engine import LocalResult
 from udjfl.errors import ReportError
 from udjfl.methods.reports import EXTRAS, NOT_FINITE
 from udjfl.training.clients import Replies
-from udjfl.training.limits import Limits
+from udjfl.training.limits import ReplyLimits
 
 
 def training_columns(
@@ -58,7 +58,7 @@ def stack_replies(
     extras: Collection[str],
     n_buffers: int = 0,
     has_update: bool = True,
-    limits: Limits | None = None,
+    limits: ReplyLimits | None = None,
     absent: Mapping[str, str] | None = None,
     errors: Mapping[str, ReportError] | None = None,
 ) -> Replies:
@@ -67,7 +67,7 @@ def stack_replies(
     `numbers` and `extras` name what every reply must have; anything else in it is ignored.
     A reply to a probe has no update. What is beyond the limits becomes an error too.
     """
-    limits = limits or Limits()
+    limits = limits or ReplyLimits()
     usable: list[ClientReply] = []
     rejected = dict(errors or {})
     shapes: dict[str, tuple[int, ...]] = {}
