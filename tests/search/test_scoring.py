@@ -9,13 +9,13 @@ import pytest
 from udjfl.methods import FedAvg
 from udjfl.search.point_runs import point_name
 from udjfl.search.run_table import PointRun, RunTable
-from udjfl.search.scoring import Limits, Score, choose, score
+from udjfl.search.scoring import Score, SearchLimits, choose, score
 from udjfl.search.spaces import Candidate, udj_defaults
 from udjfl.tasks import SCORES
 
 OWN, WITH_BUDGET = udj_defaults("rawls", 2.0)
 OTHER = OWN.neighbours()[0]
-NO_LIMIT = Limits(100.0, {})
+NO_LIMIT = SearchLimits(100.0, {})
 
 
 def table_of(*runs: tuple[float, float], candidate: Candidate = OTHER) -> RunTable:
@@ -52,9 +52,9 @@ def test_the_measure_of_each_theory_is_higher_if_better() -> None:
 
 def test_limits() -> None:
     table = table_of((84.0, 72.0))  # the mean falls by 2
-    assert score(OTHER, "rawls", table, [0], Limits(2.0, {})).violation == 0
-    assert score(OTHER, "rawls", table, [0], Limits(1.5, {})).broken == {"budget": 0.5}
-    limits = Limits(2.0, {"a": 84.0, "b": 75.0})
+    assert score(OTHER, "rawls", table, [0], SearchLimits(2.0, {})).violation == 0
+    assert score(OTHER, "rawls", table, [0], SearchLimits(1.5, {})).broken == {"budget": 0.5}
+    limits = SearchLimits(2.0, {"a": 84.0, "b": 75.0})
     assert score(OTHER, "rawls", table, [0], limits).violation == 3.0
 
 
@@ -71,7 +71,7 @@ def test_of_a_loss_less_is_better_and_changes_are_hundredths_of_the_mean() -> No
     assert made.value == pytest.approx(35.0)
     assert (made.gain, made.mean, made.shared) == pytest.approx((25.0, 7.5, -10.0))
     assert made.clients == {"a": 0.24, "b": 0.5}
-    limits = Limits(0.0, {"a": 0.22, "b": 0.55})  # a loss of at most 0.22, and 0.55
+    limits = SearchLimits(0.0, {"a": 0.22, "b": 0.55})  # a loss of at most 0.22, and 0.55
     broken = score(OTHER, "rawls", table, [0], limits).broken
     assert broken == {"a has 0.2400": pytest.approx(5.0)}
 

@@ -14,7 +14,7 @@ from udjfl.models import ModelChoice
 from udjfl.search.point_runs import point_name, run_points
 from udjfl.search.run_table import RunTable
 from udjfl.search.samplers import SAMPLERS
-from udjfl.search.scoring import Limits, Score, score, show_value
+from udjfl.search.scoring import Score, SearchLimits, score, show_value
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, Family
 from udjfl.settings import CompareSettings
@@ -92,7 +92,7 @@ class Halving:
     ) -> None:
         self.settings, self.plan, self.data, self.first = settings, plan, data, first
         self.model, self.folder, self.on_progress = model, folder, on_progress
-        self.limits = Limits(settings.budget, dict(settings.floor))
+        self.limits = SearchLimits(settings.budget, dict(settings.floor))
         self.judged = task_of(first, settings.training).score.kind
         self.tables: dict[int, RunTable] = {}  # by rounds
 

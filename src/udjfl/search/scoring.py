@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # points
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """The limits on what a point may cost.
 
     budget   points of mean accuracy below FedAvg's
@@ -126,7 +126,7 @@ def show_value(value: float, kind: ScoreKind) -> str:
 
 
 def score(
-    candidate: Candidate, theory: str, table: RunTable, seeds: Sequence[int], limits: Limits
+    candidate: Candidate, theory: str, table: RunTable, seeds: Sequence[int], limits: SearchLimits
 ) -> Score:
     """Compare a candidate with FedAvg on the seeds of a table.
 

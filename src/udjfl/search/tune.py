@@ -23,7 +23,7 @@ from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder
 from udjfl.search.halving import Halving, Plan, Rung, compare_settings
-from udjfl.search.scoring import Limits, Score, choose
+from udjfl.search.scoring import Score, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, find_space
 from udjfl.settings import DataSettings
@@ -53,7 +53,7 @@ class Choice:
 
     method: Method
     theory: str
-    limits: Limits
+    limits: SearchLimits
     rungs: tuple[Rung, ...]
     chosen: Score
     default: Score
@@ -94,7 +94,9 @@ class Choice:
             return cls(
                 default.candidate.method,
                 str(kept["theory"]),
-                Limits(float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}),
+                SearchLimits(
+                    float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}
+                ),
                 tuple(
                     Rung(int(rung["rounds"]), tuple(map(Score.from_dict, rung["scores"])))
                     for rung in kept["rungs"]
