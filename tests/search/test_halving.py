@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from udjfl.errors import SettingsError
-from udjfl.search.halving import Plan, pick_survivors
+from udjfl.search.halving import HalvingPlan, pick_survivors
 from udjfl.search.scoring import Score
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import udj_families
@@ -19,10 +19,10 @@ def test_the_plan_uses_the_cost_and_a_cost_too_small_for_one_rung_is_refused() -
     families = udj_families("egalitarian", 2.0)
     # FedAvg alone in three rungs of 1, 3 and 9 of 9 rounds: 1.44. Two neighbours in each of three
     # dimensions: 6. Then n candidates cost n/9 + (n/3)/3 + n/9 = n/3: 9 of them make 3.
-    plan = Plan.make(TuneSettings(**{**NINE, "cost": 10.5}), families, [])
+    plan = HalvingPlan.make(TuneSettings(**{**NINE, "cost": 10.5}), families, [])
     assert (plan.counts, plan.rounds) == ((9, 3, 1), (1, 3, 9))
     with pytest.raises(SettingsError, match=r"5 trainings are too few for one rung.*at least 10"):
-        Plan.make(TuneSettings(**{**NINE, "cost": 5.0}), families, [])
+        HalvingPlan.make(TuneSettings(**{**NINE, "cost": 5.0}), families, [])
 
 
 def testpick_survivors_come_from_every_family_and_copies_last() -> None:

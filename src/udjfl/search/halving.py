@@ -36,7 +36,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Plan:
+class HalvingPlan:
     """The numbers of candidates and of rounds, rung by rung."""
 
     families: tuple[Family, ...]
@@ -47,7 +47,7 @@ class Plan:
     @classmethod
     def make(
         cls, settings: TuneSettings, families: Sequence[Family], defaults: Sequence[Candidate]
-    ) -> Plan:
+    ) -> HalvingPlan:
         """Fit as many candidates as the cost allows; raise an error if that is not one rung."""
         total = settings.training.rounds
         divisors = [KEEP ** (N_RUNGS - 1 - number) for number in range(N_RUNGS)]
@@ -83,7 +83,7 @@ class Halving:
     def __init__(
         self,
         settings: TuneSettings,
-        plan: Plan,
+        plan: HalvingPlan,
         data: Callable[[int], Federation],
         first: Federation,
         model: ModelChoice | None,

@@ -22,7 +22,7 @@ from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder
-from udjfl.search.halving import Halving, Plan, Rung, compare_settings
+from udjfl.search.halving import Halving, HalvingPlan, Rung, compare_settings
 from udjfl.search.scoring import Score, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, find_space
@@ -196,7 +196,7 @@ def choose_point(
     families, defaults = find_space(rule, settings.theory, settings.budget)
     if not families:
         raise SettingsError(f"methods: {rule.label} has no parameters to search")
-    plan = Plan.make(settings, families, defaults)
+    plan = HalvingPlan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
