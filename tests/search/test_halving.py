@@ -8,7 +8,7 @@ import pytest
 
 from udjfl.errors import SettingsError
 from udjfl.search.halving import HalvingPlan, pick_survivors
-from udjfl.search.scoring import Score
+from udjfl.search.scoring import CandidateScore
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import udj_families
 
@@ -30,11 +30,11 @@ def testpick_survivors_come_from_every_family_and_copies_last() -> None:
     a, b, c = (points.at([p, p, p]) for p in (0.1, 0.5, 0.9))
     d, e = (budgets.at([p]) for p in (0.2, 0.8))
     scores = [
-        Score(a, (5.0,), mean=1.0),
-        Score(b, (4.0,), mean=1.0),
-        Score(c, (4.0,), mean=1.0),  # did what b did
-        Score(d, (1.0,), mean=1.0),
-        Score(e, (0.0,), mean=1.0),
+        CandidateScore(a, (5.0,), mean=1.0),
+        CandidateScore(b, (4.0,), mean=1.0),
+        CandidateScore(c, (4.0,), mean=1.0),  # did what b did
+        CandidateScore(d, (1.0,), mean=1.0),
+        CandidateScore(e, (0.0,), mean=1.0),
     ]
     assert pick_survivors(scores, 3) == [a, d, b]
     assert pick_survivors(scores, 5) == [a, d, b, e, c]

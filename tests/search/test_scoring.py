@@ -9,7 +9,7 @@ import pytest
 from udjfl.methods import FedAvg
 from udjfl.search.point_runs import point_name
 from udjfl.search.run_table import PointRun, RunTable
-from udjfl.search.scoring import Score, SearchLimits, choose, score
+from udjfl.search.scoring import CandidateScore, SearchLimits, choose, score
 from udjfl.search.spaces import Candidate, udj_defaults
 from udjfl.tasks import SCORES
 
@@ -92,22 +92,24 @@ def test_a_point_that_failed_on_a_seed_has_no_score() -> None:
 
 
 def test_within_the_limits_comes_first_then_no_harm_then_the_measure() -> None:
-    good = Score(OTHER, (3.0,), gain=1.0)
-    harm = Score(OTHER, (9.0,), gain=-1.0)
-    beyond = Score(OTHER, (9.0,), gain=1.0, broken={"budget": 0.1})
+    good = CandidateScore(OTHER, (3.0,), gain=1.0)
+    harm = CandidateScore(OTHER, (9.0,), gain=-1.0)
+    beyond = CandidateScore(OTHER, (9.0,), gain=1.0, broken={"budget": 0.1})
     assert sorted([beyond, harm, good], key=lambda each: each.rank) == [good, harm, beyond]
 
 
 def test_the_default_stays_unless_the_best_is_clearly_better() -> None:
-    default = Score(WITH_BUDGET, (1.0, 5.0, 3.0), gain=1.0)
+    default = CandidateScore(WITH_BUDGET, (1.0, 5.0, 3.0), gain=1.0)
     # Ahead by 1, 1 and -1: 0.33 with a standard error of 0.67. By 3, 2 and 1: 2 with 0.58.
-    close, ahead = (Score(OTHER, moved, gain=1.0) for moved in ((2.0, 6.0, 2.0), (4.0, 7.0, 4.0)))
+    close, ahead = (
+        CandidateScore(OTHER, moved, gain=1.0) for moved in ((2.0, 6.0, 2.0), (4.0, 7.0, 4.0))
+    )
     names = [WITH_BUDGET.name, OWN.name]
     assert choose([close, default], names) is default
     assert choose([ahead, default], names) is ahead
 
 
 def test_a_default_that_breaks_a_limit_is_no_alternative() -> None:
-    default = Score(OWN, (50.0,), gain=1.0, broken={"budget": 1.0})
-    small = Score(OTHER, (0.1,), gain=1.0)
+    default = CandidateScore(OWN, (50.0,), gain=1.0, broken={"budget": 1.0})
+    small = CandidateScore(OTHER, (0.1,), gain=1.0)
     assert choose([small, default], [OWN.name]) is small

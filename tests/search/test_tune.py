@@ -19,7 +19,7 @@ from udjfl.data import Examples, Federation
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.report.tune_table import say_held_out, say_limits
 from udjfl.search import point_runs
-from udjfl.search.scoring import Score
+from udjfl.search.scoring import CandidateScore
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate
 from udjfl.search.tune import Choice, HeldOutData, choose_point, tune
@@ -196,7 +196,7 @@ def test_a_budget_that_nothing_keeps_names_the_least_cost_unless_the_nearest_wil
     halving: Any = importlib.import_module("udjfl.search.halving")
     compute = halving.score
 
-    def lower(candidate: Candidate, *others: Any) -> Score:
+    def lower(candidate: Candidate, *others: Any) -> CandidateScore:
         """Let every point cost 30 points more than it does."""
         made = compute(candidate, *others)
         return replace(made, mean=made.mean - 30, broken={"budget": 30 - made.mean})

@@ -9,7 +9,7 @@ from rich.text import Text
 from udjfl.report.cells import footer, heading
 from udjfl.report.comparison_table import comparison_view
 from udjfl.report.output import FitWidth, make_blocks
-from udjfl.search.scoring import Score
+from udjfl.search.scoring import CandidateScore
 from udjfl.search.tune import Choice, Tuned
 
 MEASURES = {
@@ -81,7 +81,7 @@ def remark_on_choice(choice: Choice) -> list[str]:
     return remarks
 
 
-def list_points(choice: Choice) -> list[tuple[str, Score]]:
+def list_points(choice: Choice) -> list[tuple[str, CandidateScore]]:
     """Return the chosen point, the defaults and the neighbours, each with its role."""
     chosen, defaults = choice.chosen, _defaults(choice)
     others = [each for each in defaults if each.candidate.name != chosen.candidate.name]
@@ -90,7 +90,7 @@ def list_points(choice: Choice) -> list[tuple[str, Score]]:
     return [*points, *(("neighbour", each) for each in choice.neighbours)]
 
 
-def _defaults(choice: Choice) -> list[Score]:
+def _defaults(choice: Choice) -> list[CandidateScore]:
     """Return the defaults as the last rung has them, the method's own first."""
     own = choice.default.candidate.name
     others = [
@@ -106,7 +106,7 @@ def point_headings(choice: Choice) -> list[str]:
     return [MEASURES[choice.theory], "±", "Benefit", "Mean", "Shared"]
 
 
-def point_cells(each: Score) -> list[str]:
+def point_cells(each: CandidateScore) -> list[str]:
     """Return the numbers of a point as text."""
     if each.failed:
         return ["failed", "", "", "", ""]

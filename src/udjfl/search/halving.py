@@ -14,7 +14,7 @@ from udjfl.models import ModelChoice
 from udjfl.search.point_runs import point_name, run_points
 from udjfl.search.run_table import RunTable
 from udjfl.search.samplers import SAMPLERS
-from udjfl.search.scoring import Score, SearchLimits, score, show_value
+from udjfl.search.scoring import CandidateScore, SearchLimits, score, show_value
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, Family
 from udjfl.settings import CompareSettings
@@ -32,7 +32,7 @@ class Rung:
     """Candidates that were trained for so many rounds, best first."""
 
     rounds: int
-    scores: tuple[Score, ...]
+    scores: tuple[CandidateScore, ...]
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Halving:
         scores = self.score(candidates, rounds)
         return [(-1e6, 1e6) if each.failed else (each.value, each.violation) for each in scores]
 
-    def score(self, candidates: Sequence[Candidate], rounds: int) -> list[Score]:
+    def score(self, candidates: Sequence[Candidate], rounds: int) -> list[CandidateScore]:
         """Train candidates for so many rounds, unless that is done, and score them."""
         if not candidates:
             return []
@@ -190,14 +190,14 @@ class Halving:
         )
 
 
-def pick_survivors(scores: Sequence[Score], count: int) -> list[Candidate]:
+def pick_survivors(scores: Sequence[CandidateScore], count: int) -> list[Candidate]:
     """Return so many of the best, in turn from each family.
 
     After few rounds families are not comparable: a budget has hardly begun to work. Candidates that
     did exactly what a better one did come last.
     """
     seen: set[tuple[object, ...]] = set()
-    turns: list[tuple[bool, int, Score]] = []
+    turns: list[tuple[bool, int, CandidateScore]] = []
     places: dict[str, int] = {}
     for each in scores:
         did = (each.moved, each.mean, tuple((each.clients or {}).values()))

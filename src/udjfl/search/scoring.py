@@ -34,7 +34,7 @@ class SearchLimits:
 
 
 @dataclass(frozen=True)
-class Score:
+class CandidateScore:
     """A candidate on held-out data, over seeds.
 
     moved     the change of the theory's measure against FedAvg, seed by seed; higher is better
@@ -96,7 +96,7 @@ class Score:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Score:
+    def from_dict(cls, kept: Mapping[str, Any]) -> CandidateScore:
         """Read what `as_dict` wrote; code that it names is not imported."""
         if names_code(kept["method"]):
             raise ValueError(f"{kept['method']!r} cannot be a searched method")
@@ -127,7 +127,7 @@ def show_value(value: float, kind: ScoreKind) -> str:
 
 def score(
     candidate: Candidate, theory: str, table: RunTable, seeds: Sequence[int], limits: SearchLimits
-) -> Score:
+) -> CandidateScore:
     """Compare a candidate with FedAvg on the seeds of a table.
 
     Changes are gains of the score that is judged, in points or hundredths of FedAvg's mean.
@@ -136,7 +136,7 @@ def score(
     runs = [table.runs[candidate.name, seed] for seed in seeds]
     failed = next((run.failed for run in (*reference, *runs) if run.failed), None)
     if failed is not None:
-        return Score(candidate, failed=failed)
+        return CandidateScore(candidate, failed=failed)
     kind = table.score
     factor = kind.points_factor(value for run in reference for value in run.accuracies)
 
@@ -152,7 +152,7 @@ def score(
     evidence = collect_evidence(theory, paired, limits.budget)
     if len(evidence.measure.differences) < len(seeds):
         title = evidence.measure.title
-        return Score(candidate, failed=f"{title} is not defined on every seed")
+        return CandidateScore(candidate, failed=f"{title} is not defined on every seed")
     columns = zip(*(run.accuracies for run in runs), strict=True)
     clients = dict(zip(table.clients, map(statistics.mean, columns), strict=True))
     short = {
@@ -166,7 +166,7 @@ def score(
     }
     if evidence.mean.difference < -limits.budget - ROUNDING:
         broken["budget"] = -limits.budget - evidence.mean.difference
-    return Score(
+    return CandidateScore(
         candidate,
         tuple(evidence.better * value for value in evidence.measure.differences),
         evidence.mean.difference,
@@ -177,7 +177,7 @@ def score(
     )
 
 
-def choose(scores: Sequence[Score], defaults: Sequence[str]) -> Score:
+def choose(scores: Sequence[CandidateScore], defaults: Sequence[str]) -> CandidateScore:
     """Return the best score, or the default if the best is not clearly better.
 
     `defaults` are names, the preferred one first. Clearly: its mean advantage over the default,

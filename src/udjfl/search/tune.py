@@ -23,7 +23,7 @@ from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder
 from udjfl.search.halving import Halving, HalvingPlan, Rung, compare_settings
-from udjfl.search.scoring import Score, SearchLimits, choose
+from udjfl.search.scoring import CandidateScore, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, find_space
 from udjfl.settings import DataSettings
@@ -55,9 +55,9 @@ class Choice:
     theory: str
     limits: SearchLimits
     rungs: tuple[Rung, ...]
-    chosen: Score
-    default: Score
-    neighbours: tuple[Score, ...]
+    chosen: CandidateScore
+    default: CandidateScore
+    neighbours: tuple[CandidateScore, ...]
     default_names: tuple[str, ...]
     cost: float
     grid_cost: float
@@ -89,7 +89,7 @@ class Choice:
         path = Path(folder) / CHOICE
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-            default = Score.from_dict(kept["default"])
+            default = CandidateScore.from_dict(kept["default"])
             names = tuple(str(name) for name in kept.get("defaults", ()))
             return cls(
                 default.candidate.method,
@@ -98,12 +98,12 @@ class Choice:
                     float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}
                 ),
                 tuple(
-                    Rung(int(rung["rounds"]), tuple(map(Score.from_dict, rung["scores"])))
+                    Rung(int(rung["rounds"]), tuple(map(CandidateScore.from_dict, rung["scores"])))
                     for rung in kept["rungs"]
                 ),
-                Score.from_dict(kept["chosen"]),
+                CandidateScore.from_dict(kept["chosen"]),
                 default,
-                tuple(map(Score.from_dict, kept["neighbours"])),
+                tuple(map(CandidateScore.from_dict, kept["neighbours"])),
                 names or (default.candidate.name,),
                 float(kept["cost"]),
                 float(kept["grid_cost"]),

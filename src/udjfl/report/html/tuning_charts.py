@@ -19,7 +19,7 @@ from udjfl.report.html.figure import (
 from udjfl.report.html.labels import Axis, label_layers
 from udjfl.report.html.theme import GAIN, INK, MUTED, NEUTRAL, THEORY_COLOURS
 from udjfl.report.tune_table import MEASURES, list_points, list_rungs
-from udjfl.search.scoring import Score
+from udjfl.search.scoring import CandidateScore
 from udjfl.search.tune import Choice
 from udjfl.tasks import ScoreKind
 
@@ -94,7 +94,9 @@ def _search_figure(choice: Choice, width: int) -> Figure:
     )
 
 
-def _search_record(choice: Choice, each: Score, rounds: int, opacity: float) -> dict[str, Any]:
+def _search_record(
+    choice: Choice, each: CandidateScore, rounds: int, opacity: float
+) -> dict[str, Any]:
     limits = "broken" if each.broken else "kept"
     name = name_method(each.candidate.method)
     return {
