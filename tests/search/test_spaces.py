@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from udjfl.methods import METHODS, THEORIES, UDJ, FedAvg, method
-from udjfl.search.spaces import OTHERS, Choice, Range, find_space, udj_defaults, udj_families
+from udjfl.search.spaces import OTHERS, OneOf, Range, find_space, udj_defaults, udj_families
 
 
 def test_positions_on_a_range() -> None:
@@ -26,7 +26,7 @@ def test_a_number_is_found_where_it_was_made(position: float, log: bool) -> None
 
 
 def test_choices() -> None:
-    steps = Choice(("a", "b", "c"))
+    steps = OneOf(("a", "b", "c"))
     assert [steps.at(p) for p in (0.0, 0.4, 0.99, 1.0)] == ["a", "b", "c", "c"]
     assert all(steps.at(steps.find(value)) == value for value in steps.values)
     assert steps.find("other") == 0.5

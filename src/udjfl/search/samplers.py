@@ -9,7 +9,7 @@ from typing import Any
 from scipy.stats import qmc
 
 from udjfl.errors import SettingsError
-from udjfl.search.spaces import Candidate, Choice, Family
+from udjfl.search.spaces import Candidate, Family, OneOf
 from udjfl.seeds import numpy_stream, stream_seed
 
 # Candidates in, and for each how good it is and by how much it breaks a limit (0: it keeps all).
@@ -75,7 +75,7 @@ def _suggest(trial: Any, families: Sequence[Family]) -> Candidate:
     family = families[names.index(name)]
     positions = []
     for key, dimension in family.dimensions.items():
-        if isinstance(dimension, Choice):
+        if isinstance(dimension, OneOf):
             labels = [str(value) for value in dimension.values]
             chosen = trial.suggest_categorical(f"{name}: {key}", labels)
             positions.append(dimension.find(dimension.values[labels.index(chosen)]))

@@ -44,7 +44,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Choice:
+class OneOf:
     """One of several values."""
 
     values: tuple[Any, ...]
@@ -60,7 +60,7 @@ class Choice:
         return (self.values.index(value) + 0.5) / len(self.values)
 
 
-Dimension = Range | Choice
+Dimension = Range | OneOf
 
 
 @dataclass(frozen=True)
@@ -108,13 +108,13 @@ class Candidate:
         places = []
         for index, dimension in enumerate(dimensions.values()):
             ends = [min(max(here[index] + step, 0.0), 1.0) for step in (-distance, distance)]
-            if isinstance(dimension, Choice):
+            if isinstance(dimension, OneOf):
                 ends = [dimension.find(value) for value in dimension.values]
             places += [[*here[:index], end, *here[index + 1 :]] for end in ends]
         return places
 
 
-STEPS = Choice(("calibrated", "safe", "normalised"))
+STEPS = OneOf(("calibrated", "safe", "normalised"))
 GAMMAS = {
     "rawls": Range(0.0, 3.0),
     "egalitarian": Range(0.0, 3.0),
@@ -128,13 +128,13 @@ BETAS = {
     "desert": Range(0.05, 2.0, log=True),
 }
 OTHERS: dict[str, dict[str, Dimension]] = {
-    "qffl": {"q": Range(0.01, 10.0, log=True), "lipschitz": Choice(("calibrated", "paper"))},
+    "qffl": {"q": Range(0.01, 10.0, log=True), "lipschitz": OneOf(("calibrated", "paper"))},
     "afl": {"lr_lambda": Range(0.001, 1.0, log=True)},
     "term": {"t": Range(0.01, 10.0, log=True)},
-    "propfair": {"M": Range(2.0, 10.0), "huber": Choice((False, True))},
+    "propfair": {"M": Range(2.0, 10.0), "huber": OneOf((False, True))},
     "fedmgda": {"epsilon": Range(0.01, 1.0, log=True)},
     "fedfv": {"alpha": Range(0.0, 1.0)},
-    "adafed": {"gamma": Range(0.0, 5.0), "normalise": Choice((False, True))},
+    "adafed": {"gamma": Range(0.0, 5.0), "normalise": OneOf((False, True))},
     "adafedadam": {"alpha": Range(0.0, 5.0), "server_lr": Range(1e-4, 0.1, log=True)},
     "fedfa": {"beta": Range(0.0, 1.0), "gamma": Range(0.0, 0.99)},
     "e2fl": {"keep": Range(0.1, 0.9)},
