@@ -20,7 +20,7 @@ from measure_justice import STUDIES, Study
 import udjfl
 from udjfl.methods import THEORIES, Method, method
 from udjfl.search.settings import TuneSettings
-from udjfl.search.tune import Choice, choose_point
+from udjfl.search.tune import HeldOutChoice, choose_point
 from udjfl.settings import validate_settings
 from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import paired_test
@@ -122,7 +122,7 @@ def measure(study: Study, theory: str, n_seeds: int, jobs: int) -> list[Row]:
 
 
 def compare_measures(
-    study: Study, theory: str, choice: Choice, comparison: Comparison, rival: Method
+    study: Study, theory: str, choice: HeldOutChoice, comparison: Comparison, rival: Method
 ) -> Row:
     """Test the chosen point against a default by the theory's measure; higher is better."""
     chosen = choice.chosen.candidate.method

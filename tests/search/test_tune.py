@@ -22,7 +22,7 @@ from udjfl.search import point_runs
 from udjfl.search.scoring import CandidateScore
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate
-from udjfl.search.tune import Choice, HeldOutData, choose_point, tune
+from udjfl.search.tune import HeldOutChoice, HeldOutData, choose_point, tune
 from udjfl.settings import DataSettings, validate_settings
 
 QUICK: dict[str, Any] = {
@@ -54,7 +54,7 @@ def shuffle_tests(seed: int) -> Federation:
     return replace(federation, clients=clients, test=spoil(federation.test))
 
 
-def choose(out: Path | None = None, **changes: Any) -> Choice:
+def choose(out: Path | None = None, **changes: Any) -> HeldOutChoice:
     others = {key: changes.pop(key) for key in ("data", "on_progress", "strict") if key in changes}
     settings = TuneSettings(**{**QUICK, **changes})
     return choose_point(settings, **{"data": by_seed, "out": out, **others})
@@ -169,7 +169,7 @@ def test_a_floor_that_nothing_reaches_names_the_best_value_and_its_point() -> No
 def test_a_choice_by_a_loss_says_so(tmp_path: Path) -> None:
     made = choose(tmp_path, score="log-loss")
     assert made.score.name == "log-loss"
-    assert Choice.load(tmp_path).score == made.score
+    assert HeldOutChoice.load(tmp_path).score == made.score
     assert "a budget of 60%" in say_limits(made)
     assert "in % of FedAvg's mean log loss." in say_held_out(made)
 

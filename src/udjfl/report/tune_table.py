@@ -10,7 +10,7 @@ from udjfl.report.cells import footer, heading
 from udjfl.report.comparison_table import comparison_view
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.search.scoring import CandidateScore
-from udjfl.search.tune import Choice, Tuned
+from udjfl.search.tune import HeldOutChoice, Tuned
 
 MEASURES = {
     "rawls": "Psi",
@@ -36,12 +36,12 @@ def tune_view(tuned: Tuned) -> RenderableType:
     return Group(*_choice_parts(tuned.choice), Text(""), _test_view(tuned))
 
 
-def choice_view(choice: Choice) -> RenderableType:
+def choice_view(choice: HeldOutChoice) -> RenderableType:
     """Lay out a tuned point whose test is not finished."""
     return Group(*_choice_parts(choice), Text(""), Text(NOT_TESTED))
 
 
-def _choice_parts(choice: Choice) -> list[RenderableType]:
+def _choice_parts(choice: HeldOutChoice) -> list[RenderableType]:
     return [
         heading(f"Chosen for the {choice.theory} theory: {choice.chosen.candidate.method.label}"),
         Text(f"within {say_limits(choice)}"),
@@ -56,12 +56,12 @@ def _choice_parts(choice: Choice) -> list[RenderableType]:
     ]
 
 
-def say_held_out(choice: Choice) -> str:
+def say_held_out(choice: HeldOutChoice) -> str:
     """Say what the numbers of points are."""
     return HELD_OUT.format(unit=choice.score.gain_basis)
 
 
-def say_limits(choice: Choice) -> str:
+def say_limits(choice: HeldOutChoice) -> str:
     """Say which limits the points had to keep."""
     limits, score = choice.limits, choice.score
     floors = ", ".join(f"{client} {value:g}{score.unit}" for client, value in limits.floors.items())
@@ -69,7 +69,7 @@ def say_limits(choice: Choice) -> str:
     return budget + (f" and floors of {floors}" if floors else "")
 
 
-def remark_on_choice(choice: Choice) -> list[str]:
+def remark_on_choice(choice: HeldOutChoice) -> list[str]:
     """Say if the default stays although a point was better, and if it breaks a limit."""
     chosen, default, remarks = choice.chosen, choice.default, []
     kept = chosen.candidate.name in {each.candidate.name for each in _defaults(choice)}
@@ -81,7 +81,7 @@ def remark_on_choice(choice: Choice) -> list[str]:
     return remarks
 
 
-def list_points(choice: Choice) -> list[tuple[str, CandidateScore]]:
+def list_points(choice: HeldOutChoice) -> list[tuple[str, CandidateScore]]:
     """Return the chosen point, the defaults and the neighbours, each with its role."""
     chosen, defaults = choice.chosen, _defaults(choice)
     others = [each for each in defaults if each.candidate.name != chosen.candidate.name]
@@ -90,7 +90,7 @@ def list_points(choice: Choice) -> list[tuple[str, CandidateScore]]:
     return [*points, *(("neighbour", each) for each in choice.neighbours)]
 
 
-def _defaults(choice: Choice) -> list[CandidateScore]:
+def _defaults(choice: HeldOutChoice) -> list[CandidateScore]:
     """Return the defaults as the last rung has them, the method's own first."""
     own = choice.default.candidate.name
     others = [
@@ -101,7 +101,7 @@ def _defaults(choice: Choice) -> list[CandidateScore]:
     return [choice.default, *others]
 
 
-def point_headings(choice: Choice) -> list[str]:
+def point_headings(choice: HeldOutChoice) -> list[str]:
     """Return the headings of the numbers of a point."""
     return [MEASURES[choice.theory], "±", "Benefit", "Mean", "Shared"]
 
@@ -120,7 +120,7 @@ def point_cells(each: CandidateScore) -> list[str]:
     ]
 
 
-def list_rungs(choice: Choice) -> list[list[str]]:
+def list_rungs(choice: HeldOutChoice) -> list[list[str]]:
     """Return for each rung its rounds, its points, and the best that kept the limits."""
     return [
         [
@@ -132,7 +132,7 @@ def list_rungs(choice: Choice) -> list[list[str]]:
     ]
 
 
-def say_cost(choice: Choice) -> str:
+def say_cost(choice: HeldOutChoice) -> str:
     """Say what the search cost, beside a plain grid."""
     return (
         f"Cost: {choice.cost:.1f} trainings for each seed, counted in whole ones, FedAvg, defaults "
@@ -140,7 +140,7 @@ def say_cost(choice: Choice) -> str:
     )
 
 
-def _scores_view(choice: Choice) -> RenderableType:
+def _scores_view(choice: HeldOutChoice) -> RenderableType:
     rows = list_points(choice)
     headings = [Text(title) for title in point_headings(choice)]
     names = [Text(f"{role}: {each.candidate.method.label}") for role, each in rows]
@@ -148,7 +148,7 @@ def _scores_view(choice: Choice) -> RenderableType:
     return FitWidth(lambda width: make_blocks(width, "Point", headings, names, cells))
 
 
-def _rungs_view(choice: Choice) -> Table:
+def _rungs_view(choice: HeldOutChoice) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in RUNG_HEADINGS:
         table.add_column(title, justify="left" if title == RUNG_HEADINGS[-1] else "right")

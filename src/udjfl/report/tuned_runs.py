@@ -7,13 +7,13 @@ from pathlib import Path
 
 from udjfl.errors import UdjflError
 from udjfl.report.saved_runs import compare_runs, find_runs
-from udjfl.search.tune import TEST, Choice, Tuned
+from udjfl.search.tune import TEST, HeldOutChoice, Tuned
 from udjfl.simulation.comparison import Comparison
 
 
-def read_tuned(folder: Path) -> tuple[Choice, Tuned | None]:
+def read_tuned(folder: Path) -> tuple[HeldOutChoice, Tuned | None]:
     """Read a choice, and the same with its test; None while the test is not finished."""
-    choice = Choice.load(folder)
+    choice = HeldOutChoice.load(folder)
     try:
         test = compare_runs(find_runs([folder / TEST]))
     except UdjflError:
@@ -21,6 +21,6 @@ def read_tuned(folder: Path) -> tuple[Choice, Tuned | None]:
     return choice, Tuned(choice, hold_to_limits(test, choice))
 
 
-def hold_to_limits(test: Comparison, choice: Choice) -> Comparison:
+def hold_to_limits(test: Comparison, choice: HeldOutChoice) -> Comparison:
     """Judge all methods by the budget that was asked for, whatever budget the chosen rule has."""
     return replace(test, margin=choice.limits.budget, margin_for_all=True)

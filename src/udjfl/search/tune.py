@@ -39,7 +39,7 @@ CHOICE, TEST = "choice.json", "test"  # in the folder of a search
 
 
 @dataclass(frozen=True)
-class Choice:
+class HeldOutChoice:
     """A choice on held-out data, and the way to it.
 
     method      the method whose parameters were searched
@@ -84,7 +84,7 @@ class Choice:
         }
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Choice:
+    def load(cls, folder: str | os.PathLike[str]) -> HeldOutChoice:
         """Read the choice that a search left in its folder."""
         path = Path(folder) / CHOICE
         try:
@@ -124,7 +124,7 @@ class Choice:
 class Tuned:
     """A choice, and the comparison on test data that followed it."""
 
-    choice: Choice
+    choice: HeldOutChoice
     test: Comparison
 
     def as_dict(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def choose_point(
     out: str | os.PathLike[str] | None = None,
     on_progress: OnProgress | None = None,
     strict: bool = True,
-) -> Choice:
+) -> HeldOutChoice:
     """Choose as `tune` does, without the test.
 
     If no point keeps the limits, that is an error, or, unless `strict`, the nearest is chosen.
@@ -220,7 +220,7 @@ def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candida
     return find_space(rule, settings.theory, settings.budget)[1]
 
 
-def _play(search: Halving, method: Method, strict: bool) -> Choice:
+def _play(search: Halving, method: Method, strict: bool) -> HeldOutChoice:
     """Play all rungs, choose, and train the neighbours of the chosen point."""
     plan, rungs = search.plan, search.run()
     final = rungs[-1].scores
@@ -229,7 +229,7 @@ def _play(search: Halving, method: Method, strict: bool) -> Choice:
     names = tuple(candidate.name for candidate in plan.defaults)
     chosen = choose(final, names[::-1])
     neighbours = search.score(chosen.candidate.neighbours(), plan.rounds[-1])
-    return Choice(
+    return HeldOutChoice(
         method,
         search.settings.theory,
         search.limits,

@@ -18,7 +18,7 @@ from udjfl.report.html.page import render_page
 from udjfl.report.html.tuning_charts import tuning_figures
 from udjfl.report.tuned_runs import read_tuned
 from udjfl.search.settings import TuneSettings
-from udjfl.search.tune import Choice, Tuned, tune
+from udjfl.search.tune import HeldOutChoice, Tuned, tune
 
 SMALL: dict[str, Any] = {"rounds": 3, "hidden": 8, "uncertainty_epochs": 2, "seeds": [0, 1]}
 
@@ -37,7 +37,7 @@ def tuned(folder: Path) -> Tuned:
 
 
 def test_a_choice_is_read_as_it_was_written(folder: Path, tuned: Tuned) -> None:
-    assert Choice.load(folder).as_dict() == tuned.choice.as_dict()
+    assert HeldOutChoice.load(folder).as_dict() == tuned.choice.as_dict()
     choice, again = read_tuned(folder)
     assert again is not None
     assert again.test.margin == tuned.test.margin == choice.limits.budget
@@ -102,7 +102,7 @@ def test_a_damaged_choice_is_told(
 ) -> None:
     damaged = copy_choice(folder, tmp_path / "damaged", change)
     with pytest.raises(StorageError, match="damaged"):
-        Choice.load(damaged)
+        HeldOutChoice.load(damaged)
     page = render_page(read_material([damaged]))
     assert "Not in this report" in page
     assert "<script>&lt;" not in page
@@ -113,4 +113,4 @@ def test_code_that_a_choice_names_is_not_imported(
 ) -> None:
     chosen = {**tuned.choice.chosen.as_dict(), "method": "no_such_package:Rule"}
     with pytest.raises(StorageError, match="cannot be a searched method"):
-        Choice.load(copy_choice(folder, tmp_path / "code", {"chosen": chosen}))
+        HeldOutChoice.load(copy_choice(folder, tmp_path / "code", {"chosen": chosen}))

@@ -23,7 +23,7 @@ from udjfl.report.html.searches import Problem, is_tuning, read_searches
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
 from udjfl.report.tuned_runs import hold_to_limits
 from udjfl.search.frontier import Frontier
-from udjfl.search.tune import Choice
+from udjfl.search.tune import HeldOutChoice
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary, summarise_method
 from udjfl.training.folder_check import refuse_damage
@@ -76,7 +76,7 @@ class Material:
     commands: tuple[str, ...] = ()
     unchecked: int = 0
     frontier: Frontier | None = None
-    tuning: Choice | None = None
+    tuning: HeldOutChoice | None = None
 
     @property
     def client_ids(self) -> list[str]:

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from udjfl.errors import StorageError, UdjflError
 from udjfl.search.frontier import DESCRIPTION, Frontier
-from udjfl.search.tune import CHOICE, TEST, Choice
+from udjfl.search.tune import CHOICE, TEST, HeldOutChoice
 from udjfl.training.run_folder import RunFolder
 
-Search = TypeVar("Search", Frontier, Choice)
+Search = TypeVar("Search", Frontier, HeldOutChoice)
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Searches:
     """
 
     frontier: Frontier | None
-    tuning: Choice | None
+    tuning: HeldOutChoice | None
     folders: list[Path]
     others: list[Path]
     problems: list[Problem]
@@ -44,7 +44,7 @@ def read_searches(paths: Sequence[Path]) -> Searches:
     tunings = [path for path in paths if is_tuning(path)]
     problems: list[Problem] = []
     frontier = _read_first(frontiers, Frontier.load, "frontier", problems)
-    tuning = _read_first(tunings, Choice.load, "tuning", problems)
+    tuning = _read_first(tunings, HeldOutChoice.load, "tuning", problems)
     # What a tuning chose was tested; those runs are in a folder of their own below it.
     others = [p for p in paths if p not in frontiers and p not in tunings]
     tested = [path / TEST for path in tunings if (path / TEST).exists()]

@@ -18,7 +18,7 @@ from udjfl.report.tune_table import (
     say_held_out,
     say_limits,
 )
-from udjfl.search.tune import Choice
+from udjfl.search.tune import HeldOutChoice
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tuning:
     cost: str
 
 
-def describe_tuning(choice: Choice) -> Tuning:
+def describe_tuning(choice: HeldOutChoice) -> Tuning:
     """Collect what the page says of a choice."""
     held_out = say_held_out(choice)
     points = [

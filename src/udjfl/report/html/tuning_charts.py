@@ -20,7 +20,7 @@ from udjfl.report.html.labels import Axis, label_layers
 from udjfl.report.html.theme import GAIN, INK, MUTED, NEUTRAL, THEORY_COLOURS
 from udjfl.report.tune_table import MEASURES, list_points, list_rungs
 from udjfl.search.scoring import CandidateScore
-from udjfl.search.tune import Choice
+from udjfl.search.tune import HeldOutChoice
 from udjfl.tasks import ScoreKind
 
 HEIGHT = 240
@@ -32,7 +32,7 @@ MEAN_AXIS = "Mean of the clients against FedAvg, {unit}"
 HELD_OUT = "On held-out data, against FedAvg, mean over seeds."
 
 
-def tuning_figures(choice: Choice, width: int = WIDTH) -> list[Figure]:
+def tuning_figures(choice: HeldOutChoice, width: int = WIDTH) -> list[Figure]:
     """Draw the search, the chosen point beside the default and its neighbours, and the cost."""
     return [
         _search_figure(choice, width),
@@ -42,11 +42,11 @@ def tuning_figures(choice: Choice, width: int = WIDTH) -> list[Figure]:
     ]
 
 
-def _measure_axis(choice: Choice) -> str:
+def _measure_axis(choice: HeldOutChoice) -> str:
     return f"{MEASURES[choice.theory]}: gain over FedAvg"
 
 
-def _search_figure(choice: Choice, width: int) -> Figure:
+def _search_figure(choice: HeldOutChoice, width: int) -> Figure:
     """Draw the measure of every point against what it costs the mean."""
     alt = import_altair()
     colour, unit = THEORY_COLOURS.get(choice.theory, INK), choice.score.gain_basis
@@ -95,7 +95,7 @@ def _search_figure(choice: Choice, width: int) -> Figure:
 
 
 def _search_record(
-    choice: Choice, each: CandidateScore, rounds: int, opacity: float
+    choice: HeldOutChoice, each: CandidateScore, rounds: int, opacity: float
 ) -> dict[str, Any]:
     limits = "broken" if each.broken else "kept"
     name = name_method(each.candidate.method)
@@ -111,7 +111,7 @@ def _search_record(
     }
 
 
-def _points_figure(choice: Choice, width: int) -> Figure:
+def _points_figure(choice: HeldOutChoice, width: int) -> Figure:
     """Draw the measure of the chosen point, the defaults and the neighbours, with its error."""
     alt = import_altair()
     colour = THEORY_COLOURS.get(choice.theory, INK)
@@ -159,7 +159,7 @@ def _points_figure(choice: Choice, width: int) -> Figure:
     )
 
 
-def _client_figures(choice: Choice, width: int) -> list[Figure]:
+def _client_figures(choice: HeldOutChoice, width: int) -> list[Figure]:
     """Draw what each client has at the chosen point and by default, and the floors."""
     alt = import_altair()
     chosen, default = choice.chosen.clients or {}, choice.default.clients or {}
@@ -216,7 +216,7 @@ def _with_unit(text: str, score: ScoreKind) -> str:
     return f"{text}, {score.unit}" if score.unit else text
 
 
-def _cost_figure(choice: Choice, width: int) -> Figure:
+def _cost_figure(choice: HeldOutChoice, width: int) -> Figure:
     alt = import_altair()
     costs = {"this search": choice.cost, "a plain grid": choice.grid_cost}
     records = [
