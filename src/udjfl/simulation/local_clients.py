@@ -23,7 +23,7 @@ from udjfl.engine import (
 from udjfl.methods import ServedModels
 from udjfl.seeds import numpy_stream
 from udjfl.training.clients import Attendance, Replies, TrainRequest
-from udjfl.training.evaluation import Evaluation, Judged
+from udjfl.training.evaluation import Evaluation, JudgedScores
 from udjfl.training.judging import Judge, join_judged
 from udjfl.training.replies import join_deltas, training_columns
 from udjfl.training.server_state import ServerState
@@ -151,7 +151,7 @@ class LocalClients:
         score = self.run.spec.task(self.run.federation).score
         return Judge(score, self.engine, self.federation, self.run.seed)
 
-    def _judge_served(self, server: ServerState, served: ServedModels) -> Judged:
+    def _judge_served(self, server: ServerState, served: ServedModels) -> JudgedScores:
         """Compute the score that is judged of what clients are served, with intervals."""
         clients = {
             name: self._judge.judge_client(

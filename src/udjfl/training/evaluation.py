@@ -29,7 +29,7 @@ class ServedEvaluation:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedScores:
     """The score that is judged, where it is not accuracy: by client and on the shared test set.
 
     `intervals` are 95% bootstrap intervals over the clients' test examples.
@@ -64,7 +64,7 @@ class Evaluation:
     expected_accuracies: Mapping[str, float] | None = None
     served: ServedEvaluation | None = None
     groups: Mapping[str, Mapping[str, tuple[int, int]]] | None = None
-    judged: Judged | None = None
+    judged: JudgedScores | None = None
 
     @staticmethod
     def from_fractions(

@@ -12,7 +12,7 @@ from udjfl._files import to_json
 from udjfl.metrics import GroupAccuracy, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.tasks import wilson_interval
-from udjfl.training.evaluation import Evaluation, Judged
+from udjfl.training.evaluation import Evaluation, JudgedScores
 from udjfl.training.file_names import MODEL, RESULT, SERVED
 from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.lifecycle import RunLog
@@ -119,7 +119,9 @@ def _by_client(ids: Sequence[str], scores: Tensor | None) -> dict[str, float] | 
 
 
 def _intervals(
-    accuracies: Mapping[str, float], test_sizes: Mapping[str, int] | None, judged: Judged | None
+    accuracies: Mapping[str, float],
+    test_sizes: Mapping[str, int] | None,
+    judged: JudgedScores | None,
 ) -> dict[str, tuple[float, float]] | None:
     if judged is not None:
         return dict(judged.intervals)

@@ -15,7 +15,7 @@ from udjfl.errors import DataError
 from udjfl.seeds import torch_stream
 from udjfl.settings import TrainingSettings
 from udjfl.tasks import SCORES, Score, as_predictions
-from udjfl.training.evaluation import Judged
+from udjfl.training.evaluation import JudgedScores
 from udjfl.uncertainty.alone import task_of
 
 
@@ -61,10 +61,10 @@ class Judge:
         return self.score.compute(restore(test.y.cpu().numpy()), predicted)
 
 
-def join_judged(clients: Mapping[str, JudgedClient], shared: float | None) -> Judged:
+def join_judged(clients: Mapping[str, JudgedClient], shared: float | None) -> JudgedScores:
     """Return the scores of all clients, and that on the shared test set, as an evaluation has."""
     intervals = {name: own.interval for name, own in clients.items()}
-    return Judged(
+    return JudgedScores(
         {name: own.value for name, own in clients.items()},
         {name: interval for name, interval in intervals.items() if interval is not None},
         shared,
