@@ -29,7 +29,7 @@ from udjfl.statistics import (
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.verdicts.changes import Change
 from udjfl.verdicts.evidence import MARGIN, Evidence
-from udjfl.verdicts.sentences import Judged, format_points, write_sentence
+from udjfl.verdicts.sentences import JudgedEvidence, format_points, write_sentence
 
 VerdictKind = Literal[
     "kept",
@@ -88,7 +88,7 @@ def _judge(
     evidence: Evidence, corrected_p: float | None, factor: int | None, r_p: float | None
 ) -> Verdict:
     kind = decide(evidence, corrected_p, r_p)
-    judged = Judged(
+    judged = JudgedEvidence(
         evidence,
         None if evidence.measure.test.always_same else corrected_p,
         find_payers(evidence),

@@ -14,7 +14,7 @@ from udjfl.verdicts.evidence import UNSEEN, Evidence
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedEvidence:
     """Evidence, with what a verdict adds to it.
 
     corrected_p  of the measure, after the correction over its table; None where there is none
@@ -58,7 +58,7 @@ class Judged:
         return {"above": above, "broken": self.broken}
 
 
-def write_sentence(kind: str, judged: Judged) -> str:
+def write_sentence(kind: str, judged: JudgedEvidence) -> str:
     """Return the verdict and its reasons, in one or two sentences."""
     return f"{kind}: {_WRITERS[kind](judged)}."
 
@@ -137,7 +137,7 @@ def _gain(e: Evidence) -> str:
     return text
 
 
-def _measure(judged: Judged) -> str:
+def _measure(judged: JudgedEvidence) -> str:
     """Say what the measure did."""
     e, change = judged.evidence, judged.evidence.measure
     up, p = change.difference >= 0, format_p(change.test, judged.corrected_p)
@@ -188,7 +188,7 @@ def _mean(e: Evidence) -> str:
     return f"the mean changes by {amount}, not significantly{reach}"
 
 
-def _payers(judged: Judged) -> str:
+def _payers(judged: JudgedEvidence) -> str:
     """Name the clients that pay: those that lose significantly, else the one that loses most."""
     losses = judged.payers
     if not losses:
@@ -203,7 +203,7 @@ def _payers(judged: Judged) -> str:
     return f"{first}{', then ' if more else ''}{', '.join(more)}{rest}"
 
 
-def _limits(judged: Judged) -> str:
+def _limits(judged: JudgedEvidence) -> str:
     """Name the clients that end below their limits; say of those by chance that it may be so."""
     limits = judged.evidence.limits
     below = {n: c.difference for n, c in limits.items() if c.difference < -UNSEEN}
@@ -221,7 +221,7 @@ def _list_losses(losses: Mapping[str, float], sign: str) -> str:
 # --- one function for each kind
 
 
-def _kept(judged: Judged) -> str:
+def _kept(judged: JudgedEvidence) -> str:
     """Lead with the measure; for Rawls its two numbers are the gains."""
     e = judged.evidence
     return _join(
@@ -229,17 +229,17 @@ def _kept(judged: Judged) -> str:
     )
 
 
-def _kept_at_a_price(judged: Judged) -> str:
+def _kept_at_a_price(judged: JudgedEvidence) -> str:
     return _join(_kept(judged), _payers(judged))
 
 
-def _over_budget(judged: Judged) -> str:
+def _over_budget(judged: JudgedEvidence) -> str:
     e = judged.evidence
     first = _join(_mean(e), _limits(judged), _payers(judged))
     return _then(e.score, first, _measure(judged), _gain(e))
 
 
-def _levelled_down(judged: Judged) -> str:
+def _levelled_down(judged: JudgedEvidence) -> str:
     e = judged.evidence
     why = "because others fall" if e.somebody_gains else "no client gains"
     if e.somebody_gains and e.gain.difference > 0:
@@ -248,13 +248,13 @@ def _levelled_down(judged: Judged) -> str:
     return _then(e.score, first, _gain(e), _mean(e), _limits(judged), _payers(judged))
 
 
-def _opposite(judged: Judged) -> str:
+def _opposite(judged: JudgedEvidence) -> str:
     e = judged.evidence
     less = f"{e.score.title} follows uncertainty less closely" if e.moved > 0 else ""
     return _join(_measure(judged), less, _gain(e), _harm(e), _limits(judged))
 
 
-def _at_its_ceiling(judged: Judged) -> str:
+def _at_its_ceiling(judged: JudgedEvidence) -> str:
     e = judged.evidence
     if e.theory == "desert":
         r = format_points(e.beside["pearson_r"].before, 2)
@@ -266,7 +266,7 @@ def _at_its_ceiling(judged: Judged) -> str:
     return _then(e.score, head, _measure(judged), _gain(e), _harm(e), _limits(judged))
 
 
-def _not_decided(judged: Judged) -> str:
+def _not_decided(judged: JudgedEvidence) -> str:
     e, test = judged.evidence, judged.evidence.measure.test
     if test.n == 0:
         return f"{e.measure.title} has no value to compare"
