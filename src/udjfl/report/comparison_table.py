@@ -107,7 +107,8 @@ def _small_test_parts(comparison: Comparison) -> str:
         text += f", one example is {100 / size:.2f} points"
     few = sum(size < FEWEST_TESTS for size in sizes.values())
     if few:
-        text += f", too few to say anything about a client (below {FEWEST_TESTS}: {few} clients)"
+        clients = "1 client" if few == 1 else f"{few} clients"
+        text += f", too few to say anything about a client (below {FEWEST_TESTS}: {clients})"
     if len(small) > 1 and not all_alike:
         text += f"; {len(small)} of {len(sizes)} clients have fewer than {SMALL_TEST_PART}"
     return f"{text}."
