@@ -249,7 +249,8 @@ def test_one_method(udjfl_command: Command) -> None:
 
 def test_where_nobody_learned_there_is_a_warning_and_no_verdict(udjfl_command: Command) -> None:
     compared = udjfl_command("compare", SMALL, "--seeds 2 --lr 1e-6").out
-    assert compared.startswith("Warning: nobody learned: check scaling, lr (the shared model has")
+    words = r"Warning: nobody learned: check scaling, lr \(on 2 of 2 seeds; seed 0:\s+the shared"
+    assert re.match(words, compared)
     assert "no verdict: nobody learned" in compared
     assert "not decided:" not in compared
     assert "Ranked" not in compared

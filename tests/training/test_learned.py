@@ -77,8 +77,12 @@ def test_uncertainties_near_the_highest_possible() -> None:
 
 
 def test_a_comparison_is_warned_if_most_seeds_are() -> None:
-    assert common_warning({0: "no", 1: None, 2: "no"}) == "no"
-    assert common_warning({0: "no", 1: None}) is None
+    warning = f"{NOBODY_LEARNED} (why)"
+    assert common_warning({1: None, 2: warning, 3: warning}) == (
+        f"{NOBODY_LEARNED} (on 2 of 3 seeds; seed 2: why)"
+    )
+    assert common_warning({0: warning}) == warning
+    assert common_warning({0: warning, 1: None}) is None
 
 
 def make_unscaled() -> udjfl.Federation:
@@ -112,3 +116,16 @@ def test_unscaled_columns_give_a_warning_and_no_verdict(tmp_path: Path) -> None:
 def test_a_run_that_learned_has_no_warning() -> None:
     result = train_briefly(make_federation(n=200), rounds=30, uncertainty_epochs=30)
     assert result.warning is None
+
+
+def test_python_says_aloud_that_nobody_learned(caplog: pytest.LogCaptureFixture) -> None:
+    """As the command line does: in the log, and wherever a result is shown."""
+    data = make_unscaled()
+    result = udjfl.simulate(data, "fedavg", "logistic", rounds=2, lr=1e-9)
+    (record,) = caplog.records
+    assert record.getMessage() == result.warning
+    comparison = udjfl.compare(data, "rawls", "logistic", seeds=2, rounds=2, lr=1e-9)
+    assert caplog.records[-1].getMessage() == comparison.warning
+    for shown in (result, comparison):
+        assert f"warning='{NOBODY_LEARNED} (" in repr(shown)
+        assert f"Warning: {NOBODY_LEARNED} (" in shown._repr_html_()

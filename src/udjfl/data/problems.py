@@ -118,7 +118,9 @@ def find_duplicates(train: Mapping[str, Rows], test: Mapping[str, Rows]) -> list
             )
     shared = Counter(pair for own in owners.values() for pair in _pairs(sorted(own)))
     problems += [
-        f"clients {one!r} and {other!r}: {count} different rows are in both train parts"
+        f"clients {one!r} and {other!r}: "
+        + ("1 row is" if count == 1 else f"{count} different rows are")
+        + " in both train parts"
         for (one, other), count in shared.most_common(3)
     ]
     return problems

@@ -39,6 +39,7 @@ from udjfl.simulation.simulate import (
 )
 from udjfl.training.federation_info import FederationInfo
 from udjfl.training.folder_check import refuse_damage
+from udjfl.training.learned import log_warning
 from udjfl.training.lifecycle import check_complete, versions
 from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
@@ -107,7 +108,7 @@ def compare(
         rounds=chosen.training.rounds,
         parameters=chosen.to_flat(),
     ) as observer:
-        return run_comparison(
+        comparison = run_comparison(
             chosen,
             rules,
             data=data,
@@ -118,6 +119,8 @@ def compare(
             on_progress=observer,
             by_name=by_name,
         )
+    log_warning(comparison.warning)
+    return comparison
 
 
 show_settings(compare)

@@ -71,7 +71,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         labels = ", ".join(row.label for row in self.rows)
-        return f"Comparison({self.data!r}, {len(self.seeds)} seeds: {labels})"
+        warning = "" if self.warning is None else f", warning={self.warning!r}"
+        return f"Comparison({self.data!r}, {len(self.seeds)} seeds: {labels}{warning})"
 
     def _repr_html_(self) -> str:
         metrics = self.shown_metrics
@@ -80,6 +81,8 @@ class Comparison:
             for row in self.rows
         ]
         caption = f"{self.data}: mean over {len(self.seeds)} seeds, with 95% interval"
+        if self.warning is not None:
+            caption += f". Warning: {self.warning}"
         titles = [" ".join(metric.heading.split()) for metric in metrics]
         return html_table(caption, ["Method", *titles], rows)
 

@@ -19,6 +19,7 @@ from udjfl.models import ModelChoice, describe
 from udjfl.settings import AnySettings, DataSettings, Settings, TrainingSettings, validate_settings
 from udjfl.simulation.lockstep import Failure
 from udjfl.simulation.run_methods import MethodTask, SeedTask, run_seeds
+from udjfl.training.learned import log_warning
 from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.references import reference_accuracies, reference_scores
@@ -95,7 +96,7 @@ def simulate(
         rounds=spec.settings.rounds,
         parameters=chosen.to_flat(),
     ) as observer:
-        return run_method(
+        result = run_method(
             federation,
             spec,
             reference=reference,
@@ -104,6 +105,8 @@ def simulate(
             resume=resume,
             on_progress=observer,
         )
+    log_warning(result.warning)
+    return result
 
 
 class SimulateSettings(Settings):

@@ -12,6 +12,7 @@ Nobody learned if one of these holds:
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 
@@ -22,6 +23,7 @@ from udjfl.training.evaluation import Evaluation
 from udjfl.training.federation_info import FederationInfo
 from udjfl.uncertainty import LEARNED_NOTHING, ONE_CLASS, Uncertainty
 
+logger = logging.getLogger("udjfl")
 NOBODY_LEARNED = "nobody learned: check scaling, lr"
 NEAR_HIGHEST = 0.98  # of ln(classes)
 ONE_SIDED = 1.645  # normal quantile of 95%
@@ -95,6 +97,21 @@ def _uncertainty_reason(n_classes: int, uncertainty: Uncertainty) -> str | None:
 
 
 def common_warning(warnings: Mapping[int, str | None]) -> str | None:
-    """Return the warning of a comparison: that of its reference on more than half of the seeds."""
-    given = [warning for warning in warnings.values() if warning is not None]
-    return given[0] if 2 * len(given) > len(warnings) else None
+    """Return the warning of a comparison: that of its reference on more than half of the seeds.
+
+    Its numbers are those of the first such seed.
+    """
+    given = {seed: warning for seed, warning in warnings.items() if warning is not None}
+    if 2 * len(given) <= len(warnings):
+        return None
+    seed, warning = next(iter(given.items()))
+    if len(warnings) == 1:
+        return warning
+    where = f"on {len(given)} of {len(warnings)} seeds; seed {seed}: "
+    return warning.replace(f"{NOBODY_LEARNED} (", f"{NOBODY_LEARNED} ({where}", 1)
+
+
+def log_warning(warning: str | None) -> None:
+    """Log that nobody learned, if so: a script may read numbers only."""
+    if warning is not None:
+        logger.warning("%s", warning)

@@ -99,9 +99,10 @@ class FinishedRun:
         shown = [m.key for m in table_metrics() if m.key in self.metrics]
         rounded = {key: self.metrics[key] for key in shown}
         metrics = {k: value if value is None else round(value, 2) for k, value in rounded.items()}
+        warning = "" if self.warning is None else f", warning={self.warning!r}"
         return (
             f"{type(self).__name__}(method={self.method.label!r}, seed={self.seed}, "
-            f"clients={len(self.client_scores)}, metrics={metrics})"
+            f"clients={len(self.client_scores)}, metrics={metrics}{warning})"
         )
 
 
@@ -137,6 +138,8 @@ class Result(FinishedRun):
         ]
         caption = f"{self.method.label}, seed {self.seed}"
         caption += f". ! Test part too small: {RULE}." if small else ""
+        if self.warning is not None:
+            caption += f". Warning: {self.warning}"
         return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
 
     def history_frame(self) -> Any:
