@@ -51,10 +51,11 @@ test-flower: $(VENV)/.flower
 
 # Every fault at every effect on the disk, kills, races, changed bits, fault schedules, damaged
 # input and command lines, with their counts: hours, most of them in UDJFL_FUZZ_INPUTS (a million)
-# inputs for each reader. Then a hundred clients, and nine methods against the simulator.
+# inputs for each reader. Then a hundred clients, nine methods against the simulator, broken
+# networks, and twenty nodes of which something is killed every minute.
 soak: $(VENV)/.flower
 	$(BIN)/python -m pytest -n 2 -m "soak and not processes" -rP --durations=0
-	$(BIN)/python -m pytest tests/flower -m soak --durations=0
+	$(BIN)/python -m pytest tests/flower tests/deployment -m "soak and processes" -rP --durations=0
 
 # One thing in a module changed at a time: some test has to fail. Survivors are printed; minutes for
 # each module. One module: make mutants MODULES=src/udjfl/metrics/groups.py TESTS=tests/metrics

@@ -118,24 +118,28 @@ class Study:
         )
 
     def processes(self) -> dict[int, str]:
-        """Return the processes that have this folder in their command line or environment."""
-        mark, found = os.fsencode(self.folder), {}
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (path / "cmdline").read_bytes()
-                environment = (path / "environ").read_bytes()
-            except OSError:
-                continue
-            is_own = int(path.name) == os.getpid()
-            if not is_own and command and (mark in command or b"FLWR_HOME=" + mark in environment):
-                found[int(path.name)] = command.replace(b"\0", b" ").decode()
-        return found
+        return processes_below(self.folder)
 
     def stop(self) -> None:
         """Stop everything, whatever state it is in."""
         for name in (*NAMES, "study"):
             if (self.folder / name / "state").exists():
                 self.run("flower", "down", name)
+
+
+def processes_below(folder: Path) -> dict[int, str]:
+    """Return the processes that have a folder in their command line or environment."""
+    mark, found = os.fsencode(folder), {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            environment = (path / "environ").read_bytes()
+        except OSError:
+            continue
+        is_own = int(path.name) == os.getpid()
+        if not is_own and command and (mark in command or b"FLWR_HOME=" + mark in environment):
+            found[int(path.name)] = command.replace(b"\0", b" ").decode()
+    return found
 
 
 def open_study(folder: Path) -> Iterator[Study]:

@@ -56,8 +56,9 @@ def test_a_function_that_is_no_longer_called_is_noticed(monkeypatch: pytest.Monk
 )
 def test_other_uses_of_time_are_noticed(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inspect.getsource", lambda _: source)
-    reason = flwr_internals.find_supernode_mismatch()
-    assert reason == f"{flwr_internals.SUPERNODE} uses time otherwise than to sleep, or does not"
+    both = flwr_internals.find_supernode_mismatch(), flwr_internals.find_mismatch()
+    names = flwr_internals.SUPERNODE, flwr_internals.SUPEREXEC
+    assert both == tuple(f"{name} {flwr_internals.OTHER_USE}" for name in names)
 
 
 def _find_owner(name: str) -> object:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -53,7 +53,7 @@ class DeployedFederation:
     def new_run(self, app: Path = FAULT_APP, **settings: Any) -> DeployedRun:
         """Return a run with a folder of its own that has not been started."""
         folder = self.deployment.folder / "runs" / str(next(self._numbers))
-        return DeployedRun(self, folder, app, settings)
+        return DeployedRun(self.deployment, self, folder, app, settings)
 
     def restart_node(self, name: str, warm: bool = True) -> None:
         """Start a node again; `warm` says whether its client is kept warm from now on."""
@@ -66,13 +66,33 @@ class DeployedFederation:
         return sorted((self.deployment.folder / "nodes").glob("*/messages/*"))
 
 
+class Submits(Protocol):
+    """Where runs are submitted to."""
+
+    def submit(self, app: Path, config: Mapping[str, Any]) -> str: ...
+
+
+class HasData(Protocol):
+    """A file for each client, and one for the server."""
+
+    @property
+    def files(self) -> Mapping[str, Path]: ...
+    @property
+    def server_file(self) -> Path: ...
+
+
 class DeployedRun:
     """One run of an app. The fault app's gates hold it before a round; see fault_app."""
 
     def __init__(
-        self, federation: DeployedFederation, folder: Path, app: Path, settings: Mapping[str, Any]
+        self,
+        deployment: Submits,
+        federation: HasData,
+        folder: Path,
+        app: Path,
+        settings: Mapping[str, Any],
     ) -> None:
-        self.deployment, self.app = federation.deployment, app
+        self.deployment, self.app = deployment, app
         self.out, self.gates, self.models = folder / "out", folder / "gates", folder / "models"
         self.gates.mkdir(parents=True)
         self.models.mkdir()
@@ -87,6 +107,7 @@ class DeployedRun:
             self.settings |= {"gates": str(self.gates), "snapshots": str(self.models)}
 
     def run(self, **changes: Any) -> FinishedRun:
+        assert isinstance(self.deployment, Deployment)
         return self.deployment.run(self.app, {**self.settings, **changes})
 
     def submit(self) -> str:

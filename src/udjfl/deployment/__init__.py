@@ -14,6 +14,7 @@ supernode        a SuperNode that waits no longer than needed
 warm             the executor beside it: a process that has imported everything, and
 fork_server      forks one for each message;
 message_journal  what is noted about messages in progress
+pauses           how long they wait
 flwr_internals   what these rely on in Flower that is not public
 network          ports, and the health of a SuperLink
 

@@ -32,8 +32,6 @@ from udjfl.deployment import flwr_internals
 from udjfl.deployment.fork_server import FIRST_PAUSE, LONGEST_PAUSE, ExecutorOptions, ForkServer
 
 logger = logging.getLogger("udjfl")
-# Flower's executor asks its SuperNode for messages once a second. Asking costs a few milliseconds.
-POLL_INTERVAL = ("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")
 # numpy and torch start threads, which do not survive a fork. udjfl's clients use one in any case.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 # Imported before the first message, besides Flower's own parts.
@@ -122,10 +120,9 @@ def executor_command(
 
 
 def executor_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment of an executor: this (or the given) one, one thread, short waits."""
-    name, seconds = POLL_INTERVAL
+    """Return the environment of an executor: this (or the given) one, and one thread."""
     given = os.environ if environment is None else environment
-    return {name: seconds, **given, **dict.fromkeys(ONE_THREAD, "1")}
+    return {**given, **dict.fromkeys(ONE_THREAD, "1")}
 
 
 def unsupported_reason() -> str | None:

@@ -7,4 +7,5 @@ faults    its faults in rounds 1, 2, ..., separated by commas; empty: honest in 
 gates     a folder. Before round t the server waits while the file `closed-t` exists, and creates
           `waiting-t`; a client that hangs or waits in round t creates `hanging-t`
 snapshots a folder that receives the server's model after every round
+pace      seconds that a round takes at least
 """

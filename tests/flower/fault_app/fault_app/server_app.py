@@ -34,7 +34,9 @@ def main(grid: Grid, context: Context) -> None:
         while (gates / f"closed-{round}").exists():
             (gates / f"waiting-{round}").touch()
             time.sleep(0.2)
+        end = time.monotonic() + float(config["pace"])
         evaluation = run_round()
+        time.sleep(max(0.0, end - time.monotonic()))
         np.save(snapshots / f"{round}.npy", strategy.log.server.vector.numpy())
         return evaluation
 
