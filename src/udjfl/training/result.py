@@ -136,10 +136,9 @@ class Result(FinishedRun):
             ]
             for client, score in self.client_scores.items()
         ]
-        caption = f"{self.method.label}, seed {self.seed}"
-        caption += f". ! Test part too small: {RULE}." if small else ""
-        if self.warning is not None:
-            caption += f". Warning: {self.warning}"
+        caption = f"{self.method.label}, seed {self.seed}."
+        caption += f" ! Test part too small: {RULE}." if small else ""
+        caption += f" Warning: {self.warning}" if self.warning is not None else ""
         return html_table(caption, ["Client", "Uncertainty", self.score.heading], rows)
 
     def history_frame(self) -> Any:
