@@ -1,4 +1,7 @@
-"""Train many points on the same federations: same splits, same batches, in few programs."""
+"""Train many points, methods with their parameters, on the same splits and batches.
+
+Points and seeds are trained together, as many at a time as are faster so: a program.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +33,8 @@ from udjfl.training.records import OnProgress, Progress
 from udjfl.training.result import FinishedRun
 from udjfl.uncertainty import Uncertainty
 
-# A program is at most so many runs, and so many multiplications by weights: a stopped search loses
-# no more than that, and a wider program would not be faster.
+# A program has at most so many runs, and so many multiplications by weights: a stopped search loses
+# no more than that, and with more at a time it would not be faster.
 MOST_RUNS = 128
 MOST_WORK = 1e12
 

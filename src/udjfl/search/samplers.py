@@ -14,7 +14,7 @@ from udjfl.seeds import numpy_stream, stream_seed
 
 # Candidates in, and for each how good it is and by how much it breaks a limit (0: it keeps all).
 Judge = Callable[[Sequence[Candidate]], list[tuple[float, float]]]
-BATCHES = 3  # of Optuna: each is one program, and learns from those before
+BATCHES = 3  # of Optuna: each is trained together, and learns from those before
 
 
 def sample_sobol(

@@ -2,9 +2,9 @@
 
 A fifth of each client's train part is held out, and no test part is there. Candidates train for a
 ninth of the rounds, beside FedAvg and the theory's defaults on the same splits and batches; the
-best third of them for a third of the rounds, the best third of those for all. Each of these rungs
-is one program where the data are small. The best within the limits is chosen, its neighbours are
-trained to show how much depends on it, and only then does anything see test data.
+best third of them for a third of the rounds, the best third of those for all. Where the data are
+small, all candidates of such a rung train together. The best within the limits is chosen, its
+neighbours are trained to show how much depends on it, and only then does anything see test data.
 """
 
 from __future__ import annotations
