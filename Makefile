@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test browser test-flower test-minimum soak flower-demo coverage check format docs \
-	docs-check digits bench bench-quick mutants clean
+.PHONY: demo test browser test-flower test-logs test-minimum soak flower-demo coverage check format \
+	docs docs-check digits bench bench-quick mutants clean
 
 demo: $(VENV)/.report
 	$(BIN)/udjfl demo --html demo-report.html
@@ -48,6 +48,12 @@ test-minimum:
 # Real SuperLinks and SuperNodes on the loopback interface: several minutes.
 test-flower: $(VENV)/.flower
 	$(BIN)/python -m pytest tests/flower tests/deployment -m "processes and not soak" --durations=0
+
+# Runs written through mlflow, wandb (offline) and tensorboard, read back from their local stores.
+# `make test` skips what is not installed.
+test-logs: $(VENV)/.logs
+	$(BIN)/python -c "import mlflow, tensorboard, wandb"
+	$(BIN)/python -m pytest tests/training/test_run_logs.py -rs --durations=4
 
 # Every fault at every effect on the disk, kills, races, changed bits, fault schedules, damaged
 # input and command lines, with their counts: hours, most of them in UDJFL_FUZZ_INPUTS (a million)
@@ -124,6 +130,10 @@ $(VENV)/.dev: $(VENV)/.core
 
 $(VENV)/.flower: $(VENV)/.dev
 	$(PIP) --editable '.[dev,flower]'
+	@touch $@
+
+$(VENV)/.logs: $(VENV)/.dev
+	$(PIP) --editable '.[dev,tensorboard,mlflow,wandb]'
 	@touch $@
 
 $(VENV)/.browser: $(VENV)/.flower
