@@ -74,7 +74,7 @@ class FixedWeights(Method):
     title = "fixed weights"
     theories = ("rawls",)
     paper = "none"
-    grade = "verified"
+    grade = "own"
     needs = frozenset({"uncertainties"})
 
     shares: Annotated[tuple[float, ...], Field(description="in order of falling uncertainty")]

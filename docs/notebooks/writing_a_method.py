@@ -30,7 +30,7 @@ class RankWeights(udjfl.Method):
     name = "rank-weights"
     title = "Rank weights"
     paper = "this notebook"
-    grade = "verified"
+    grade = "own"
     theories = ("rawls",)
     needs = frozenset({"losses"})
 

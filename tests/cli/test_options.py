@@ -23,7 +23,7 @@ from command import SMALL, Command, Output, mistakes_of
         ("--partition shrads", "Did you mean 'shards'?"),
         ("--partition dirichlet:-1", "alpha is -1.0: give a finite number above 0"),
         ("--partition natural", "partition natural: the examples of tiny have no owners"),
-        ("--partition shards:mix=3/1", "is for 1 clients, and clients is 5: make them agree"),
+        ("--partition shards:mix=3/1", "has 1 in its mix, and clients is 5: make them agree"),
         ("--data tiny:level=3", "level: no such setting"),
         ("--data tiny:level", "key=value was expected, as in tiny:key=value"),
         (

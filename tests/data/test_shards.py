@@ -203,7 +203,7 @@ def test_mix_for_another_number_of_clients_is_refused() -> None:
     labels, ambiguous = make_labels(1000, 1000)
     with pytest.raises(
         DataError,
-        match=r"partition shards:mix=3/1\+1/3 is for 2 clients, and clients is 5: make them agree",
+        match=r"partition shards:mix=3/1\+1/3 has 2 in its mix, and clients is 5: make them agree",
     ):
         cut(Partition.parse("shards:mix=3/1+1/3"), labels, ambiguous, 5, numpy_stream(0, "t"))
 

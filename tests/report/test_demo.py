@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from conftest import make_federation
+from paired_comparison import compare_gains, with_alone
 from rich.console import Console
 
 import udjfl
-from udjfl.report.demo import _bar, demo_view
+from udjfl.report.demo import _bar, _remarks, demo_view
 from udjfl.report.demo_intro import INTRODUCTION, introduction
 from udjfl.simulation.demo import demo_settings
+from udjfl.simulation.method_summary import MethodSummary
+from udjfl.statistics import summarise
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +38,37 @@ def test_every_theory_has_a_verdict_and_a_bar_for_each_client(
         assert len(re.findall(f"^{theory}: ", shown, re.MULTILINE)) == 2  # with a budget, without
     assert shown.count("│") == 4 * 3
     assert "Alone" in shown
+
+
+def make_summary(comparison: udjfl.Comparison, uncertainties: list[list[float]]) -> MethodSummary:
+    """Change the uncertainties of the first row; one list for each client, a number by seed."""
+    row = comparison.rows[0]
+    changed = {c: summarise(u) for c, u in zip(row.uncertainty, uncertainties, strict=True)}
+    return replace(row, uncertainty=changed)
+
+
+def test_the_demo_says_if_the_most_uncertain_client_differs_by_seed(
+    comparison: udjfl.Comparison,
+) -> None:
+    differs = make_summary(comparison, [[1, 1], [2, 1], [1, 2]])
+    (line,) = _remarks(replace(comparison, rows=(differs, *comparison.rows[1:])))
+    assert line.startswith(
+        "The most uncertain client differs by seed (client-2 on 1, client-3 on 1 of 2)"
+    )
+    same = make_summary(comparison, [[1, 1], [2, 2], [1, 1]])
+    assert _remarks(replace(comparison, rows=(same, *comparison.rows[1:]))) == []
+
+
+def test_the_demo_says_who_is_better_off_alone() -> None:
+    compared = compare_gains({udjfl.method("rawls"): [0.0] * 5})
+    ids = list(compared.rows[0].client_scores)
+    (line,) = _remarks(with_alone(compared, dict.fromkeys(ids, 99.0)))
+    assert line.startswith("Under FedAvg every client is better off alone")
+    (line,) = _remarks(with_alone(compared, {**dict.fromkeys(ids, 99.0), ids[0]: 1.0}))
+    assert line.startswith("Under FedAvg client-2, client-3, client-4 and client-5 are better off")
+    (line,) = _remarks(with_alone(compared, {**dict.fromkeys(ids, 1.0), ids[0]: 99.0}))
+    assert line.startswith("Under FedAvg client-1 is better off alone")
+    assert _remarks(with_alone(compared, dict.fromkeys(ids, 1.0))) == []
 
 
 def test_a_loss_is_left_of_the_line_and_a_gain_right_of_it() -> None:

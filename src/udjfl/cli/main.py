@@ -79,6 +79,13 @@ def _run_app() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         _fail(f"cannot write the output: {reason}")
+    except Exception as error:
+        from udjfl.cli.own_code import describe_own_failure
+
+        failure = describe_own_failure(error)
+        if failure is None:
+            raise
+        _fail(failure)
 
 
 def _fail(message: str) -> NoReturn:

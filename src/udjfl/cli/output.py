@@ -1,10 +1,10 @@
 """Output that several commands share: tables, the page, the line that names the folder."""
 
+import os
 import sys
+import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import typer
 
 from udjfl.cli.progress import show_status
 from udjfl.report.output import show
@@ -32,7 +32,16 @@ def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
         write_report(folders, path)
     print(f"report written to {path}", file=sys.stderr)
     if open_it:
-        typer.launch(path.resolve().as_uri())
+        open_page(path.resolve().as_uri(), str(path))
+
+
+def open_page(address: str, shown: str) -> None:
+    """Open a page in a browser; where there is no desktop, say in one line what to open."""
+    variables = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    # Without a desktop, Linux would try every text browser, each with an error of its own.
+    can_open = not sys.platform.startswith("linux") or any(map(os.environ.get, variables))
+    if not (can_open and webbrowser.open(address)):
+        print(f"there is no browser here; open {shown} where there is one", file=sys.stderr)
 
 
 def print_folder(out: Path | None) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from udjfl.cli.options import AsCsv, AsJson, AsLatex, AsMarkdown, Metrics
-from udjfl.cli.output import show_comparison, write_page
+from udjfl.cli.output import open_page, show_comparison, write_page
 from udjfl.cli.progress import show_status
 from udjfl.cli.search import show_search
 from udjfl.report.output import show
@@ -80,7 +80,8 @@ def figures_command(
     from udjfl.report.html.material import read_material
 
     with show_status("drawing"):
-        written = write_figures(read_material(folders), out, formats.split(","), columns)
+        source = ", ".join(map(str, folders))
+        written = write_figures(read_material(folders), out, formats.split(","), columns, source)
     print(f"{len(written)} files in {out}")
 
 
@@ -110,15 +111,15 @@ def watch_command(
     watcher = Watcher(folder)
     if html is not None:
         print(f"writing {html} every {every:g} seconds", flush=True)
-        address = html.resolve().as_uri()
+        address, path = html.resolve().as_uri(), str(html)
         snapshot = watch_in_file(
-            watcher, html, every, on_written=lambda: typer.launch(address) if open_it else None
+            watcher, html, every, on_written=lambda: open_page(address, path) if open_it else None
         )
     else:
         with LiveServer(watcher, every) as server:
             print(server.address, flush=True)
             if open_it:
-                typer.launch(server.address)
+                open_page(server.address, server.address)
             snapshot = server.wait_until_finished()
     print(f"{describe_state(snapshot).lower()}: {describe_progress(snapshot)}")
 

@@ -105,8 +105,10 @@ class Federation(OwnData):
         train, test = (
             sum(len(getattr(c, part)) for c in self.clients) for part in ("train", "test")
         )
+        n = len(self.clients)
+        clients = "1 client" if n == 1 else f"{n} clients"
         return (
-            f"Federation({self.name!r}, {len(self.clients)} clients, {train} train and {test} test "
+            f"Federation({self.name!r}, {clients}, {train} train and {test} test "
             f"examples of shape {list(self.test.x.shape[1:])}, {self.n_classes} classes)"
         )
 

@@ -197,7 +197,7 @@ def cut(
             mix = tuple((clean, per_client - clean) for clean in clean_shards(clients, per_client))
         elif len(mix) != clients:
             raise DataError(
-                f"partition {partition} is for {len(mix)} clients, and clients is {clients}: "
+                f"partition {partition} has {len(mix)} in its mix, and clients is {clients}: "
                 "make them agree"
             )
         in_order = partition.order == "kept"

@@ -1,6 +1,6 @@
 """The same methods across real machines, on Flower (https://flower.ai).
 
-Needs `pip install udjfl[flower]`. A user brings a model and two functions, one that loads a
+Needs `pip install 'udjfl[flower]'`. A user brings a model and two functions, one that loads a
 client's own data and one that loads the server's:
 
     app = client_app("mlp", my_client_data)        # my_client_data(context) -> ClientData
@@ -10,12 +10,12 @@ client's own data and one that loads the server's:
 of a run's configuration; `udjfl.flower.client_app` lists what leaves a client.
 """
 
-try:
-    import flwr as _flwr  # noqa: F401 - only to name what is missing
-except ImportError as error:  # pragma: no cover - depends on what is installed
-    raise ImportError(
-        "udjfl.flower needs Flower; install it with `pip install udjfl[flower]`"
-    ) from error
+import importlib.util
+
+from udjfl.errors import DeploymentError
+
+if importlib.util.find_spec("flwr") is None:
+    raise DeploymentError("udjfl.flower needs Flower: pip install 'udjfl[flower]'")
 
 from udjfl.flower.client_app import client_app
 from udjfl.flower.data import ClientData, ServerData

@@ -29,7 +29,7 @@ from udjfl.methods.reports import EXTRAS, Reports
 from udjfl.methods.values import Additive, Diagnostics, Plan, ServedModels, Setup, State
 from udjfl.settings import describe_mistakes
 
-Grade = Literal["verified", "partial", "recalled"]
+Grade = Literal["verified", "partial", "recalled", "own"]
 MethodType = TypeVar("MethodType")
 
 
@@ -40,7 +40,8 @@ class Method(ABC):
     theories       the theories of justice it serves, some of `THEORIES`
     paper          citation
     grade          'verified': the formula; 'partial' or 'recalled' if we could check it only in
-                   part, or not at all, against the authors' code or paper
+                   part, or not at all, against the authors' code or paper; 'own' if it is of no
+                   paper
     idea           one sentence on what it does
     cost           its cost beyond FedAvg, for K reporting clients of N, and D numbers in the model
     needs          the fields of `Reports` beyond deltas that it reads, `EXTRAS` included; they may

@@ -37,7 +37,7 @@ def with_arrow(metric: Metric) -> str:
 
 def doubt(row: MethodSummary) -> str:
     """Return the grade of a method that could not be checked in full."""
-    return "" if row.method.grade == "verified" else row.method.grade
+    return "" if row.method.grade in ("verified", "own") else row.method.grade
 
 
 def served(row: MethodSummary) -> str:

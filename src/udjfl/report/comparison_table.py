@@ -205,7 +205,8 @@ def _name(row: MethodSummary) -> Text:
     family = method.title if method.short != method.title else ""
     parts = (family, method.changed_text, doubt(row), served(row))
     below = " ".join(part for part in parts if part)
-    return Text.assemble(method.short, (f"\n{below}" if below else "", "dim"))
+    # Indented: it is no method of its own.
+    return Text.assemble(method.short, (f"\n  {below}" if below else "", "dim"))
 
 
 def _metric_cell(metric: Metric, comparison: Comparison, index: int) -> Text:

@@ -59,11 +59,13 @@ def view_sources(sources: list[dict[str, Any]]) -> RenderableType:
     parts: list[RenderableType] = []
     for source in sources:
         options = [
-            f"{option['name']}={option['default']}: {option['help']}"
+            f"{option['name']}{_default_text(option['default'])}: {option['help']}"
             for option in source["options"]
         ]
+        clients = source["clients"]
+        number = "as many clients as the data name" if clients is None else f"{clients} clients"
         facts: list[tuple[str, str | Text]] = [
-            ("default", f"{source['clients']} clients, {source['partition']}"),
+            ("default", f"{number}, {source['partition']}"),
             *zip(["options", *[""] * len(options)], options, strict=False),
             ("files", _view_files(source)),
             ("to get", "" if source["found"] else source["how_to_get"]),
@@ -71,6 +73,11 @@ def view_sources(sources: list[dict[str, Any]]) -> RenderableType:
         heading = Text.assemble((source["data"], "bold"), f"  {source['summary']}")
         parts += [heading, facts_table(facts), Text("")]
     return Group(*parts, Text(HINT, style="dim"))
+
+
+def _default_text(default: Any) -> str:
+    """Return the default of an option as it is typed; nothing for one that is not set."""
+    return "" if default in (None, "", []) else f"={default}"
 
 
 def _view_files(source: dict[str, Any]) -> Text:
@@ -113,11 +120,13 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
     clients, validation = description["clients"], description["validation"]
     total = sum(client["train"] for client in clients)
     is_regression = not description["class_names"]
+    knows_ambiguity = any(client["ambiguous_share"] is not None for client in clients)
+    kind = "clean examples" if knows_ambiguity else "examples"
     facts = [
         ("clients", f"{len(clients)}, {description['partition']}, {total:,} train examples"),
-        ("one example", "x".join(map(str, description["feature_shape"]))),
+        ("an example", f"{'x'.join(map(str, description['feature_shape']))} numbers"),
         ("classes", str(len(description["class_names"])) if not is_regression else "none: numbers"),
-        ("global test", f"{description['global_test']:,} clean examples"),
+        ("shared test", f"{description['global_test']:,} {kind}"),
         (
             "validation",
             "none" if validation is None else f"{validation:,} examples of the server's own",
@@ -167,19 +176,20 @@ def _view_problems(problems: Sequence[str]) -> list[Text]:
 
 
 def _view_clients(clients: list[dict[str, Any]]) -> RenderableType:
-    has_copies = any(client["copies"] for client in clients)
-    rows = [
-        [
-            f"{client['train']:,}",
-            f"{client['test']:,}",
-            "–" if client["ambiguous_share"] is None else f"{100 * client['ambiguous_share']:.1f}%",
-            *([f"{100 * client['copies'] / client['test']:.1f}%"] if has_copies else []),
-        ]
-        for client in clients
-    ]
+    columns = {
+        "Train": [f"{client['train']:,}" for client in clients],
+        "Test": [f"{client['test']:,}" for client in clients],
+    }
+    if any(client["ambiguous_share"] is not None for client in clients):
+        columns["Ambiguous"] = [_percent(client["ambiguous_share"]) for client in clients]
+    if any(client["copies"] for client in clients):
+        columns["Test in train"] = [_percent(c["copies"] / c["test"]) for c in clients]
     ids = [client["id"] for client in clients]
-    headings = ["Train", "Test", "Ambiguous", *(["Test in train"] if has_copies else [])]
-    return _grid("Client", headings, ids, rows)
+    return _grid("Client", list(columns), ids, zip(*columns.values(), strict=True))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}%"
 
 
 def _view_counts(description: dict[str, Any]) -> RenderableType:

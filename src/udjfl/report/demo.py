@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -51,6 +54,7 @@ def _demo_parts(comparison: Comparison, width: int) -> list[RenderableType]:
             "FedAvg averages the clients' models. Alone: a model trained on that client's data "
             "only, on digits that it did not see."
         ),
+        *map(footer, _remarks(comparison)),
     ]
     for row, verdict in within:
         parts += [Text(""), *_theory_parts(row, verdict, reference, scale, width)]
@@ -78,6 +82,32 @@ def _clients_table(reference: MethodSummary) -> Table:
             _number(None if alone is None else alone.mean),
         )
     return table
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """Say whether the most uncertain client is always the same, and who is better off alone."""
+    reference, remarks = comparison.rows[0], []
+    by_seed = zip(*(u.values for u in reference.uncertainty.values()), strict=True)
+    known = [[-math.inf if u is None else u for u in of_seed] for of_seed in by_seed]
+    clients = list(reference.uncertainty)
+    most = Counter(clients[of_seed.index(max(of_seed))] for of_seed in known).most_common()
+    if len(most) > 1:
+        found = ", ".join(f"{client} on {count}" for client, count in most)
+        remarks.append(
+            f"The most uncertain client differs by seed ({found} of {len(known)}): what it gains "
+            "is not what one row below gains."
+        )
+    joined = comparison.joining[0]
+    alone = [client for client, one in joined.items() if one.better_alone]
+    if alone:
+        named = " and ".join(filter(None, (", ".join(alone[:-1]), alone[-1])))
+        verb = "is" if len(alone) == 1 else "are"
+        who = "every client is" if len(alone) == len(clients) else f"{named} {verb}"
+        remarks.append(
+            f"Under FedAvg {who} better off alone (paired t-tests over seeds): a theory divides "
+            "what joining gives, and does not say that joining pays."
+        )
+    return remarks
 
 
 def _theory_parts(

@@ -51,6 +51,16 @@ def test_pdf_embeds_its_fonts(run_folder: Path, tmp_path: Path) -> None:
     assert b"/FontFile2" in content
 
 
+def test_figures_of_other_runs_are_not_mixed_in(run_folder: Path, tmp_path: Path) -> None:
+    material, folder = read_material([run_folder]), tmp_path / "figures"
+    write_figures(material, folder, ["svg"], source="runs/a")
+    write_figures(material, folder, ["png"], source="runs/a")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(SettingsError, match="holds the figures of runs/a; name another folder"):
+        write_figures(material, folder, ["svg"], source="runs/b")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize("formats", [["gif"], [], [""]])
 def test_an_unknown_format_is_refused(run_folder: Path, tmp_path: Path, formats: list[str]) -> None:
     with pytest.raises(SettingsError, match="format"):

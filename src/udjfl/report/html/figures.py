@@ -16,38 +16,58 @@ from udjfl.report.html.svg import chart_spec, import_converter
 FORMATS = ("pdf", "svg", "png")
 # Points: the text of a paper is about 3.3 inches wide in two columns, 6.8 in one.
 COLUMN_WIDTHS = {1: 240, 2: 490}
+CAPTIONS, SOURCE = "captions.md", "Figures of "
 PNG_SCALE = 4.0  # 288 dots per inch
 
 
 def write_figures(
-    material: Material, folder: Path, formats: Sequence[str], columns: int = 1
+    material: Material, folder: Path, formats: Sequence[str], columns: int = 1, source: str = ""
 ) -> list[Path]:
-    """Write every figure in every format, and a list of their captions; return the files."""
+    """Write every figure in every format, and a list of their captions; return the files.
+
+    `source` names the runs. A folder that holds figures of others is refused.
+    """
     chosen = [name.strip().lower() for name in formats if name.strip()]
     wrong = [name for name in chosen if name not in FORMATS]
     if wrong or not chosen:
         name = wrong[0] if wrong else ""
         raise SettingsError(f"format: unknown value {name!r}.{did_you_mean(name, FORMATS)}")
     figures = make_figures(material, COLUMN_WIDTHS[columns]).flatten()
-    return save_figures(figures, folder, chosen, columns)
+    return save_figures(figures, folder, chosen, columns, source)
 
 
 def save_figures(
-    figures: Sequence[Figure], folder: Path, formats: Sequence[str], columns: int = 1
+    figures: Sequence[Figure],
+    folder: Path,
+    formats: Sequence[str],
+    columns: int = 1,
+    source: str = "",
 ) -> list[Path]:
     """Write figures in these formats, and a list of their captions; return the files."""
     written = []
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
+        _refuse_others(folder, source)
     for figure in figures:
         spec = _fit(chart_spec(figure.chart), COLUMN_WIDTHS[columns])
         for name in dict.fromkeys(formats):
             path = folder / f"{figure.name}.{name}"
             write_atomic(path, _convert(spec, name))
             written.append(path)
-    captions = folder / "captions.md"
-    write_atomic(captions, _list_captions(figures).encode())
+    captions = folder / CAPTIONS
+    write_atomic(captions, _list_captions(figures, source).encode())
     return [*written, captions]
+
+
+def _refuse_others(folder: Path, source: str) -> None:
+    """Raise an error if the folder holds figures of other runs: some would stay among these."""
+    captions = folder / CAPTIONS
+    if not source or not captions.exists():
+        return
+    lines = captions.read_text(encoding="utf-8", errors="replace").splitlines()
+    before = next((line.removeprefix(SOURCE) for line in lines if line.startswith(SOURCE)), source)
+    if before != source:
+        raise SettingsError(f"out: {folder} holds the figures of {before}; name another folder")
 
 
 def _fit(spec: dict[str, Any], width: int) -> dict[str, Any]:
@@ -65,8 +85,8 @@ def _convert(spec: dict[str, Any], name: str) -> bytes:
     return bytes(converter.vegalite_to_pdf(spec))
 
 
-def _list_captions(figures: Sequence[Figure]) -> str:
-    lines = ["# Captions", ""]
+def _list_captions(figures: Sequence[Figure], source: str) -> str:
+    lines = ["# Captions", "", *([f"{SOURCE}{source}", ""] if source else [])]
     for figure in figures:
         lines += [f"- `{figure.name}`: {figure.title}. {figure.caption}"]
     return "\n".join(lines) + "\n"

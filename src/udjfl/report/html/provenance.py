@@ -15,6 +15,7 @@ GRADES = {
     "verified": "checked against the authors' code or paper",
     "partial": "could be checked only in part",
     "recalled": "could not be checked against the authors' code or paper",
+    "own": "of no paper; there is nothing to check it against",
 }
 
 
