@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +22,7 @@ def check_ids(ids: Any) -> Iterable[Any]:
 
 def check_scalars(lr: Any, momentum: Any, round: Any) -> None:
     """Refuse a learning rate, a momentum or a round that is none."""
-    if not _is_number(lr) or not 0 < lr < float("inf"):
+    if not _is_number(lr) or not 0 < lr <= sys.float_info.max:
         raise SettingsError(f"Reports.lr: is {lr!r}; it must be a finite number above zero")
     if not _is_number(momentum) or not 0 <= momentum < 1:
         raise SettingsError(f"Reports.momentum: is {momentum!r}; it must be at least 0 and below 1")
