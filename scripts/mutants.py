@@ -4,7 +4,7 @@
 
 Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
 mutant is a process forked from there, in which the code of one function is replaced; it runs the
-tests that reach the changed statement (those of the module first, then the fastest, 300 at most)
+tests that reach the changed statement (those of the module first, then the fastest, 100 at most)
 until one fails. A mutant that no test notices survives, and so does one in a statement that no test
 reaches. Survivors that cannot be
 noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
@@ -43,7 +43,7 @@ ALIVE = ("survived", "not reached", "not called")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
 # The numbers of the tests that reach a line of a file, or call a function of it.
 Reached = dict[tuple[str, int | str], list[int]]
-MOST_TESTS = 300  # for one mutant: what thousands reach is noticed by the first, or has no test
+MOST_TESTS = 100  # for one mutant: what thousands reach is noticed by the first, or has no test
 SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
@@ -79,6 +79,8 @@ class Mutants:
         if isinstance(seconds, str):
             raise pytest.UsageError(f"fails without a mutation: {seconds}")
         tests = Tests(session.items, *seconds)
+        gc.collect()
+        gc.freeze()  # so that forked processes do not copy all objects when they collect
         for path in self.paths:
             self._run_module(path, tests, functions)
         return True
@@ -108,11 +110,11 @@ class Mutants:
 
 
 class Functions:
-    """The live functions of some modules, by file and qualified name, and their caches."""
+    """The live functions of some modules, by file, qualified name and line, and their caches."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
-        self.named: dict[tuple[str, str], list[types.FunctionType]] = {}
+        self.live: dict[tuple[str, str, int], list[types.FunctionType]] = {}
         self.caches: list[Any] = []
         files = {str(path) for path in paths}
         for value in gc.get_objects():
@@ -121,17 +123,23 @@ class Functions:
                 if code is not None and code.co_filename in files:
                     self.caches.append(value)
             elif type(value) is types.FunctionType and value.__code__.co_filename in files:
-                code = value.__code__
-                self.named.setdefault((code.co_filename, code.co_qualname), []).append(value)
+                self.live.setdefault(_key(value.__code__), []).append(value)
 
-    def install(self, tree: ast.Module, path: Path, name: str | None = None) -> None:
-        """Give every live function, or those of one name, their new code."""
+    def install(self, tree: ast.Module, path: Path, name: str = "") -> None:
+        """Give every live function, or that of one name and those in it, their new code."""
         for code in _codes(compile(tree, str(path), "exec")):
-            if name in (None, code.co_qualname) and "<" not in code.co_qualname:
-                for function in self.named.get((str(path), code.co_qualname), ()):
+            is_named = code.co_qualname == name or code.co_qualname.startswith(f"{name}.<locals>.")
+            if name and not is_named:
+                continue
+            for function in self.live.get(_key(code), ()):
+                if len(function.__code__.co_freevars) == len(code.co_freevars):
                     function.__code__ = code
         for cache in self.caches:
             cache.cache_clear()
+
+
+def _key(code: types.CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 class Tests:
