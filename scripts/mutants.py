@@ -4,8 +4,9 @@
 
 Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
 mutant is a process forked from there, in which the code of one function is replaced; it runs the
-tests that reach the changed statement, the fastest first, until one fails. A mutant that no test
-notices survives, and so does one in a statement that no test reaches. Survivors that cannot be
+tests that reach the changed statement (those of the module first, then the fastest, 100 at most)
+until one fails. A mutant that no test notices survives, and so does one in a statement that no test
+reaches. Survivors that cannot be
 noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
 is 1. `--only FILE` tries only the mutants that an earlier output lists.
 
@@ -21,6 +22,7 @@ import contextlib
 import functools
 import gc
 import importlib
+import importlib.machinery
 import os
 import pickle
 import signal
@@ -37,7 +39,11 @@ from mutations import Mutation, find_mutations
 
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.txt")
+ALIVE = ("survived", "not reached", "not called")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
+# The numbers of the tests that reach a line of a file, or call a function of it.
+Reached = dict[tuple[str, int | str], list[int]]
+MOST_TESTS = 100  # for one mutant: what thousands reach is noticed by the first, or has no test
 SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
@@ -73,6 +79,8 @@ class Mutants:
         if isinstance(seconds, str):
             raise pytest.UsageError(f"fails without a mutation: {seconds}")
         tests = Tests(session.items, *seconds)
+        gc.collect()
+        gc.freeze()  # so that forked processes do not copy all objects when they collect
         for path in self.paths:
             self._run_module(path, tests, functions)
         return True
@@ -84,11 +92,16 @@ class Mutants:
             if self.only and line not in self.only:
                 continue
             numbers = tests.reaching(path, mutation.lines)
-            outcome = _try(mutation, path, tests, numbers, functions) if numbers else "not reached"
-            if outcome in ("survived", "not reached") and line in known:
+            if not tests.calling(path, mutation.function):
+                outcome = _try_import(mutation, path, tests.reaching_module(path))
+            elif numbers:
+                outcome = _try(mutation, path, tests, numbers, functions)
+            else:
+                outcome = "not reached"
+            if outcome in ALIVE and line in known:
                 outcome = "equivalent"
             counts[outcome] += 1
-            if outcome in ("survived", "not reached"):
+            if outcome in ALIVE:
                 self.survivors.append(f"{path.name}:{mutation.line} {line}")
                 print(f"{outcome} {self.survivors[-1]}", flush=True)
         self.counts += counts
@@ -97,11 +110,11 @@ class Mutants:
 
 
 class Functions:
-    """The live functions of some modules, by file and qualified name, and their caches."""
+    """The live functions of some modules, by file, qualified name and line, and their caches."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
-        self.named: dict[tuple[str, str], list[types.FunctionType]] = {}
+        self.live: dict[tuple[str, str, int], list[types.FunctionType]] = {}
         self.caches: list[Any] = []
         files = {str(path) for path in paths}
         for value in gc.get_objects():
@@ -110,17 +123,23 @@ class Functions:
                 if code is not None and code.co_filename in files:
                     self.caches.append(value)
             elif type(value) is types.FunctionType and value.__code__.co_filename in files:
-                code = value.__code__
-                self.named.setdefault((code.co_filename, code.co_qualname), []).append(value)
+                self.live.setdefault(_key(value.__code__), []).append(value)
 
-    def install(self, tree: ast.Module, path: Path, name: str | None = None) -> None:
-        """Give every live function, or those of one name, their new code."""
+    def install(self, tree: ast.Module, path: Path, name: str = "") -> None:
+        """Give every live function, or that of one name and those in it, their new code."""
         for code in _codes(compile(tree, str(path), "exec")):
-            if name in (None, code.co_qualname) and "<" not in code.co_qualname:
-                for function in self.named.get((str(path), code.co_qualname), ()):
+            is_named = code.co_qualname == name or code.co_qualname.startswith(f"{name}.<locals>.")
+            if name and not is_named:
+                continue
+            for function in self.live.get(_key(code), ()):
+                if len(function.__code__.co_freevars) == len(code.co_freevars):
                     function.__code__ = code
         for cache in self.caches:
             cache.cache_clear()
+
+
+def _key(code: types.CodeType) -> tuple[str, str, int]:
+    return code.co_filename, code.co_qualname, code.co_firstlineno
 
 
 class Tests:
@@ -130,14 +149,30 @@ class Tests:
         self,
         items: list[pytest.Item],
         seconds: list[float],
-        lines: dict[tuple[str, int], list[int]],
+        lines: Reached,
     ) -> None:
         self.items, self.seconds, self.lines = items, seconds, lines
 
     def reaching(self, path: Path, lines: Iterable[int]) -> list[int]:
-        """Return the numbers of the tests that reach any of the lines, the fastest first."""
+        """Return the tests to run for any of the lines: those of the module, then the fastest."""
         found = {number for line in lines for number in self.lines.get((str(path), line), ())}
-        return sorted(found, key=self.seconds.__getitem__)
+        mirror = f"test_{path.stem.lstrip('_')}"
+
+        def rank(number: int) -> tuple[bool, float]:
+            return not self.items[number].path.stem.startswith(mirror), self.seconds[number]
+
+        return sorted(found, key=rank)[:MOST_TESTS]
+
+    def calling(self, path: Path, function: str) -> bool:
+        """Return whether a test calls the function; others run at most when it is imported."""
+        return (str(path), function) in self.lines
+
+    def reaching_module(self, path: Path) -> list[str]:
+        """Return the names of the tests that reach any line of a module."""
+        found = {
+            n for (name, _), numbers in self.lines.items() if name == str(path) for n in numbers
+        }
+        return [self.items[number].nodeid for number in sorted(found)]
 
 
 def _module(path: Path) -> str:
@@ -178,7 +213,7 @@ def _be_quiet() -> None:
 
 def _trace(
     items: list[pytest.Item], paths: list[Path], functions: Functions
-) -> tuple[list[float], dict[tuple[str, int], list[int]]]:
+) -> tuple[list[float], Reached]:
     """Return the seconds of each test, and for each line of the modules the tests that reach it.
 
     The code of all functions is replaced by the same code, to see that this changes nothing.
@@ -186,14 +221,17 @@ def _trace(
     for path in paths:
         functions.install(ast.parse(path.read_text(encoding="utf-8")), path)
     files = {str(path) for path in paths}
-    reached: set[tuple[str, int]] = set()
+    reached: set[tuple[str, int | str]] = set()
     seconds: list[float] = []
-    lines: dict[tuple[str, int], list[int]] = {}
+    lines: Reached = {}
 
     def trace(frame: types.FrameType, event: str, _: object) -> Any:
-        if frame.f_code.co_filename not in files:
+        code = frame.f_code
+        if code.co_filename not in files:
             return None
-        reached.add((frame.f_code.co_filename, frame.f_lineno))
+        reached.add((code.co_filename, frame.f_lineno))
+        if event == "call":
+            reached.add((code.co_filename, code.co_qualname))
         return trace
 
     for number, item in enumerate(items):
@@ -240,6 +278,47 @@ def _try(
     return {SURVIVED: "survived", TIMED_OUT: "timed out"}.get(code, "killed")
 
 
+def _try_import(mutation: Mutation, path: Path, names: list[str]) -> str:
+    """Import everything anew with a mutation in a function that runs at import, then run tests.
+
+    The mutant survives unless importing or a test fails; if nothing calls it, it is not called.
+    """
+    was_called = _fork(lambda: _import_anew(mutation, path, names))
+    if isinstance(was_called, str):
+        raise pytest.UsageError(f"{mutation.function}: {was_called}")
+    code, is_called = was_called
+    return "killed" if code else "survived" if is_called else "not called"
+
+
+def _import_anew(mutation: Mutation, path: Path, names: list[str]) -> tuple[int, bool]:
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if file.startswith(str(ROOT)) and "site-packages" not in file and name != "__main__":
+            del sys.modules[name]
+    called = False
+
+    def profile(frame: types.FrameType, *_: object) -> None:
+        nonlocal called
+        code = frame.f_code
+        called |= code.co_filename == str(path) and code.co_qualname == mutation.function
+
+    real = importlib.machinery.SourceFileLoader.get_code
+    compiled = compile(mutation.tree, str(path), "exec")
+    importlib.machinery.SourceFileLoader.get_code = lambda self, name: (  # type: ignore[method-assign]
+        compiled if self.path == str(path) else real(self, name)
+    )
+    sys.setprofile(profile)
+    try:
+        importlib.import_module(_module(path).removesuffix(".__init__"))
+    except Exception:
+        return KILLED, True
+    finally:
+        sys.setprofile(None)
+    if not called:
+        return SURVIVED, False
+    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *names])), True
+
+
 def _codes(code: types.CodeType) -> list[types.CodeType]:
     inner = [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return inner + [each for one in inner for each in _codes(one)]
@@ -254,7 +333,14 @@ def main() -> int:
     arguments = parser.parse_args()
     only = arguments.only.read_text(encoding="utf-8") if arguments.only else ""
     plugin = Mutants(arguments.modules, only)
-    options = ["-p", "no:cacheprovider", "-m", "not soak and not processes"]
+    options = [
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:faulthandler",
+        "-m",
+        "not soak and not processes",
+    ]
     code = pytest.main([*options, *arguments.tests], plugins=[plugin])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return int(code)

@@ -66,6 +66,17 @@ def test_a_truncated_image_is_refused(tmp_path: Path) -> None:
         Federation.from_image_folders(tmp_path)
 
 
+def test_a_png_with_a_damaged_length_is_refused(tmp_path: Path) -> None:
+    """Pillow raises a SyntaxError for this one."""
+    path = write_images(tmp_path) / "north/dark/0.png"
+    content = bytearray(path.read_bytes())
+    chunk = content.index(b"IDAT")
+    content[chunk - 4 : chunk] = (1).to_bytes(4, "big")  # its length: the rest is no chunk
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"client 'north': .*0\.png cannot be decoded: broken PNG"):
+        Federation.from_image_folders(tmp_path)
+
+
 def test_other_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is no folder"):
         Federation.from_image_folders(tmp_path / "nothing")

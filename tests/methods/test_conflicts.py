@@ -165,3 +165,41 @@ def test_cosines_and_alignments():
     )
     torch.testing.assert_close(alignments_with(table([-2.0, 0.0]), g), table([-0.6, -0.8, 0.0]))
     assert alignments_with(table([0.0, 0.0]), g).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_a_small_part_across_is_kept() -> None:
+    """Nearly opposite updates: the part across is 1e-4 of the length, above what is negligible."""
+    g = table([[1.0, 0.0], [-1.0, 1e-4]])
+    targets = torch.full((2, 2), 0.5, dtype=torch.float64)
+    turned = turned_vectors(g, [0, 1], targets=targets)
+    assert cosine(turned[0], g[1]) == pytest.approx(0.5, abs=1e-6)
+    assert cosine(turned[1], g[0]) == pytest.approx(0.5, abs=1e-6)
+
+
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    return float(a @ b / (a.norm() * b.norm()))
+
+
+def test_updates_of_any_length_are_turned_alike() -> None:
+    """Targets of 0.99 lengthen an update sevenfold each time: it is held to ten times."""
+    g = random_updates(3)
+    targets = torch.full((5, 5), LARGEST_TARGET, dtype=torch.float64)
+    turned = turned_vectors(g, list(range(5)), targets=targets)
+    assert (turned.norm(dim=1) <= LONGEST * g.norm(dim=1) * (1 + 1e-9)).all()
+    assert (turned.norm(dim=1) > (LONGEST - 1) * g.norm(dim=1)).any()
+    tiny = turned_vectors(1e-30 * g, list(range(5)), targets=targets)
+    torch.testing.assert_close(1e30 * tiny, turned, rtol=1e-9, atol=0)
+
+
+def test_cosines_of_tiny_updates_are_those_of_others() -> None:
+    g = table([[3.0, 4.0], [4.0, 3.0]])
+    assert cosines(1e-60 * (g @ g.T))[0, 1].item() == pytest.approx(24 / 25)
+    assert alignments_with(1e-30 * g[1], 1e-30 * g)[0].item() == pytest.approx(24 / 25)
+
+
+def test_rounding_does_not_make_a_cosine_above_one() -> None:
+    # The inner product was rounded up: 1.5 instead of 1.
+    gram = table([[1.0, 1.5], [-1.5, 1.0]])
+    assert cosines(gram).tolist() == [[1.0, 1.0], [-1.0, 1.0]]
+    dots = table([1.5, -1.5])
+    assert alignments(torch.eye(2).double(), dots, table(1.0)).tolist() == [1.0, -1.0]

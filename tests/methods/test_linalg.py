@@ -197,3 +197,22 @@ def test_unusable_rows_are_left_out_of_the_columns():
     assert reports is not None
     assert (rows, list(errors)) == ([0, 2], ["c1"])
     assert torch.equal(reports.deltas, deltas[[0, 2]])
+
+
+def test_blocks_of_very_many_rows_are_single_columns():
+    rows = 2 * _linalg.BLOCK * _linalg.ROWS
+    assert list(_linalg.spans(3, rows)) == [slice(0, 1), slice(1, 2), slice(2, 3)]
+    assert list(_linalg.spans(1, rows)) == [slice(0, 1)]
+    assert list(_linalg.spans(0, rows)) == [slice(0, 0)]
+
+
+def test_no_rows_have_no_products():
+    products = _linalg.gram(iter(()))
+    assert (products.shape, products.dtype) == ((0, 0), torch.float64)
+    assert _linalg.dots(iter(()), VECTOR).shape == (0,)
+
+
+def test_finite_numbers_whose_sum_is_not_are_finite():
+    assert _linalg.is_finite(torch.tensor([1e308, 1e308], dtype=torch.float64))
+    assert not _linalg.is_finite(torch.tensor([1.0, torch.inf]))
+    assert not _linalg.is_finite(torch.tensor([torch.nan, 1.0]))

@@ -160,7 +160,14 @@ def test_wrong_shapes_are_refused_by_name(changes, field):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("lr", 0.0), ("lr", -0.1), ("lr", NAN), ("momentum", 1.5), ("momentum", -0.1)],
+    [
+        ("lr", 0.0),
+        ("lr", -0.1),
+        ("lr", NAN),
+        ("lr", 10**400),
+        ("momentum", 1.5),
+        ("momentum", -0.1),
+    ],
 )
 def test_impossible_training_settings_are_refused(name, value):
     with pytest.raises(SettingsError, match=name):

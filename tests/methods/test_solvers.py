@@ -15,6 +15,7 @@ from method_helpers import EXAMPLES
 from scipy.optimize import minimize, nnls
 
 from udjfl.errors import DivergedError, SettingsError
+from udjfl.methods import _solvers
 from udjfl.methods._solvers import min_norm_weights, project_to_simplex
 
 vectors = st.lists(st.floats(-50, 50), min_size=1, max_size=12).map(
@@ -232,3 +233,31 @@ def test_numbers_far_from_one_keep_the_simplex(shift):
     assert project_to_simplex(
         torch.tensor([shift, shift - 64.0], dtype=torch.float64)
     ).tolist() == [1.0, 0.0]
+
+
+def test_one_product_that_is_not_finite_is_enough_to_refuse() -> None:
+    gram = torch.eye(2, dtype=torch.float64)
+    gram[0, 1] = torch.nan
+    with pytest.raises(DivergedError, match="too long to be squared"):
+        min_norm_weights(gram)
+
+
+def test_bounds_are_not_rounded_to_single_precision() -> None:
+    gram = torch.diag(torch.tensor([1.0, 1e6], dtype=torch.float64))
+    assert min_norm_weights(gram, hi=0.6)[0].item() == pytest.approx(0.6, abs=1e-12)
+    assert min_norm_weights(gram, lo=0.1)[1].item() == pytest.approx(0.1, abs=1e-12)
+
+
+def test_a_solver_that_gives_up_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hopeless:
+        def __init__(self) -> None:
+            self.settings = type("Settings", (), {})()
+
+        def setup(self, *_: object, **__: object) -> None: ...
+
+        def solve(self) -> str:
+            return "PRIMAL_INFEASIBLE"
+
+    monkeypatch.setattr(_solvers.piqp, "DenseSolver", Hopeless)
+    with pytest.raises(DivergedError, match=r"no weights were found .*PRIMAL_INFEASIBLE"):
+        min_norm_weights(torch.eye(2))

@@ -8,6 +8,7 @@ seed is in the message; `check_seed(SEED)` plays it again.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -213,6 +214,12 @@ def check_seeds(seeds: range, check: Callable[[int], Counter[str]] = check_seed)
         kinds += check(seed)
     print(f"{len(seeds)} schedules, {sum(kinds.values())} replies: {dict(kinds)}")
     assert set(kinds) == set(WEIGHTS)  # every fault happened
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings_of_methods(caplog: pytest.LogCaptureFixture) -> None:
+    """Methods warn of clients that would have too much of a step: there are very many here."""
+    caplog.set_level(logging.ERROR, logger="udjfl")
 
 
 @pytest.mark.parametrize("start", range(0, 10_000, 2_500))

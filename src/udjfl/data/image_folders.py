@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from udjfl._ids import id_sort_key
+from udjfl.data._image_errors import image_errors
 from udjfl.data.examples import Examples
 from udjfl.data.source import Pools
 from udjfl.errors import DataError
@@ -84,7 +85,7 @@ def _read_images(
     for index, file in enumerate(files):
         try:
             image = _read_image(file.path, size, colour)
-        except OSError as error:  # Pillow's errors are OSErrors
+        except image_errors() as error:
             mistakes.append(f"client {file.client!r}: {file.path} cannot be decoded: {error}")
             continue
         if images is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,17 +22,20 @@ def check_ids(ids: Any) -> Iterable[Any]:
 
 def check_scalars(lr: Any, momentum: Any, round: Any) -> None:
     """Refuse a learning rate, a momentum or a round that is none."""
-    if not _is_number(lr) or not 0 < lr < float("inf"):
+    if not _is_finite(lr) or lr <= 0:
         raise SettingsError(f"Reports.lr: is {lr!r}; it must be a finite number above zero")
-    if not _is_number(momentum) or not 0 <= momentum < 1:
+    if not _is_finite(momentum) or not 0 <= momentum < 1:
         raise SettingsError(f"Reports.momentum: is {momentum!r}; it must be at least 0 and below 1")
     if isinstance(round, bool) or not isinstance(round, int | np.integer):
         raise SettingsError(f"Reports.round: is {round!r}; it must be a whole number")
 
 
-def _is_number(value: Any) -> bool:
+def _is_finite(value: Any) -> bool:
     is_number = isinstance(value, int | float | np.integer | np.floating)
-    return is_number and not isinstance(value, bool)
+    try:
+        return is_number and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond float64
+        return False
 
 
 def check_real(name: str, values: Any, tensor: Tensor) -> None:

@@ -16,6 +16,7 @@ from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.methods import METHODS, THEORIES, Method
 from udjfl.methods.recorded import build_recorded
 from udjfl.metrics import METRICS, GroupAccuracy, compute_metrics
+from udjfl.report.stored_types import check_metrics, check_types
 from udjfl.settings import CompareSettings, validate_settings
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import summarise_method
@@ -63,6 +64,7 @@ def read_run(path: Path) -> SavedRun:
     refuse_damage(folder)
     settings = folder.read_settings("training", "federation", "method", "params", "seed")
     result = read_result(folder)
+    check_types(path, settings, result)
     try:
         run = SavedRun(
             checked=folder.manifest is not None,
@@ -72,7 +74,7 @@ def read_run(path: Path) -> SavedRun:
             training=settings["training"],
             method=_build_method(settings, result),
             seed=settings["seed"],
-            metrics={key: result[key] for key in METRICS if key in result},
+            metrics=check_metrics(path, {key: result[key] for key in METRICS if key in result}),
             undefined=result["undefined"],
             client_scores=result["client_scores"],
             uncertainty={

@@ -6,7 +6,6 @@ Pictures are uint8 [n, height, width, 3] (red, green, blue); features are float3
 
 import hashlib
 import math
-import struct
 import tempfile
 import zipfile
 import zlib
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from udjfl.data._image_errors import image_errors
 from udjfl.data.partition import IndexArray
 from udjfl.data.source import OnProgress, ignore_progress
 from udjfl.errors import DataError
@@ -43,17 +43,6 @@ UNREADABLE_ARCHIVE = (
     TypeError,
     ValueError,
     zipfile.BadZipFile,
-    zlib.error,
-)
-# Raised by Pillow for files that are truncated or not images.
-UNREADABLE_IMAGE = (
-    EOFError,
-    IndexError,
-    OSError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
     zlib.error,
 )
 
@@ -107,7 +96,7 @@ def _read_picture(file: Path, size: int) -> Pictures:
     try:
         with Image.open(file) as opened:
             picture = opened.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
-    except (*UNREADABLE_IMAGE, Image.DecompressionBombError) as error:
+    except image_errors() as error:
         raise DataError(
             f"{file} cannot be read as an image ({error}): get it again, or remove it from the "
             "folder"
