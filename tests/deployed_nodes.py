@@ -125,6 +125,8 @@ class DeployedNodes:
 
     def stop(self) -> None:
         """Stop everything, the nodes first."""
+        for process in self._started.values():
+            process.terminate()
         for name in self.nodes:
             self.stop_node(name)
         stop_running(self.coordinator.state)
