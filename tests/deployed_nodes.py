@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from deploy.data_files import server_file, write_data_files
 from deployed_study import processes_below
 from shared_deployment import FAULT_APP, DeployedRun
@@ -24,7 +24,7 @@ import udjfl
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.network import HOST, free_port
 from udjfl.deployment.node import Node
-from udjfl.deployment.supervisor import read_log, start_in_background, stop_running
+from udjfl.deployment.supervisor import read_log, stop_running
 from udjfl.errors import DeploymentError
 
 PATIENCE = 900.0  # seconds
@@ -76,22 +76,35 @@ class DeployedNodes:
         *,
         stock: bool = False,
         environment: Mapping[str, str] | None = None,
-    ) -> None:
-        """Start a node in the background, with further variables in its environment."""
+        around: Sequence[str] = (),
+    ) -> subprocess.Popen[bytes]:
+        """Start a node in the background.
+
+        environment  further variables for all of its processes
+        around       a command that runs the node's command, which follows it
+        """
         node = self.nodes[name]
         files = {"ca": str(self.coordinator.ca), "data": str(self.files[name])}
         node.configure({"server": address or f"localhost:{self.port}", **files})
-        arguments = ["flower", "node", str(node.folder), "--foreground"]
-        arguments += ["--stock"] if stock else []
-        with pytest.MonkeyPatch.context() as patch:
-            for variable, value in (environment or {}).items():
-                patch.setenv(variable, value)
-            self._started[name] = start_in_background(arguments, node.state)
+        command = [*around, sys.executable, "-m", "udjfl", "flower", "node", str(node.folder)]
+        command += ["--foreground", *(["--stock"] if stock else [])]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._started[name] = process
+        return process
 
     def stop_node(self, name: str) -> None:
-        stop_running(self.nodes[name].state)
         if name in self._started:
-            self._started.pop(name).wait()
+            process = self._started.pop(name)
+            process.terminate()
+            process.wait()
 
     def online(self) -> set[str]:
         with contextlib.suppress(DeploymentError), self.coordinator.control() as control:
@@ -112,6 +125,8 @@ class DeployedNodes:
 
     def stop(self) -> None:
         """Stop everything, the nodes first."""
+        for process in self._started.values():
+            process.terminate()
         for name in self.nodes:
             self.stop_node(name)
         stop_running(self.coordinator.state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ pytest.importorskip("flwr")
 
 from udjfl.deployment import coordinator as coordinator_module
 from udjfl.deployment import keys
-from udjfl.deployment.control import NodeInfo
+from udjfl.deployment.control import UNREGISTERED, NodeInfo
 from udjfl.deployment.coordinator import Coordinator, check_name
 from udjfl.errors import DeploymentError
 
@@ -152,8 +153,40 @@ def test_a_refusal_stops_neither_revocation_nor_admission(
     coordinator.admit([public_key(tmp_path, name) for name in ("c", "d")])
     control.refused = ("a", "c")
     assert sync(coordinator, control, monkeypatch) == ["a", "d"]
+    assert coordinator.refused() == {"c": "c.pub is refused: refused"}
     control.refused = ()
     assert sync(coordinator, control, monkeypatch) == ["c", "d"]  # tried again
+    assert coordinator.refused() == {}
+
+
+def test_a_refused_key_is_waited_for_no_longer_and_a_new_one_is(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl(refused=("north",))
+    coordinator.admit([public_key(tmp_path, name) for name in ("north", "south")])
+    sync(coordinator, control, monkeypatch)
+    monkeypatch.setattr(
+        coordinator, "running", lambda: {"superlink": "here", "listen": "127.0.0.1:1"}
+    )
+    monkeypatch.setattr(coordinator, "control", lambda: contextlib.nullcontext(control))
+    monkeypatch.setattr(coordinator_module, "is_listening", lambda *_: True)
+    assert coordinator.is_open()
+    assert list(coordinator.refused()) == ["north"]
+    coordinator.admit([public_key(tmp_path / "new", "north")])
+    assert coordinator.refused() == {}  # nothing is known of this key yet
+    assert not coordinator.is_open()
+
+
+def test_a_key_that_was_taken_back_is_refused_in_words(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, "north")])
+    key = coordinator.admitted()["north"]
+    gone = NodeInfo(9, "north", key, UNREGISTERED, "")
+    monkeypatch.setattr(control, "all_nodes", lambda: [gone])
+    assert sync(coordinator, control, monkeypatch) == []
+    assert "Flower admits no key twice" in coordinator.refused()["north"]
 
 
 @pytest.mark.parametrize(

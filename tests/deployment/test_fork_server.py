@@ -25,12 +25,8 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Lin
 
 # SuperExec sends a launch for every line of the file `tasks`; the token says what happens then.
 PROGRAM = """
-import json, os, signal, subprocess, sys, threading, time, types
+import json, os, signal, subprocess, sys, threading, time
 from pathlib import Path
-import udjfl
-package = types.ModuleType("udjfl.flower")  # without what it imports, which takes seconds
-package.__path__ = [str(Path(udjfl.__file__).parent / "flower")]
-sys.modules["udjfl.flower"] = package
 from udjfl.deployment import flwr_internals
 from udjfl.deployment.fork_server import ExecutorOptions, ForkServer
 from udjfl.deployment.message_journal import PULLED, REPLIED, Launch
@@ -74,8 +70,8 @@ def run_message(journal, limit):
     journal.note(REPLIED)
     raise SystemExit(0)
 
-def answer(journal, reason):
-    write("answers", task=journal.launch.task, message=journal.message, reason=reason)
+def answer(launch, noted, reason):
+    write("answers", task=launch.task, message=noted, reason=reason)
 
 flwr_internals.run_superexec, flwr_internals.run_message = run_superexec, run_message
 flwr_internals.answer = answer
@@ -264,7 +260,7 @@ def test_a_group_is_killed_while_its_number_is_still_taken(
 def test_an_answer_that_fails_is_logged(
     forking: ForkServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(journal: Journal, reason: str) -> None:
+    def fail(launch: Launch, noted: str | None, reason: str) -> None:
         raise SystemExit(3)
 
     monkeypatch.setattr(flwr_internals, "answer", fail)
@@ -277,6 +273,23 @@ def test_an_answer_that_fails_is_logged(
         key.data()
     assert "could not be told that message 7 was lost (exit code 3)" in caplog.text
     assert not journal.path.exists()
+
+
+def test_a_message_without_a_journal_is_answered_at_once(
+    forking: ForkServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of journals is missing, as on a disk that is full."""
+    answers = forking.options.secret_file.with_name("answers")
+
+    def answer(launch: Launch, noted: str | None, reason: str) -> None:
+        answers.write_text(f"{launch.task} {noted} {reason}", encoding="utf-8")
+
+    monkeypatch.setattr(flwr_internals, "answer", answer)
+    forking._launch(Launch(7, "address", "token", None, install_dependencies=False))
+    for key, _ in forking._selector.select(60):
+        key.data()
+    text = answers.read_text(encoding="utf-8")
+    assert text == "7 None the executor cannot write its notes: No such file or directory"
 
 
 def test_endings_are_explained_in_words() -> None:

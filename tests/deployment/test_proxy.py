@@ -302,3 +302,51 @@ def test_refusals_are_logged_at_most_once_a_second(caplog: pytest.LogCaptureFixt
         application._log_refusal(scope, "not a POST")
     assert len(caplog.records) <= 2
     assert "\x1b" not in caplog.text
+
+
+def test_few_large_bodies_of_an_address_are_held_at_once() -> None:
+    """Others of that address wait, and those of other addresses do not."""
+    at_once, most, done = 0, 0, asyncio.Event()
+
+    async def hold(request: httpx.Request) -> httpx.Response:
+        nonlocal at_once, most
+        await request.aread()
+        at_once += 1
+        most = max(most, at_once)
+        await done.wait()
+        at_once -= 1
+        return httpx.Response(200, content=in_parts(b""))
+
+    async def exchange() -> list[int]:
+        behind = httpx.AsyncClient(transport=httpx.MockTransport(hold), base_url="https://s")
+        forward = proxy.FleetProxy(behind)
+        statuses: list[int] = []
+
+        async def push(address: str, size: int) -> None:
+            messages = [{"type": "http.request", "body": bytes(size), "more_body": False}]
+
+            async def receive() -> Any:
+                return messages.pop()
+
+            async def reply(message: Any) -> None:
+                statuses.extend([message["status"]] if "status" in message else [])
+
+            path = b"/v1/fleet/push-object"
+            scope = {"type": "http", "method": "POST", "raw_path": path, "query_string": b""}
+            await forward({**scope, "headers": [], "client": (address, 1)}, receive, reply)
+
+        large = [push("192.0.2.1", proxy.SMALL) for _ in range(3 * proxy.LARGE_AT_ONCE)]
+        tasks = [asyncio.create_task(each) for each in large]
+        await asyncio.sleep(0.1)
+        assert at_once == proxy.LARGE_AT_ONCE
+        others = [push("192.0.2.2", proxy.SMALL), push("192.0.2.1", proxy.SMALL - 1)]
+        tasks += [asyncio.create_task(each) for each in others]
+        await asyncio.sleep(0.1)
+        assert at_once == proxy.LARGE_AT_ONCE + 2
+        done.set()
+        await asyncio.gather(*tasks)
+        assert len(forward._large) == 0
+        return statuses
+
+    assert asyncio.run(exchange()) == [200] * (3 * proxy.LARGE_AT_ONCE + 2)
+    assert most == proxy.LARGE_AT_ONCE + 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -19,7 +21,7 @@ pytest.importorskip("flwr")
 from filelock import FileLock
 
 from udjfl.deployment.processes import process_table
-from udjfl.deployment.supervisor import make_logs_folder, read_running, stop_running
+from udjfl.deployment.supervisor import make_logs_folder, read_running, report, stop_running
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 # Two services; the second writes its id to a file and sleeps.
@@ -90,6 +92,37 @@ def test_a_killed_service_is_started_again(state: Path, supervisor: subprocess.P
     assert stop_running(state)
     assert supervisor.stdout is not None
     assert "a ended with -9; it is started again" in supervisor.stdout.read()
+
+
+def test_a_service_that_cannot_be_started_is_tried_again(
+    state: Path, supervisor: subprocess.Popen[str]
+) -> None:
+    """Its log cannot be written, as on a full disk; the other service goes on."""
+    log = state / "logs" / "a.log"
+    log.unlink()
+    log.mkdir()
+    os.kill(pids(state, "a")[0], signal.SIGKILL)
+    time.sleep(3)
+    assert (len(pids(state, "a")), len(pids(state, "b"))) == (1, 1)
+    log.rmdir()
+    assert wait(lambda: len(pids(state, "a")) == 2)
+    assert pids(state, "b")[0] in process_table()
+    assert stop_running(state)
+    assert supervisor.stdout is not None
+    assert "a cannot be started: [Errno 21] Is a directory" in supervisor.stdout.read()
+
+
+def test_a_full_disk_does_not_stop_a_supervisor_that_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        print("a line", file=Full(), flush=True)
+    monkeypatch.setattr(sys, "stdout", Full())
+    report("a line")
 
 
 def test_a_folder_has_one_supervisor(state: Path, supervisor: subprocess.Popen[str]) -> None:

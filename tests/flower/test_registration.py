@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -108,6 +109,45 @@ def test_a_node_cannot_become_another_client() -> None:
     strategy.registry.register_new()
     assert strategy.registry.nodes == {"client-1": FIRST_NODE}
     assert "was 'client-2' and is now 'client-3'" in strategy.registry.excluded["client-2"]
+
+
+class RestartedGrid(InProcessGrid):
+    """A grid that tells how often each node was started."""
+
+    starts: Counter[int]
+
+    def get_nodes(self) -> list[NodeInfo]:
+        return [
+            NodeInfo(node_id=node, last_activated_at=f"start {self.starts[node]}")
+            for node in self.get_node_ids()
+        ]
+
+
+def test_a_node_that_was_started_again_is_asked_again_who_it_is() -> None:
+    """It was never missed: between two rounds it came back, with the data of another client."""
+    federation = make_federation()
+    grid = RestartedGrid(federation)
+    grid.starts = Counter()
+    strategy = make_strategy(federation, "fedavg", on_bad_report="exclude")
+    strategy.prepare(grid)
+    registry = strategy.registry
+    registry.register_new()
+    asked = len(grid.sent("query.introduce"))
+    other = client_data(federation, "client-3", id="client-2")
+    grid.add(BAD, other)
+    registry.register_new()
+    assert len(grid.sent("query.introduce")) == asked  # nothing tells that it is another
+    grid.starts[BAD] += 1
+    registry.register_new()
+    assert len(grid.sent("query.introduce")) == asked + 1
+    assert "size" in registry.excluded["client-2"] or "examples" in registry.excluded["client-2"]
+    assert set(registry.nodes) == {"client-1", "client-3"}
+    registry.register_new()
+    assert len(grid.sent("query.introduce")) == asked + 1  # rejected, until it is started again
+    grid.add(BAD, client_data(federation, "client-2"))
+    grid.starts[BAD] += 1
+    registry.register_new()
+    assert set(registry.nodes) == {"client-1", "client-2", "client-3"}
 
 
 @pytest.mark.parametrize("changes", [{"num_examples": -1.0}, {"n_classes": 10**9}])

@@ -138,11 +138,14 @@ def up_command(
             coordinator.start(listen)
         else:
             coordinator.wait_until_open()
-    names = ", ".join(coordinator.admitted()) or "none yet"
+    refused = coordinator.refused()
+    names = ", ".join(name for name in coordinator.admitted() if name not in refused) or "none yet"
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
         print(f"admits nobody: {problem}", file=sys.stderr)
+    if refused:
+        raise DeploymentError("; ".join(refused.values()))
 
 
 @app.command(

@@ -2,6 +2,7 @@
 
 keys             certificates and key pairs
 coordinator      the coordinator's folder: a SuperLink, behind a proxy, and who is admitted
+admission        which keys a SuperLink admits, and why it refuses others
 node             a node's folder: a SuperNode and the process that runs apps on its data
 proxy            the only open port: a reverse proxy that forwards what nodes need
 status           who is online, absent or behind; how far a run is

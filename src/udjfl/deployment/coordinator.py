@@ -25,7 +25,8 @@ from filelock import FileLock, Timeout
 
 from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
-from udjfl.deployment.control import UNREGISTERED, Control, connect, read_public_key
+from udjfl.deployment.admission import TAKEN_BACK, admit_only, find_taken_back, read_refused
+from udjfl.deployment.control import connect, read_public_key
 from udjfl.deployment.flower_commands import superexec_command, superlink_command
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
@@ -43,7 +44,7 @@ from udjfl.errors import DeploymentError
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 START = 120.0  # seconds that a SuperLink has to start, on a busy machine
 PAUSE = 0.3
-SUBMITTED = "submitted.jsonl"
+SUBMITTED, REFUSED = "submitted.jsonl", "refused.json"
 SERVICES = ("superlink", "proxy", "superexec")
 
 
@@ -106,23 +107,20 @@ class Coordinator:
                     f"{name}.pub is the key of {names[key]}: each node makes a key of its own"
                 )
             names[key] = name
-        self._check_not_withdrawn({name: own[1] for name, own in read.items()})
+        self._check_not_taken_back({name: own[1] for name, own in read.items()})
         make_private_folder(self.nodes)
         for name, (content, _) in read.items():
             write_atomic(self.nodes / f"{name}.pub", content)
         return list(read)
 
-    def _check_not_withdrawn(self, wanted: Mapping[str, bytes]) -> None:
+    def _check_not_taken_back(self, wanted: Mapping[str, bytes]) -> None:
         if self.running() is None or not wanted:
             return
         with self.control() as control:
-            withdrawn = _withdrawn(control)
+            taken_back = find_taken_back(control)
         for name, key in wanted.items():
-            if key in withdrawn:
-                raise DeploymentError(
-                    f"{name}.pub was admitted before and taken back; Flower admits no key twice: "
-                    "ask for a new one"
-                )
+            if key in taken_back:
+                raise DeploymentError(f"{name}.pub {TAKEN_BACK}")
 
     # Running.
 
@@ -158,7 +156,7 @@ class Coordinator:
             raise
 
     def wait_until_open(self, process: subprocess.Popen[bytes] | None = None) -> None:
-        """Wait until nodes can connect and all that are admitted are known."""
+        """Wait until nodes can connect, and each key is admitted or refused."""
         deadline = time.monotonic() + START
         while not self.is_open():
             if process is not None and process.poll() is not None:
@@ -169,7 +167,7 @@ class Coordinator:
             time.sleep(PAUSE)
 
     def is_open(self) -> bool:
-        """Tell if the proxy answers, and the SuperLink knows all admitted nodes and no others."""
+        """Tell if the proxy answers, and the SuperLink has every key, but those it refused."""
         running = self.running()
         if running is None or not is_healthy(running["superlink"], self.ca):
             return False
@@ -178,9 +176,13 @@ class Coordinator:
         if not is_listening(reachable.strip("[]"), int(port)):
             return False
         with self.control() as control:
-            withdrawn = _withdrawn(control)
             known = {node.name: node.key for node in control.nodes()}
-        return known == {n: key for n, key in self.admitted().items() if key not in withdrawn}
+        refused = self.refused()
+        return known == {name: k for name, k in self.admitted().items() if name not in refused}
+
+    def refused(self) -> dict[str, str]:
+        """Return why the SuperLink refuses keys that are in nodes/, by name."""
+        return read_refused(self.state / REFUSED, self.admitted())
 
     def running(self) -> dict[str, Any] | None:
         """Return what the services were started with; None if they are not running."""
@@ -211,9 +213,10 @@ class Coordinator:
             if wanted == self._synced or not is_healthy(address, self.ca):
                 return
             with connect(address, self.ca) as control:
-                problems = _register(control, wanted)
-            if problems:
-                raise DeploymentError("; ".join(problems))
+                admission = admit_only(control, wanted)
+            admission.write(make_private_folder(self.state) / REFUSED, wanted)
+            if admission.problems:
+                raise DeploymentError("; ".join(admission.problems))
             self._synced = wanted
         except Exception as error:  # the services go on, whatever is wrong with a file or an answer
             report(f"nodes: {error!r}")
@@ -262,34 +265,6 @@ class Coordinator:
     def is_taken(self, name: str) -> bool:
         """Tell if a run has this name. Its folder is made only when its first round begins."""
         return (self.runs / name).exists() or name in {run.name for run in self.submitted()}
-
-
-def _register(control: Control, wanted: dict[str, bytes]) -> list[str]:
-    """Make a SuperLink admit these keys only; return what it refused, which stops nothing else."""
-    known = {node.name: node for node in control.nodes()}
-    problems = []
-    for name, node in known.items():
-        if wanted.get(name) != node.key:
-            try:
-                control.unregister(node)
-                report(f"node {name} is admitted no longer")
-            except DeploymentError as error:
-                problems.append(f"{name} is still admitted: {error}")
-    withdrawn = _withdrawn(control)
-    for name, key in wanted.items():
-        if key in withdrawn:
-            report(f"node {name} is not admitted: its key was taken back before")
-        elif name not in known or known[name].key != key:
-            try:
-                control.register(name, key)
-                report(f"node {name} is admitted")
-            except DeploymentError as error:
-                problems.append(f"{name} is not admitted: {error}")
-    return problems
-
-
-def _withdrawn(control: Control) -> set[bytes]:
-    return {node.key for node in control.all_nodes() if node.status == UNREGISTERED}
 
 
 def check_name(name: str) -> None:

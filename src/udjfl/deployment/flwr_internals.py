@@ -220,8 +220,10 @@ def kill_after(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3))
 
 
-def answer(journal: Journal, reason: str) -> None:
+def answer(launch: Launch, noted: str | None, reason: str) -> None:
     """Reply in place of a process that ended without a reply: the client is absent this once.
+
+    `noted` is what the journal has of the message, if it was fetched.
 
     Without a reply Flower's SuperNode would wait, for this message and thereby for ever, unless
     the message had been fetched: then it replies by itself after a minute.
@@ -232,7 +234,6 @@ def answer(journal: Journal, reason: str) -> None:
     from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 
     module: Any = importlib.import_module(CLIENTAPP)
-    launch = journal.launch
     kill_after(ANSWER_LIMIT)
     client = module.RuntimeHttpClient.from_server_address(
         server_address=launch.address,
@@ -244,8 +245,8 @@ def answer(journal: Journal, reason: str) -> None:
         ],
         retry_invoker=module.make_simple_http_retry_invoker(),
     )
-    if journal.message is not None:
-        proto = ProtoMessage.FromString(base64.b64decode(journal.message))
+    if noted is not None:
+        proto = ProtoMessage.FromString(base64.b64decode(noted))
     else:
         waiting = client.PullMessages(PullAppMessagesRequest()).messages_list
         if not waiting:

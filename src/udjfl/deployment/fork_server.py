@@ -155,8 +155,12 @@ class ForkServer:
             self._launches = None
 
     def _launch(self, launch: Launch) -> None:
-        """Start the process of a message."""
-        journal = Journal.create(self.options.messages, launch)
+        """Start the process of a message; without a journal (the disk is full) it is lost."""
+        try:
+            journal = Journal.create(self.options.messages, launch)
+        except OSError as error:
+            self._answer(launch, None, f"the executor cannot write its notes: {error.strerror}")
+            return
         limit = self.options.message_timeout
 
         def clear_up(status: int) -> None:
@@ -169,25 +173,29 @@ class ForkServer:
         if journal.stage in (REPLYING, REPLIED):
             journal.remove()
             return
-        task = journal.launch.task
-        logger.warning("Message %d was lost: %s", task, reason)
+        self._answer(journal.launch, journal, reason)
+
+    def _answer(self, launch: Launch, journal: Journal | None, reason: str) -> None:
+        """Reply in place of the process of a message, and remove its journal."""
+        logger.warning("Message %d was lost: %s", launch.task, reason)
+        noted = None if journal is None else journal.message
 
         def clear_up(status: int) -> None:
-            journal.remove()
+            if journal is not None:
+                journal.remove()
             if status:
                 logger.error(
                     "The server could not be told that message %d was lost (%s); the node waits "
                     "for a reply until it is started again",
-                    task,
+                    launch.task,
                     explain(status),
                 )
 
-        self._fork(lambda: flwr_internals.answer(journal, reason), clear_up)
+        self._fork(lambda: flwr_internals.answer(launch, noted, reason), clear_up)
 
     def _fork(self, run: Callable[[], None], ended: Callable[[int], None]) -> int:
         """Run a function in a process of its own; call `ended` with its wait status."""
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush_output()
         # A signal that came before the child has its own handlers would be lost.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         pid = os.fork()
@@ -233,9 +241,7 @@ class ForkServer:
         except BaseException:
             logger.exception("A process of the executor failed")
         finally:
-            with contextlib.suppress(OSError, ValueError):
-                sys.stdout.flush()
-                sys.stderr.flush()
+            _flush_output()
             os._exit(code)
 
     def _stop(self) -> None:
@@ -258,6 +264,13 @@ def explain(status: int) -> str:
     if code == -signal.SIGALRM:
         return "it took too long"
     return f"exit code {code}" if code >= 0 else f"killed by {signal.Signals(-code).name}"
+
+
+def _flush_output() -> None:
+    """Write out what was printed, unless the disk is full."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
 
 
 def _kill_group(pid: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 LAUNCHED, PULLED, REPLYING, REPLIED = "launched", "pulled", "replying", "replied"
 SUFFIX = ".journal"
+RESERVED = 1 << 14  # bytes; a journal has about one thousand
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,22 @@ class Journal:
 
     @staticmethod
     def create(folder: Path, launch: Launch) -> "Journal":
-        """Start a journal, readable by its owner only: it has the message's token."""
+        """Start a journal, readable by its owner only: it has the message's token.
+
+        Its space is reserved, so that a disk that fills up cannot lose a later line.
+        """
         journal = Journal(folder / f"{launch.task}{SUFFIX}")
-        journal.path.unlink(missing_ok=True)
-        journal._append(launch.write())
+        journal.remove()
+        try:
+            file = os.open(journal.path, os.O_WRONLY | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(file, 0, RESERVED)
+            finally:
+                os.close(file)
+            journal._append(launch.write())
+        except OSError:
+            journal.remove()
+            raise
         return journal
 
     @staticmethod
@@ -87,15 +100,20 @@ class Journal:
         self.path.unlink(missing_ok=True)
 
     def _lines(self) -> list[bytes]:
-        """Return the whole lines: a process can be killed while it writes one."""
+        """Return the whole lines: a process can be killed while it writes one.
+
+        Zeros, the space that is reserved, follow the last one.
+        """
         return self.path.read_bytes().split(b"\n")[:-1]
 
     def _stages(self) -> list[Mapping[str, str]]:
         return [json.loads(line) for line in self._lines()[1:]]
 
     def _append(self, line: bytes) -> None:
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        """Write a line after the last whole one."""
+        end = sum(len(whole) + 1 for whole in self._lines())
+        file = os.open(self.path, os.O_WRONLY)
         try:
-            os.write(file, line)
+            os.pwrite(file, line, end)
         finally:
             os.close(file)

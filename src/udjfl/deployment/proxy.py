@@ -18,7 +18,8 @@ Slow strangers must not keep nodes out:
 - one address has at most `MAX_PER_PEER` connections (of IPv6, one network of 64 bits).
 
 A SuperLink holds a body in memory before it checks the signature. Only the paths in `LARGE_PATHS`
-may have one of up to `MAX_BODY` bytes, all others one of `SMALL` bytes.
+may have one of up to `MAX_BODY` bytes, all others one of `SMALL` bytes; and of the larger ones,
+`LARGE_AT_ONCE` from one address at a time: others wait, unread.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import httpx
 import uvicorn
@@ -61,6 +63,7 @@ ANSWER = 300.0  # seconds that the SuperLink has for an answer
 KEPT_OPEN = 2.0  # seconds; the SuperLink closes idle connections after 5
 MAX_BODY = 64 << 20  # bytes of one request; a model is sent in pieces
 SMALL = 64 << 10  # bytes
+LARGE_AT_ONCE = 8  # bodies above `SMALL` from one address; a SuperNode sends about as many
 MAX_CONNECTIONS = 2000
 MAX_PER_PEER = 200  # a SuperNode uses about ten; several may share an address
 KEEP_ALIVE = 75  # seconds that a connection may stay open between two requests
@@ -85,6 +88,8 @@ class FleetProxy:
     def __init__(self, client: httpx.AsyncClient, max_body: int = MAX_BODY) -> None:
         self._client, self._max_body = client, max_body
         self._refused, self._logged_at = 0, 0.0
+        # A semaphore is there as long as a request of its address uses it.
+        self._large: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -135,7 +140,9 @@ class FleetProxy:
             headers=_forwarded(scope["headers"]),
             content=_chain(bytes(first), parts),
         )
-        reply = await self._client.send(request, stream=True)
+        turn = self._large_turn(scope) if len(first) >= SMALL else contextlib.nullcontext()
+        async with turn:
+            reply = await self._client.send(request, stream=True)
         started = False
         try:
             headers = _forwarded(reply.headers.raw)
@@ -153,6 +160,19 @@ class FleetProxy:
             logger.warning("The SuperLink stopped in the middle of an answer")
         finally:
             await reply.aclose()
+
+    @contextlib.asynccontextmanager
+    async def _large_turn(self, scope: Scope) -> AsyncIterator[None]:
+        """Wait until few large bodies of the same address are being forwarded."""
+        peer = _describe_peer(scope.get("client"))
+        turns = self._large.get(peer)
+        if turns is None:
+            turns = self._large[peer] = asyncio.Semaphore(LARGE_AT_ONCE)
+        await asyncio.wait_for(turns.acquire(), SILENCE)
+        try:
+            yield
+        finally:
+            turns.release()
 
     def _log_refusal(self, scope: Scope, reason: str) -> None:
         """Log at most one line a second: strangers must not fill the disk."""

@@ -55,13 +55,13 @@ class Service:
 
     def start(self, logs: Path) -> None:
         """Start the process; its output is added to its log."""
+        self.started_at = time.monotonic()
         make_private_folder(self.home)
         log = logs / f"{self.name}.log"
         if log.exists() and log.stat().st_size > LARGEST_LOG:
             log.replace(log.with_suffix(".log.1"))
         environment = flower_environment(self.home, self.environment)
         self.tree = ProcessTree(self.name, self.command, environment, log)
-        self.started_at = time.monotonic()
 
 
 class Supervisor:
@@ -132,7 +132,12 @@ class Supervisor:
         report(f"{service.name} ended with {tree.process.returncode}; it is started again")
         tree.kill()  # what it left behind
         service.pause = min(2 * service.pause, LONGEST_PAUSE)
-        service.start(logs)
+        try:
+            service.start(logs)
+        except (
+            OSError
+        ) as error:  # such as a full disk: the others go on, and this one is tried again
+            report(f"{service.name} cannot be started: {error}")
 
 
 def make_logs_folder(state: Path) -> Path:
@@ -143,8 +148,9 @@ def make_logs_folder(state: Path) -> Path:
 
 
 def report(line: str) -> None:
-    """Print a line with the time: the supervisor's log."""
-    print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
+    """Print a line with the time: the supervisor's log. A full disk stops nothing."""
+    with contextlib.suppress(OSError):
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), line, flush=True)
 
 
 def read_running(state: Path) -> dict[str, Any] | None:

@@ -64,9 +64,11 @@ class ClientRegistry:
         self.expected: ClientInfo | None = None
         self.excluded: dict[str, str] = {}
         self.round = 1
-        # The client that each node has been, and the names that the operator gave to nodes.
+        # The client that each node has been, the names that the operator gave to nodes, and when
+        # each was connected, which tells that it was started again.
         self._client_of: dict[int, str] = {}
         self._names: dict[int, str] = {}
+        self._connected_at: dict[int, str] = {}
         # Clients that reported their uncertainty since their node was bound.
         self._measured: set[str] = set()
 
@@ -119,10 +121,20 @@ class ClientRegistry:
             self.request_uncertainties()
 
     def _find_nodes(self) -> set[int]:
-        """Return the nodes that are connected, and keep the names they are registered under."""
+        """Return the nodes that are connected, and keep the names they are registered under.
+
+        Those that were started again, perhaps with other data, have to introduce themselves again.
+        """
         nodes = list(self.grid.get_nodes())
         self._names |= {node.node_id: node.name for node in nodes if node.name}
-        return {node.node_id for node in nodes}
+        since = {node.node_id: node.last_activated_at for node in nodes}
+        back = {node for node, at in since.items() if self._connected_at.get(node, at) != at}
+        self._connected_at |= since
+        for client in [client for client, node in self.nodes.items() if node in back]:
+            self.drop(client)
+        for node in back:
+            self.rejected_nodes.pop(node, None)
+        return set(since)
 
     def request_uncertainties(self) -> None:
         """Ask clients for their uncertainty, once after each registration, if the run needs it."""
