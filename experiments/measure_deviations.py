@@ -25,7 +25,8 @@ import udjfl
 from udjfl.metrics import METRICS
 from udjfl.paper.profiles import profile_uncertainties, training_settings
 from udjfl.paper.run import SHARD_SIZE
-from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings
+from udjfl.paper.settings import ReproduceSettings
+from udjfl.settings import CompareSettings, DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import paired_test

@@ -22,10 +22,10 @@ from fault_injection import FINISHED, REFUSED, Fault, preload, run_forked, run_h
 
 import udjfl
 from udjfl.paper.run import reproduce_distributions, reproduce_solo
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.search.frontier import trace_frontier
 from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.search.tune import tune as search_point
-from udjfl.settings import ReproduceSettings
 from udjfl.training import folder_lock, run_folder
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -15,8 +15,9 @@ from conftest import load_script
 from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES
 from udjfl.paper.render import csv_rows
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.report.plain_tables import to_csv
-from udjfl.settings import ReproduceSettings, validate_settings
+from udjfl.settings import validate_settings
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"

@@ -17,8 +17,12 @@ Messages say what is wrong and what to do about it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+# Begin and end of a quotation, as control characters: `DataError` removes them from its message.
+_QUOTE, _UNQUOTE = "\x02", "\x03"
 
 
 class UdjflError(Exception):
@@ -43,7 +47,31 @@ class NotDefinedError(SettingsError):
 
 
 class DataError(UdjflError, ValueError):
-    """The data cannot be used, or cannot be cut as asked."""
+    """The data cannot be used, or cannot be cut as asked.
+
+    `without_values` is the message without the parts that `quote_values` marked: what may leave the
+    machine that has the data.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        self._marked = message
+        super().__init__(message.replace(_QUOTE, "").replace(_UNQUOTE, ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._marked,)
+
+    @property
+    def without_values(self) -> str:
+        return re.sub(f"{_QUOTE}[^{_UNQUOTE}]*{_UNQUOTE}", "…", self._marked)
+
+
+def quote_values(values: str | Iterable[object]) -> str:
+    """Return values of rows for the message of a `DataError`, marked as such; or a text with some.
+
+    Every such value goes through here: a patient's must not leave a hospital with an error.
+    """
+    text = values if isinstance(values, str) else ", ".join(map(repr, values))
+    return _QUOTE + text.replace(_QUOTE, "").replace(_UNQUOTE, "") + _UNQUOTE
 
 
 class ReportError(UdjflError, ValueError):

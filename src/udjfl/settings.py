@@ -495,31 +495,6 @@ class CompareSettings(SeedSettings):
         return split_names(value) if isinstance(value, str) else value
 
 
-class ReproduceSettings(SeedSettings):
-    """One table of the paper."""
-
-    data: Annotated[
-        str,
-        Field(
-            description="dirty-mnist, cure-tsr, signs, dirty-digits or heart; options after colons"
-        ),
-    ] = "dirty-mnist"
-    data_root: DataRoot = None
-    profile: Annotated[
-        Literal["paper", "authors"],
-        Field(
-            description="settings of the paper's text, or of its authors' code where it can be run"
-        ),
-    ] = "paper"
-    rounds: Rounds = 500
-    epochs: Annotated[
-        int, Field(ge=1, le=1_000_000, description="epochs each client trains alone")
-    ] = 500
-    model: ModelName = "mlp"
-    device: Device = "cpu"
-    workers: Workers = 0
-
-
 AnySettings = TypeVar("AnySettings", bound=Settings)
 
 

@@ -8,7 +8,8 @@ import pytest
 from command import Command
 
 from udjfl.cli.command import ORDER, SECTIONS
-from udjfl.settings import CompareSettings, ReproduceSettings, RunSettings, Settings
+from udjfl.paper.settings import ReproduceSettings
+from udjfl.settings import CompareSettings, RunSettings, Settings
 
 
 @pytest.mark.parametrize(("command", "cls"), [("run", RunSettings), ("compare", CompareSettings)])

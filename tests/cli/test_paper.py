@@ -21,7 +21,7 @@ from udjfl.paper import run as running
 from udjfl.paper import search, search_choice
 from udjfl.paper.claims import RESULTS_CLAIMS
 from udjfl.paper.search_choice import SearchRange
-from udjfl.settings import ReproduceSettings
+from udjfl.paper.settings import ReproduceSettings
 
 SMALL = "--data dirty-digits --rounds 3 --epochs 2 --seeds 2 --workers 1"
 TABLES = ("results", "solo", "distributions")

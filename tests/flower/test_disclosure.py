@@ -15,7 +15,7 @@ pytest.importorskip("flwr")
 from flwr.app import RecordDict
 from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_strategy
 
-from udjfl.errors import DeploymentError, ReportError, SettingsError
+from udjfl.errors import DataError, DeploymentError, ReportError, SettingsError, quote_values
 from udjfl.flower import client_app
 from udjfl.flower.client_app import MessageHandler
 from udjfl.flower.disclosure import Disclosure, needed_disclosures, releasing_errors
@@ -121,6 +121,23 @@ def test_the_text_of_an_error_of_udjfl_is_sent_and_written_down(tmp_path: Path) 
     with pytest.raises(ReportError, match="SettingsError: disclose: this node does not send sizes"):
         run_strategy(make_federation(), "fedavg", grid)
     assert "this node does not send sizes" in json.loads(log.read_text())["error"]
+
+
+def test_values_that_an_error_of_udjfl_quotes_stay_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise DataError(f"column 'name': 1 value is no number ({quote_values(['J. Smith'])})")
+
+    monkeypatch.setattr(MessageHandler, "train", fail)
+    log = tmp_path / "sent.jsonl"
+    grid = make_grid(**{"disclose-log": str(log)})
+    words = r"DataError.*column 'name': 1 value is no number \(…\)"
+    with pytest.raises(ReportError, match=words) as caught:
+        run_strategy(make_federation(), "fedavg", grid)
+    for sent in (str(caught.value), log.read_text(), *map(str, grid.sent("train"))):
+        assert "Smith" not in sent
+    assert "no number ('J. Smith')" in caplog.text  # of the node itself
 
 
 def test_an_error_while_evaluating_on_the_way_is_sent_without_its_text(

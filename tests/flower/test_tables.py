@@ -17,6 +17,7 @@ import torch
 from flwr.app import Context, RecordDict
 
 import udjfl
+from udjfl.errors import DataError
 from udjfl.flower.new_app import OWN_SETTINGS, PACKAGE, write_app
 from udjfl.flower.settings import SIMULATOR_ONLY, FlowerSettings
 from udjfl.flower.tables import TableSchema
@@ -130,3 +131,23 @@ def test_init_says_what_comes_next(example: Path, tmp_path: Path) -> None:
     assert "an app with 3 columns, 2 classes" in done.stdout
     assert "left out: ward" in done.stdout
     assert "next: udjfl flower keys" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "value"),
+    [
+        (["Mrs Miller,120,f,a,no"], "column 'age': 1 of 12 values are not numbers", "Miller"),
+        (["47,120,f,a,hiv"], "column 'ill': label … is no class", "hiv"),
+        (['47,"120,f,a,no'], "cannot be read as a table: …", "EOF"),
+    ],
+)
+def test_what_leaves_a_client_of_its_mistakes_has_no_values(
+    example: Path, tmp_path: Path, rows: list[str], words: str, value: str
+) -> None:
+    first, *others = example.read_text(encoding="utf-8").splitlines()[1:]
+    schema = TableSchema.infer(write(tmp_path / "all.csv", [*others, first]), "ill")
+    with pytest.raises(DataError) as caught:
+        schema.read_client("north", write(tmp_path / "north.csv", [*others, *rows]))
+    assert value in str(caught.value)
+    assert words in caught.value.without_values
+    assert value not in caught.value.without_values

@@ -13,7 +13,7 @@ from udjfl.paper.profiles import (
     profile_uncertainties,
     training_settings,
 )
-from udjfl.settings import ReproduceSettings
+from udjfl.paper.settings import ReproduceSettings
 
 
 def settings_for(

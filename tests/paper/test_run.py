@@ -29,8 +29,8 @@ from udjfl.paper.run import (
     reproduce_results,
     reproduce_solo,
 )
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.paper.tables import DistributionsTable, ResultsTable
-from udjfl.settings import ReproduceSettings
 from udjfl.simulation import simulate as oneseed
 from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import Summary

@@ -18,8 +18,8 @@ from udjfl.paper import search as searching
 from udjfl.paper import search_choice
 from udjfl.paper.search import search_parameters
 from udjfl.paper.search_choice import LEARNING_RATES, SearchRange, fedavg_name, find_outcomes
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.paper.tables import SearchTable
-from udjfl.settings import ReproduceSettings
 from udjfl.simulation.compare import run_comparison
 from udjfl.simulation.comparison import Comparison
 

@@ -13,9 +13,9 @@ import typer
 from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.report.output import show, to_json
 from udjfl.report.plain_tables import to_csv
-from udjfl.settings import ReproduceSettings
 
 if TYPE_CHECKING:
     from udjfl.paper.tables import Table

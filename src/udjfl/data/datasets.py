@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from udjfl.data.split import split_train_test
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 from udjfl.seeds import numpy_stream
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def _as_class(where: str, index: int, label: Any) -> int:
     except (TypeError, ValueError, OverflowError):
         pass  # it is no number at all
     raise DataError(
-        f"{where}: item {index} has the label {label!r}; labels are the numbers of classes: "
-        "0, 1, 2, ..."
+        f"{where}: item {index} has the label {quote_values([label])}; labels are the numbers of "
+        "classes: 0, 1, 2, ..."
     )
 
 

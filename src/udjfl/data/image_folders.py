@@ -13,7 +13,7 @@ from udjfl._ids import id_sort_key
 from udjfl.data._image_errors import image_errors
 from udjfl.data.examples import Examples
 from udjfl.data.source import Pools
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 
 MAX_SHOWN = 5
 SUFFIXES = frozenset(
@@ -83,16 +83,18 @@ def _read_images(
     images: np.ndarray[tuple[int, ...], np.dtype[np.uint8]] | None = None
     mistakes: list[str] = []
     for index, file in enumerate(files):
+        name = quote_values(str(file.path))  # it may be that of a person
         try:
             image = _read_image(file.path, size, colour)
         except image_errors() as error:
-            mistakes.append(f"client {file.client!r}: {file.path} cannot be decoded: {error}")
+            reason = quote_values(str(error))
+            mistakes.append(f"client {file.client!r}: {name} cannot be decoded: {reason}")
             continue
         if images is None:
             images = np.zeros((len(files), *image.shape), dtype=np.uint8)
         if image.shape != images.shape[1:]:
             mistakes.append(
-                f"client {file.client!r}: {file.path} is {_show(image.shape)} pixels, others are "
+                f"client {file.client!r}: {name} is {_show(image.shape)} pixels, others are "
                 f"{_show(images.shape[1:])}: give `size`"
             )
             continue

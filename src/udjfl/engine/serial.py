@@ -29,7 +29,7 @@ from udjfl.engine.base import (
     seeded_generator,
 )
 from udjfl.engine.batches import batch_order
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 from udjfl.models import buffers_to_vector, to_inputs, to_vector, trainable
 from udjfl.seeds import stream_seed
 from udjfl.tasks import LossFunction
@@ -145,7 +145,7 @@ class SerialEngine(ForkPoolEngine):
                     running, first = self._train_network(network, shared, row)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
                     raise DataError(
-                        f"client {client.id!r} cannot train this model: {error}"
+                        f"client {client.id!r} cannot train this model: {quote_values(str(error))}"
                     ) from error
             torch.sub(start, to_vector(network), out=tables["deltas"][row])
             if first is not None:

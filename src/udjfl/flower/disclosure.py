@@ -5,8 +5,8 @@
     disclose-log="sent.jsonl"     a file to which a line is added for every reply
 
 A client's introduction (its id, and the shapes of its data and its model) is always sent. Of an
-error, the text is sent if it is one of udjfl's own; of any other only the type, since its text can
-quote the data.
+error, the text is sent if it is one of udjfl's own, without the values of rows that it quotes; of
+any other only the type, since its text can quote the data. The node's own log has the whole text.
 
 This binds apps that use `client_app`. The coordinator sends the app, and one with other code can
 send what it likes.
@@ -25,7 +25,7 @@ from typing import Any
 from flwr.app import RecordDict
 
 from udjfl._files import PRIVATE
-from udjfl.errors import DeploymentError, SettingsError, UdjflError
+from udjfl.errors import DataError, DeploymentError, SettingsError, UdjflError
 from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
 from udjfl.flower.service import CLASS_TERM, SCORE
 from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, describe_tensors, values_of
@@ -110,6 +110,8 @@ def releasing_errors(kind: str, node_config: Mapping[str, Any]) -> Iterator[None
             _write_down(_log_path(node_config), kind, {"error": text})
         except OSError as failed:
             raise DeploymentError(f"disclose-log: {releasable_text(failed)}") from None
+        if isinstance(error, DataError):
+            raise DataError(error.without_values) from None
         if isinstance(error, UdjflError):
             raise
         raise DeploymentError(text) from None
@@ -118,6 +120,9 @@ def releasing_errors(kind: str, node_config: Mapping[str, Any]) -> Iterator[None
 def releasable_text(error: Exception) -> str:
     """Return what may be sent of an error; what may not is written to the node's own log."""
     name = type(error).__name__
+    if isinstance(error, DataError) and error.without_values != str(error):
+        logger.error("The values in this error are not sent: %s", error)
+        return f"{name}: {error.without_values}"
     if isinstance(error, UdjflError):
         return f"{name}: {error}"
     logger.error("The text of this error is not sent", exc_info=error)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 from udjfl.data.source import parse_data
 from udjfl.methods.udj import StepRule
-from udjfl.settings import ReproduceSettings, TrainingSettings
+from udjfl.paper.settings import ReproduceSettings
+from udjfl.settings import TrainingSettings
 
 ProfileName = Literal["paper", "authors"]
 

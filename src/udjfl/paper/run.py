@@ -28,8 +28,9 @@ from udjfl.paper.profiles import (
     training_settings,
 )
 from udjfl.paper.published import DISTRIBUTIONS_DATA, published_counterpart
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.paper.tables import DistributionsTable, ResultsTable, Row, SoloTable
-from udjfl.settings import CompareSettings, DataSettings, ReproduceSettings, TrainingSettings
+from udjfl.settings import CompareSettings, DataSettings, TrainingSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary

@@ -25,8 +25,8 @@ from udjfl.paper.search_choice import (
     find_outcomes,
     search_ranges,
 )
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.paper.tables import Row, SearchTable
-from udjfl.settings import ReproduceSettings
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary, summarise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +216,7 @@ def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str])
         return False
     wrong_clients = [
         f"{_where(name)}client {client!r}: {round((1 - share[client]) * len(part.dropna()))} of "
-        f"{len(part)} values are not numbers ({', '.join(map(repr, wrong[client][:MAX_SHOWN]))}); "
+        f"{len(part)} values are not numbers ({quote_values(wrong[client][:MAX_SHOWN])}); "
         "others are: correct them, leave them empty, or name the column in `categories`"
         for client, part in parts.items()
         if share[client] < 1
@@ -225,6 +225,28 @@ def _are_numbers(name: str, parts: Mapping[str, pd.Series], mistakes: list[str])
     if len(wrong_clients) > MAX_SHOWN:
         mistakes.append(f"{_where(name)}and {len(wrong_clients) - MAX_SHOWN} more clients")
     return False
+
+
+def check_numbers(frames: Mapping[str, pd.DataFrame], schema: Schema) -> None:
+    """Raise an error if a column that was agreed to be a number has something else with a client.
+
+    `Schema.encode` would take it for missing.
+    """
+    mistakes = []
+    for column in schema.columns:
+        for client, frame in frames.items():
+            if column.codes or column.name not in frame:
+                continue
+            values = frame[column.name]
+            wrong = values[np.isnan(as_numbers(values)) & values.notna().to_numpy()]
+            if len(wrong):
+                mistakes.append(
+                    f"client {client!r}, column {column.name!r}: {len(wrong)} of {len(values)} "
+                    f"values are not numbers ({quote_values(wrong.unique()[:MAX_SHOWN])}): correct "
+                    "them, or leave them empty"
+                )
+    if mistakes:
+        raise DataError("\n".join(mistakes))
 
 
 def _where(name: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from udjfl._files import read_prefix
 from udjfl.data.tables.frames import import_pandas
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ def read_table(path: Path) -> pd.DataFrame:
     except ValueError as error:  # pyarrow's errors are ValueErrors too
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path} is not a parquet file: {error}") from None
+        raise DataError(f"{path} is not a parquet file: {quote_values(str(error))}") from None
     return parse_csv(text, path)
 
 
@@ -169,7 +169,9 @@ def parse_csv(text: str, path: Path) -> pd.DataFrame:
     try:
         frame: pd.DataFrame = pandas.read_csv(io.StringIO(text), **options)
     except (ValueError, csv.Error) as error:
-        raise DataError(f"{path} cannot be read as a table: {str(error).strip()}") from None
+        raise DataError(
+            f"{path} cannot be read as a table: {quote_values(str(error).strip())}"
+        ) from None
     if frame.empty:
         raise DataError(f"{path}: has a header and no rows")
     return frame

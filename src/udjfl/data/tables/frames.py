@@ -15,13 +15,20 @@ from udjfl.data.partition import MIN_EXAMPLES, IndexArray
 from udjfl.data.problems import as_rows, limit
 from udjfl.data.source import Pools
 from udjfl.data.split import TEST_SHARE
-from udjfl.data.tables.columns import Schema, as_texts, find_header_problems, infer_schema
+from udjfl.data.tables.columns import (
+    Schema,
+    as_texts,
+    check_numbers,
+    find_header_problems,
+    infer_schema,
+)
 from udjfl.data.tables.labels import (
     Labels,
     Target,
     find_similar_classes,
     read_labels,
     read_numbers,
+    suggest_column,
 )
 from udjfl.data.tables.preprocessor import TablePreprocessor
 from udjfl.errors import DataError, did_you_mean
@@ -88,6 +95,7 @@ def make_pools(
         schema = _infer_schema(labelled, settings, target, problems)
     else:
         schema = agreed.schema
+        check_numbers(labelled, schema)
         problems += limit(find_header_problems(labelled, [c.name for c in schema.columns]))
     examples = _encode(schema, labelled, labels, settings.sensitive)
     groups = _group_rows(examples, labelled, settings.group)
@@ -199,22 +207,8 @@ def _check_columns(
 
 def _require(name: str, setting: str, column: str, table: pd.DataFrame) -> None:
     if column not in table:
-        names = [str(other) for other in table.columns]
-        # The names may be a person's values: they are not for others to read.
-        hint = (
-            " Some of its columns are named like numbers: is its header missing?"
-            if any(_is_number(name) for name in names)
-            else did_you_mean(column, names)
-        )
+        hint = suggest_column(column, [str(other) for other in table.columns])
         raise DataError(f"{_where(name)}: there is no column {column!r} ({setting}).{hint}")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _leave_out_unlabelled(

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from udjfl.data.tables.columns import as_numbers, as_text
-from udjfl.errors import DataError, did_you_mean
+from udjfl.errors import DataError, did_you_mean, quote_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ class Target:
         match = COMPARISON.fullmatch(text)
         column = match[1] if match else text.strip()
         if column not in columns:
-            hint = did_you_mean(column, columns)
+            hint = suggest_column(column, columns)
             raise DataError(f"target: there is no column {column!r}.{hint}")
         return Target(column, match[2], match[3]) if match else Target(column)
 
@@ -126,7 +126,7 @@ def read_labels(
     _check_types(columns, target)
     values = sorted({value for column in columns.values() for value in column.dropna()})
     if len(values) < 2:
-        only = f"only {as_text(values[0])!r}" if values else "no labels"
+        only = f"only {quote_values([as_text(values[0])])}" if values else "no labels"
         raise DataError(
             f"target {str(target)!r}: there is {only} in the whole federation: a model needs at "
             "least two classes"
@@ -154,7 +154,7 @@ def _number_by(
         if unknown:
             raise DataError(
                 f"client {client!r}, column {target.column!r}: label "
-                f"{', '.join(map(repr, unknown[:MAX_SHOWN]))} is no class of this federation; "
+                f"{quote_values(unknown[:MAX_SHOWN])} is no class of this federation; "
                 f"its classes are {', '.join(map(repr, class_names))}"
             )
         numbers[client] = names.map(position).fillna(-1).to_numpy().astype(np.int64)
@@ -174,7 +174,7 @@ def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         column = frames[client][target.column]
         wrong = column[np.isnan(own) & column.notna().to_numpy()]
         if len(wrong):
-            shown = ", ".join(map(repr, wrong.unique()[:MAX_SHOWN]))
+            shown = quote_values(wrong.unique()[:MAX_SHOWN])
             mistakes.append(
                 f"client {client!r}, column {target.column!r}: {len(wrong)} of {len(column)} "
                 f"labels are not numbers ({shown}); correct them, or leave out task=regression"
@@ -183,9 +183,27 @@ def read_numbers(frames: Mapping[str, pd.DataFrame], target: Target) -> Labels:
         raise DataError("\n".join(mistakes))
     known = np.concatenate([own[np.isfinite(own)] for own in numbers.values()])
     if len(np.unique(known)) < 2:
-        only = f"only {as_text(float(known[0]))}" if len(known) else "no label"
+        only = f"only {quote_values(as_text(float(known[0])))}" if len(known) else "no label"
         raise DataError(f"target {str(target)!r}: there is {only} in the whole federation")
     return Labels(numbers, ())
+
+
+def suggest_column(wanted: str, names: Sequence[str]) -> str:
+    """Return what may have been meant by a column that is not there, with the names that are.
+
+    Without a header, names are the values of the first row.
+    """
+    if any(_is_number(name) for name in names):
+        return " Some columns are named like numbers: is the header of the table missing?"
+    return quote_values(did_you_mean(wanted, names))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def find_similar_classes(names: Sequence[str]) -> list[str]:
@@ -222,7 +240,7 @@ def _check_types(columns: Mapping[str, pd.Series], target: Target) -> None:
         return
     usual = Counter(kinds.values()).most_common(1)[0][0]
     shown = {
-        client: ", ".join(repr(as_text(v)) for v in list(column.dropna().unique())[:MAX_SHOWN])
+        client: quote_values(as_text(v) for v in list(column.dropna().unique())[:MAX_SHOWN])
         for client, column in columns.items()
     }
     model = next(client for client, kind in kinds.items() if kind == usual)
@@ -246,9 +264,11 @@ def _check_class_numbers(values: Sequence[float], target: Target) -> None:
     whole = all(value.is_integer() for value in values)
     if whole and len(values) <= MOST_NUMBERS:
         return
-    middle = values[len(values) // 2]
+    low, middle, high = (
+        quote_values(as_text(value)) for value in (values[0], values[len(values) // 2], values[-1])
+    )
     raise DataError(
-        f"target {str(target)!r}: has {len(values)} different numbers, from {as_text(values[0])} "
-        f"to {as_text(values[-1])}: to predict the number choose task=regression (--task "
-        f"regression); for two classes compare, as in '{target.column}>{as_text(middle)}'"
+        f"target {str(target)!r}: has {len(values)} different numbers, from {low} "
+        f"to {high}: to predict the number choose task=regression (--task "
+        f"regression); for two classes compare, as in '{target.column}>{middle}'"
     )
