@@ -4,7 +4,7 @@
 
 Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
 mutant is a process forked from there, in which the code of one function is replaced; it runs the
-tests that reach the changed statement (those of the module first, then the fastest, 100 at most)
+tests that reach the changed statement (those of the module first, then the fastest, 4 seconds at most)
 until one fails. A mutant that no test notices survives, and so does one in a statement that no test
 reaches. Survivors that cannot be
 noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
@@ -23,6 +23,7 @@ import functools
 import gc
 import importlib
 import importlib.machinery
+import itertools
 import os
 import pickle
 import signal
@@ -43,7 +44,8 @@ ALIVE = ("survived", "not reached", "not called")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
 # The numbers of the tests that reach a line of a file, or call a function of it.
 Reached = dict[tuple[str, int | str], list[int]]
-MOST_TESTS = 100  # for one mutant: what thousands reach is noticed by the first, or has no test
+# For one mutant: what thousands of tests reach is noticed by the first of them, or by none.
+MOST_TESTS, MOST_SECONDS = 100, 4.0
 SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
@@ -161,7 +163,9 @@ class Tests:
         def rank(number: int) -> tuple[bool, float]:
             return not self.items[number].path.stem.startswith(mirror), self.seconds[number]
 
-        return sorted(found, key=rank)[:MOST_TESTS]
+        chosen = sorted(found, key=rank)[:MOST_TESTS]
+        sums = itertools.accumulate(self.seconds[number] for number in chosen)
+        return [n for n, total in zip(chosen, sums, strict=True) if total <= MOST_SECONDS]
 
     def calling(self, path: Path, function: str) -> bool:
         """Return whether a test calls the function; others run at most when it is imported."""
