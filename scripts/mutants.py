@@ -3,12 +3,12 @@
     python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
 
 Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
-mutant is a process forked from there, in which the code of one function is replaced; it runs the
-tests that reach the changed statement (those of the module first, then the fastest, 4 seconds at most)
-until one fails. A mutant that no test notices survives, and so does one in a statement that no test
-reaches. Survivors that cannot be
-noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
-is 1. `--only FILE` tries only the mutants that an earlier output lists.
+mutant is a process forked from there, in which the code of one function is replaced. It runs the
+tests that reach the changed statement until one fails: those of the module first, then the fastest,
+a few seconds of them. A mutant that no test notices survives, and so does one in a statement that
+no test reaches. Survivors that cannot be noticed are in scripts/equivalent_mutants.txt with the
+reason; others are printed, and the exit code is 1. `--only FILE` tries only the mutants that an
+earlier output lists.
 
 mutmut starts the tests anew for each mutant, or forks before modules are imported: here importing
 torch takes longer than the tests of most mutants.
