@@ -44,8 +44,7 @@ ALIVE = ("survived", "not reached", "not called")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
 # The numbers of the tests that reach a line of a file, or call a function of it.
 Reached = dict[tuple[str, int | str], list[int]]
-# For one mutant: what thousands of tests reach is noticed by the first of them, or by none.
-MOST_TESTS, MOST_SECONDS = 100, 4.0
+MOST_SECONDS = 4.0  # of tests for one mutant: what more tests reach, the first notice, or none
 SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
@@ -156,16 +155,19 @@ class Tests:
         self.items, self.seconds, self.lines = items, seconds, lines
 
     def reaching(self, path: Path, lines: Iterable[int]) -> list[int]:
-        """Return the tests to run for any of the lines: those of the module, then the fastest."""
+        """Return the tests to run for any of the lines: those of the module, then others.
+
+        Of both the fastest come first, and a few seconds of them.
+        """
         found = {number for line in lines for number in self.lines.get((str(path), line), ())}
         mirror = f"test_{path.stem.lstrip('_')}"
+        own = {number for number in found if self.items[number].path.stem == mirror}
+        return self._fastest(own) + self._fastest(found - own)
 
-        def rank(number: int) -> tuple[bool, float]:
-            return not self.items[number].path.stem.startswith(mirror), self.seconds[number]
-
-        chosen = sorted(found, key=rank)[:MOST_TESTS]
-        sums = itertools.accumulate(self.seconds[number] for number in chosen)
-        return [n for n, total in zip(chosen, sums, strict=True) if total <= MOST_SECONDS]
+    def _fastest(self, numbers: set[int]) -> list[int]:
+        ordered = sorted(numbers, key=self.seconds.__getitem__)
+        sums = itertools.accumulate(self.seconds[number] for number in ordered)
+        return [n for n, total in zip(ordered, sums, strict=True) if total <= MOST_SECONDS]
 
     def calling(self, path: Path, function: str) -> bool:
         """Return whether a test calls the function; others run at most when it is imported."""
