@@ -3,12 +3,12 @@
     python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
 
 Tests are collected and run once, to learn which lines of the modules each of them reaches. Each
-mutant is a process forked from there, in which the code of one function is replaced; it runs the
-tests that reach the changed statement (those of the module first, then the fastest, 100 at most)
-until one fails. A mutant that no test notices survives, and so does one in a statement that no test
-reaches. Survivors that cannot be
-noticed are in scripts/equivalent_mutants.txt with the reason; others are printed, and the exit code
-is 1. `--only FILE` tries only the mutants that an earlier output lists.
+mutant is a process forked from there, in which the code of one function is replaced. It runs the
+tests that reach the changed statement until one fails: those of the module first, then the fastest,
+a few seconds of them. A mutant that no test notices survives, and so does one in a statement that
+no test reaches. Survivors that cannot be noticed are in scripts/equivalent_mutants.txt with the
+reason; others are printed, and the exit code is 1. `--only FILE` tries only the mutants that an
+earlier output lists.
 
 mutmut starts the tests anew for each mutant, or forks before modules are imported: here importing
 torch takes longer than the tests of most mutants.
@@ -23,6 +23,7 @@ import functools
 import gc
 import importlib
 import importlib.machinery
+import itertools
 import os
 import pickle
 import signal
@@ -43,7 +44,7 @@ ALIVE = ("survived", "not reached", "not called")
 KILLED, SURVIVED, TIMED_OUT, BROKEN = 1, 0, 124, 125
 # The numbers of the tests that reach a line of a file, or call a function of it.
 Reached = dict[tuple[str, int | str], list[int]]
-MOST_TESTS = 100  # for one mutant: what thousands reach is noticed by the first, or has no test
+MOST_SECONDS = 4.0  # of tests for one mutant: what more tests reach, the first notice, or none
 SECONDS = 5.0  # of a processor for a test, beside ten times what it takes unchanged
 
 
@@ -154,14 +155,19 @@ class Tests:
         self.items, self.seconds, self.lines = items, seconds, lines
 
     def reaching(self, path: Path, lines: Iterable[int]) -> list[int]:
-        """Return the tests to run for any of the lines: those of the module, then the fastest."""
+        """Return the tests to run for any of the lines: those of the module, then others.
+
+        Of both the fastest come first, and a few seconds of them.
+        """
         found = {number for line in lines for number in self.lines.get((str(path), line), ())}
         mirror = f"test_{path.stem.lstrip('_')}"
+        own = {number for number in found if self.items[number].path.stem == mirror}
+        return self._fastest(own) + self._fastest(found - own)
 
-        def rank(number: int) -> tuple[bool, float]:
-            return not self.items[number].path.stem.startswith(mirror), self.seconds[number]
-
-        return sorted(found, key=rank)[:MOST_TESTS]
+    def _fastest(self, numbers: set[int]) -> list[int]:
+        ordered = sorted(numbers, key=self.seconds.__getitem__)
+        sums = itertools.accumulate(self.seconds[number] for number in ordered)
+        return [n for n, total in zip(ordered, sums, strict=True) if total <= MOST_SECONDS]
 
     def calling(self, path: Path, function: str) -> bool:
         """Return whether a test calls the function; others run at most when it is imported."""

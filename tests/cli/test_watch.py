@@ -50,3 +50,10 @@ def test_the_address_is_printed_and_an_interrupt_ends_it(tmp_path: Path) -> None
     assert err.strip().endswith("udjfl: stopped")
     assert "Traceback" not in err
     folder.unlock()
+
+
+def test_an_empty_settings_file_is_told_in_words(udjfl_command: Command, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").touch()
+    output = udjfl_command("watch", tmp_path, "--every 0.5")
+    assert output.code == 2
+    assert "settings.json is damaged, and nothing writes there" in " ".join(output.err.split())

@@ -256,3 +256,32 @@ def test_a_ridge_may_send_a_client_with_a_small_loss_uphill():
     reports = reports_of([[1.0, 0.0], [-1.0, 0.05]], [2.0, 0.1])
     close(diagnostics_of(AdaFed(), reports)["slope"], (0.223, -0.174), atol=1e-3)
     close(diagnostics_of(AdaFed(ridge=0.0), reports)["slope"], (0.0476, 0.0024), atol=1e-4)
+
+
+def test_a_client_without_an_update_has_no_part_in_the_step() -> None:
+    reports = make_reports([[1.0, 0.0], [0.0, 0.0], [0.0, 2.0]], losses=[1.0, 5.0, 2.0])
+    _, step, said = AdaFed().aggregate({}, reports)
+    assert said["coefficient"][1] == said["slope"][1] == said["weight"][1] == 0
+    assert (said["coefficient"][[0, 2]] > 0).all()
+    without = make_reports([[1.0, 0.0], [0.0, 2.0]], losses=[1.0, 2.0])
+    close(step, AdaFed().aggregate({}, without)[1])
+
+
+@pytest.mark.parametrize("step", ["mean", "scaled"])
+def test_opposite_clients_make_no_step_and_say_so(step: str) -> None:
+    reports = make_reports([[1.0, 0.0], [-1.0, 0.0]], losses=[1.0, 1.0])
+    _, moved, said = AdaFed(step=step).aggregate({}, reports)
+    assert moved.tolist() == [0.0, 0.0]
+    assert said["slope"].tolist() == said["weight"].tolist() == [0.0, 0.0]
+    if step == "mean":
+        assert said["coefficient"].tolist() == [0.0, 0.0]
+
+
+def test_the_ridge_is_in_double_precision() -> None:
+    """Two orthogonal clients of length 1 and 2: a_i = phi_i / (|g_i|^2 + ridge * mean |g|^2)."""
+    ridge, phi = 0.1, [0.5, 1.0]
+    reports = make_reports([[1.0, 0.0], [0.0, 2.0]], losses=[1.0, 2.0])
+    a = [phi[0] / (1 + ridge * 2.5), phi[1] / (4 + ridge * 2.5)]
+    scale = 0.75 / (phi[0] * a[0] + phi[1] * a[1])
+    _, step, _ = AdaFed(ridge=ridge).aggregate({}, reports)
+    close(step, [scale * a[0], 2 * scale * a[1]], rtol=1e-11)

@@ -8,7 +8,7 @@ import pytest
 from process_tasks import Count, Fail, Sleep
 
 from udjfl.engine import can_fork
-from udjfl.simulation.process_pool import run_in_processes
+from udjfl.simulation.process_pool import _hide_lost_connections, run_in_processes
 
 STARTS = [False, pytest.param(True, marks=pytest.mark.skipif(not can_fork(), reason="no fork"))]
 
@@ -48,3 +48,14 @@ def test_an_interrupt_stops_the_tasks() -> None:
     with pytest.raises(KeyboardInterrupt):
         run_in_processes([Sleep(120)] * 3, 2, interrupt)
     assert time.monotonic() - started < 60
+
+
+def test_a_worker_is_quiet_when_its_parent_no_longer_reads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The parent shows why; other errors of a worker's threads are shown."""
+    for error in (ConnectionResetError("by peer"), BrokenPipeError("gone"), EOFError()):
+        _hide_lost_connections(type(error), error, None)
+    assert capsys.readouterr().err == ""
+    _hide_lost_connections(ValueError, ValueError("of another cause"), None)
+    assert capsys.readouterr().err == "ValueError: of another cause\n"

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from udjfl import method
+from udjfl import Method, method
 from udjfl.settings import TrainingSettings
 from udjfl.training.clients import Attendance, Replies, TrainRequest
 from udjfl.training.evaluation import Evaluation
@@ -183,7 +183,7 @@ class Played:
 
 def play(
     script: Script,
-    name: str = "fedavg",
+    name: str | Method = "fedavg",
     *,
     n_clients: int = 3,
     rounds: int = 4,
@@ -196,7 +196,7 @@ def play(
     """Play a script with the real round, writing rounds down as real runs do."""
     training = TrainingSettings(**{"rounds": rounds, "lr": 0.1, "momentum": 0.0, **settings})
     spec = RunSpec(
-        method(name),
+        method(name) if isinstance(name, str) else name,
         training,
         quorum=quorum,
         max_update_norm=max_update_norm,

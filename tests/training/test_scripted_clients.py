@@ -21,7 +21,9 @@ from scripted_clients import (
     without,
 )
 
+from udjfl import Method, Reports
 from udjfl.errors import QuorumError, ReportError
+from udjfl.methods import Plan
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
 
@@ -152,6 +154,77 @@ def test_fewer_reports_than_the_quorum_stop_the_run_after_a_whole_round(tmp_path
         folder.unlock()
     assert torch.equal(resumed.vector, play(Script()).vector)
     assert resumed.log.history().records == play(Script()).log.history().records
+
+
+ALL = ("client-1", "client-2", "client-3")
+
+
+def test_nobody_reached_is_below_any_quorum() -> None:
+    with pytest.raises(QuorumError, match="round 2: 0 usable reports, fewer than the quorum of 1"):
+        play(Script(away={2: ALL}), quorum=1)
+    played = play(Script(away={2: ALL}))
+    assert [round for _, round, _ in played.clients.asked] == [1, 3, 4]
+    assert torch.equal(played.vector, play(Script(), rounds=3).vector)
+
+
+def test_a_quorum_lists_who_is_missing_and_why() -> None:
+    script = Script(away={1: ["client-1"]}, faults={(1, "client-2"): with_numbers(losses=-1.0)})
+    with pytest.raises(QuorumError) as caught:
+        play(script, quorum=3, on_bad_report="exclude")
+    text = str(caught.value)
+    assert "(client-1: is not connected; client 'client-2' in round 1: losses is -1" in text
+    assert "The run is as it was after round 0" in text
+    assert play(script, quorum=1, on_bad_report="exclude").log.server.round == 4
+
+
+def test_all_replies_lost_are_below_any_quorum() -> None:
+    script = Script(faults={(2, name): lost for name in ALL})
+    with pytest.raises(QuorumError, match="round 2: 0 usable reports"):
+        play(script, quorum=1)
+
+
+def test_probes_without_a_reply_are_below_any_quorum() -> None:
+    script = Script(probe={(2, name): lost for name in ALL})
+    with pytest.raises(QuorumError, match="round 2: 0 usable reports"):
+        play(script, "fedeba", quorum=1)
+    two = Script(probe={(2, name): lost for name in ALL[:2]})
+    with pytest.raises(QuorumError, match="round 2: 1 usable reports"):
+        play(two, "fedeba", quorum=2)
+    assert play(two, "fedeba", quorum=1).log.server.round == 4
+
+
+def test_a_round_without_a_probe_trains_nobody() -> None:
+    played = play(Script(probe={(2, name): lost for name in ALL}), "fedeba")
+    assert [kind for kind, round, _ in played.clients.asked if round == 2] == ["probe"]
+    assert absent(played, 2) == dict.fromkeys(ALL, "did not reply in time")
+    assert torch.equal(played.vector, play(Script(), "fedeba", rounds=3).vector)
+
+
+def test_a_client_that_sends_an_unusable_probe_twice_is_excluded_once() -> None:
+    """Its second probe is a warning: the first was used."""
+    played = play(Script(probe={(1, "client-2"): twice}), "fedeba", on_bad_report="exclude")
+    records = [r for r in played.log.history().records if r.round == 1 and r.client == "client-2"]
+    assert [r.metric for r in records if r.metric in ("warning", "excluded")] == ["warning"]
+
+
+class Counting(Method):
+    """Counts its plans, and steps by the mean."""
+
+    name = title = "counting"
+    paper, grade = "none", "recalled"
+
+    def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
+        return {"plans": state.get("plans", torch.zeros(())) + 1}, Plan()
+
+    def aggregate(self, state: Any, reports: Reports) -> tuple[Any, torch.Tensor, dict[str, Any]]:
+        return state, reports.deltas.mean(dim=0), {}
+
+
+def test_a_plan_counts_though_all_replies_were_lost() -> None:
+    played = play(Script(faults={(2, name): lost for name in ALL}), Counting())
+    assert played.log.server.state["plans"] == 4
+    nobody = play(Script(away={2: ALL}), Counting())
+    assert nobody.log.server.state["plans"] == 3
 
 
 def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:

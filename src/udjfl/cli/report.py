@@ -109,6 +109,7 @@ def watch_command(
     from udjfl.report.watch.server import LiveServer, watch_in_file
 
     watcher = Watcher(folder)
+    watcher.refuse_unreadable()
     if html is not None:
         print(f"writing {html} every {every:g} seconds", flush=True)
         address, path = html.resolve().as_uri(), str(html)

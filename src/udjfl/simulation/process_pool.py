@@ -8,8 +8,10 @@ import logging
 import multiprocessing
 import pickle
 import signal
+import sys
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -122,7 +124,19 @@ def _set_up(messages: Any, parent: Parent) -> None:
     _queue = messages
     gc.freeze()  # what is here already stays: collections need not look at it again and again
     torch.set_num_threads(1)  # forked, it has none of the threads that its parent has started
+    sys.excepthook = _hide_lost_connections
     logger.handlers, logger.propagate = [_LogHandler(messages)], False
+
+
+def _hide_lost_connections(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    """Print nothing where the parent no longer reads a result: it has an error of its own to show.
+
+    A thread of multiprocessing hands over the tensors of results, and shows what it fails with.
+    """
+    if not issubclass(kind, ConnectionError | EOFError):
+        sys.__excepthook__(kind, error, trace)
 
 
 class _LogHandler(QueueHandler):

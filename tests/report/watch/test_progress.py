@@ -10,6 +10,7 @@ import pytest
 from conftest import make_federation
 
 import udjfl
+from udjfl.errors import StorageError
 from udjfl.report.watch.progress import Watcher
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
@@ -127,3 +128,23 @@ def test_damaged_settings_count_as_a_run_of_unknown_length(tmp_path: Path) -> No
     snapshot = Watcher(tmp_path).look()
     assert (snapshot.done, snapshot.total) == (3, 3)
     assert snapshot.runs[0].status == "stopped"
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "{"])
+def test_damaged_settings_where_nothing_writes_are_refused(tmp_path: Path, text: str) -> None:
+    start(tmp_path / "comparison" / "run", 3)
+    path = tmp_path / "comparison" / "settings.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(StorageError, match=r"settings\.json is damaged, and nothing writes there"):
+        Watcher(tmp_path).refuse_unreadable()
+    path.write_text("{}", encoding="utf-8")
+    Watcher(tmp_path).refuse_unreadable()
+
+
+def test_damaged_settings_of_a_run_that_goes_on_are_waited_for(tmp_path: Path) -> None:
+    folder = start(tmp_path / "run", 3)
+    (tmp_path / "run" / "settings.json").write_text("", encoding="utf-8")
+    Watcher(tmp_path).refuse_unreadable()
+    folder.unlock()
+    with pytest.raises(StorageError, match="udjfl check"):
+        Watcher(tmp_path).refuse_unreadable()

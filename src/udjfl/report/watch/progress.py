@@ -11,7 +11,8 @@ from typing import Any
 
 from udjfl._files import parse_json, read_file
 from udjfl._ids import id_sort_key
-from udjfl.training.follow import MOST_BYTES, FollowedRun
+from udjfl.errors import StorageError
+from udjfl.training.follow import MOST_BYTES, FollowedRun, is_being_written
 
 WINDOW = 60.0  # seconds over which the speed is measured
 
@@ -41,6 +42,25 @@ class Watcher:
         self.folder, self.clock = folder, clock
         self._runs: dict[Path, FollowedRun] = {}
         self._seen: deque[tuple[float, int]] = deque()
+
+    def refuse_unreadable(self) -> None:
+        """Raise a `StorageError` for settings that are damaged: what is to come is not known.
+
+        Those of a folder that is being written are left alone. Nothing else would ever end the
+        watch.
+        """
+        for path in self.folder.rglob("settings.json"):
+            try:
+                is_table = isinstance(parse_json(read_file(path, MOST_BYTES)), dict)
+            except OSError:
+                continue  # it is being replaced
+            except ValueError:
+                is_table = False
+            if not is_table and not is_being_written(path.parent):
+                raise StorageError(
+                    f"{path} is damaged, and nothing writes there: what is to come is not known. "
+                    f"`udjfl check {self.folder}` says what is whole"
+                )
 
     def look(self) -> Snapshot:
         """Read what is new and return the state of all runs."""
