@@ -95,7 +95,7 @@ def test_a_node_comes_back_with_another_id_key_or_data(nodes: DeployedNodes) -> 
     assert outcome == "completed", nodes.log(run_id)
     excluded = {t: run.history.by_client("excluded", t) for t in (1, 2, 3, 4)}
     assert [list(excluded[t]) for t in (1, 2, 3, 4)] == [[], [changed], [], [changed]]
-    assert f"is 'somebody-else', and its key is registered as '{changed}'" in str(excluded[2])
+    assert f"was '{changed}' and is now 'somebody-else'" in str(excluded[2])
     assert "and is now" in str(excluded[4])
     weighted = [list(run.history.by_client("weight", t)) for t in (1, 2, 3, 4)]
     assert weighted == [[honest, changed], [honest], [honest, changed], [honest]]

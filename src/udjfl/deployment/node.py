@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from udjfl._files import PRIVATE, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
-from udjfl.deployment.flower_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.service_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.supervisor import (
     LOGS,
     Service,
