@@ -56,6 +56,7 @@ def submit(nodes: DeployedNodes, rounds: int) -> tuple[DeployedRun, str]:
     return run, run_id
 
 
+@pytest.mark.soak
 def test_a_node_comes_back_with_another_id_key_or_data(nodes: DeployedNodes) -> None:
     """Its key's name is its id; a new key of that name is the same client; data may not change."""
     honest, changed = nodes.nodes
@@ -148,6 +149,7 @@ def fill(path: Path) -> None:
             file.write(bytes(4096))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("shift", "is_admitted"), [(-240.0, True), (3.0, True), (60.0, False)])
 def test_a_wrong_clock_is_admitted_within_flowers_bounds_or_named(
     shift: float, is_admitted: bool, nodes: DeployedNodes

@@ -21,7 +21,10 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("moment", ["$ udjfl flower up", "$ udjfl flower status"])
+@pytest.mark.parametrize(
+    "moment",
+    ["$ udjfl flower up", pytest.param("$ udjfl flower status", marks=pytest.mark.soak)],
+)
 def test_a_killed_demo_leaves_nothing_behind(moment: str, tmp_path: Path) -> None:
     """Killed while a command starts something in the background, and when all nodes are online."""
     output = tmp_path / "output"
