@@ -53,21 +53,23 @@ class Soak(DeployedNodes):
         self.samples: list[Sample] = []
         self.names: dict[tuple[int, str], str] = {}
 
-    def run(self, run: DeployedRun, minutes: float, kill_every: float) -> str:
-        """Train, and kill something now and then; return how the run ended."""
+    def run(self, run: DeployedRun, minutes: float, kill_every: float) -> int:
+        """Train for so many minutes, and kill something now and then; return the last round."""
         run_id, rng, number = run.submit(), random.Random(0), 0
-        second_round = run.models / "2.npy"
-        wait_until(lambda: second_round.exists() or self.outcome(run_id) is not None)
+        wait_until((run.models / "2.npy").exists)
         begin = time.time()
-        while (ended := self.outcome(run_id)) is None:
-            since = time.time() - begin
-            if (number + 1) * kill_every < since < 60 * minutes:
+        while (since := time.time() - begin) < 60 * minutes:
+            assert self.outcome(run_id) is None, self.log(run_id)
+            if since > (number + 1) * kill_every:
                 self.samples.append(self.sample())
                 kind, client = KINDS[number % len(KINDS)], rng.choice(list(self.nodes))
                 self.kill(kind, client, lambda: self.outcome(run_id) is not None)
                 number += 1
             time.sleep(1)
-        return ended
+        with self.coordinator.control() as control:
+            control.stop(int(run_id))
+        wait_until(lambda: self.outcome(run_id) is not None)
+        return max(int(path.stem) for path in run.models.glob("*.npy"))
 
     def kill(self, kind: str, client: str, ended: Callable[[], bool]) -> None:
         """Kill a process of one kind, of this client or of the coordinator, once there is one."""
@@ -104,7 +106,7 @@ class Soak(DeployedNodes):
             for pid in tree:
                 tree += [other for other, (parent, _) in table.items() if parent == pid]
             for pid in tree:
-                with contextlib.suppress(OSError, KeyError, IndexError):
+                with contextlib.suppress(OSError, KeyError, ValueError):
                     key = pid, table[pid][1]
                     kind = describe(pid)
                     self.names[key] = f"{name} {kind}"

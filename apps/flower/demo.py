@@ -24,12 +24,12 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploy import APP
+from deploy import APP, clean_up
 from deploy.data_files import server_file, write_data_files
 
 import udjfl
 from udjfl.deployment.network import HOST, free_port
-from udjfl.deployment.processes import ignore_interrupts
+from udjfl.deployment.processes import bind, ignore_interrupts
 from udjfl.errors import DeploymentError
 
 METHODS = ("fedavg", "rawls", "desert")  # the reference first
@@ -55,7 +55,7 @@ class Demo:
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         print(f"$ udjfl {shlex.join(arguments)}", flush=True)
         return subprocess.Popen(
-            [sys.executable, "-m", "udjfl", *arguments],
+            bind([sys.executable, "-m", "udjfl", *arguments], os.getpid()),
             cwd=self.folder,
             env={**os.environ, "OMP_NUM_THREADS": "1"},  # all nodes share the cores
         )
@@ -108,14 +108,18 @@ class Demo:
 
 @contextlib.contextmanager
 def make_demo() -> Iterator[Demo]:
-    """Make a demo in a temporary folder; stop and remove it in the end."""
+    """Make a demo in a temporary folder; stop and remove it in the end, however that comes."""
     demo = Demo(Path(tempfile.mkdtemp(prefix="udjfl-flower-")))
-    try:
-        yield demo
-    finally:
-        with ignore_interrupts():
-            demo.close()
-            shutil.rmtree(demo.folder, ignore_errors=True)
+    with subprocess.Popen(
+        [sys.executable, clean_up.__file__, str(demo.folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    ):  # its end of the pipe is closed, and its end waited for
+        try:
+            yield demo
+        finally:
+            with ignore_interrupts():
+                demo.close()
 
 
 def run_demo(methods: Sequence[str], rounds: int, seed: int, keep: Path | None) -> None:

@@ -34,14 +34,20 @@ def test_nodes_are_unknown_while_the_superlink_starts(
     assert [(node.name, node.state) for node in status.nodes] == [("north", UNKNOWN)]
 
 
+START, REFUSED = "Starting Flower SuperNode", "SuperNode terminated gracefully."
+
+
 @pytest.mark.parametrize(
     ("log", "connected", "problem"),
     [
-        ("CERTIFICATE_VERIFY_FAILED\nStarting Flower SuperNode\n", False, "no connection yet"),
-        ("SuperNode ID: 1\nStarting Flower SuperNode\nInvalid SuperNode auth", False, "no conn"),
-        ("Starting Flower SuperNode\nCERTIFICATE_VERIFY_FAILED\n", False, "not signed by"),
-        ("Starting Flower SuperNode\nSuperNode ID: 1\n", True, ""),
-        ("SuperNode ID: 1\n", True, ""),
+        (f"{START}\nCERTIFICATE_VERIFY_FAILED\n", False, "not signed by"),
+        (f"{START}\nSuperNode ID: 1\n", True, ""),
+        # It is being started again: why it could not connect before still holds.
+        (f"{START}\n{REFUSED}\n{START}\n", False, "the clock of this machine"),
+        # It was connected, and is being started again: nothing is known yet.
+        (f"{START}\nSuperNode ID: 1\n{REFUSED}\n{START}\n", False, "no connection yet"),
+        (f"{START}\n{REFUSED}\n{START}\nSuperNode ID: 1\n", True, ""),
+        ("", False, "no connection yet"),
     ],
 )
 def test_the_last_start_of_a_node_counts(

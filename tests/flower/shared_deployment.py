@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from torch.nn.utils import parameters_to_vector
 
 import udjfl
+from udjfl.deployment.processes import stop
 from udjfl.training.records import History
 from udjfl.training.run_folder import RunFolder
 
@@ -60,6 +61,12 @@ class DeployedFederation:
         config = {"client-id": name, "data": str(self.files[name])}
         self.deployment.start_node(name, config, warm=warm)
         self.deployment.wait_online([name])
+
+    def replace_node(self, name: str, warm: bool = True) -> None:
+        """Stop a node, and start it again."""
+        stop([self.deployment.nodes[name]])
+        self.deployment.wait_offline([name])
+        self.restart_node(name, warm)
 
     def notes(self) -> list[Path]:
         """Return the notes on messages that are in progress, of all nodes."""

@@ -8,7 +8,7 @@ The SuperLink and the SuperNodes are processes of their own:
 
 Certificates and keys are generated. Each simulated machine has a folder of its own:
 
-    keys/        ca.crt, server.crt, their private keys, and the key pair of each SuperNode
+    keys/        ca.crt, server.crt, their private keys; key pair and settings of each SuperNode
     superlink/   the state of the SuperLink, and the apps that it received
     nodes/NAME/  the apps that this SuperNode received
     operator/    the config.toml of the operator, who types `flwr run`
@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from udjfl._files import PRIVATE, write_atomic
 from udjfl.deployment import keys
-from udjfl.deployment.flower_commands import supernode_program
 from udjfl.deployment.flwr_command import (
     CONNECTION,
     TIMEOUT,
@@ -46,7 +46,8 @@ from udjfl.deployment.flwr_command import (
 )
 from udjfl.deployment.network import HOST, free_port, is_healthy
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, stop
-from udjfl.deployment.toml import ConfigValue
+from udjfl.deployment.service_commands import supernode_program
+from udjfl.deployment.toml import ConfigValue, to_toml
 from udjfl.deployment.warm import executor_command, executor_environment
 from udjfl.errors import DeploymentError
 
@@ -203,8 +204,10 @@ class Deployment:
         if warm:
             command += ["--isolation", "process"]
             command += ["--superexec-auth-secret-file", str(keys.make_secret(self.keys, name))]
-        node_config = [f"{field}={json.dumps(value)}" for field, value in config.items()]
-        command += ["--node-config", " ".join(node_config)]
+        # In a file: other users of a machine can read the command lines of its processes.
+        config_file = self.keys / f"{name}.toml"
+        write_atomic(config_file, to_toml(config).encode(), PRIVATE)
+        command += ["--node-config", str(config_file)]
         if key is not None:
             private_key = self.keys / (name if key == "own" else key)
             command += ["--auth-supernode-private-key", str(private_key)]

@@ -9,7 +9,7 @@ status           who is online, absent or behind; how far a run is
 control          the control side of a SuperLink
 supervisor       one process that keeps services running, and stops them together
 processes        processes that are stopped with everything they start
-flower_commands  the command lines of Flower's programs
+service_commands the command lines of the services
 flwr_command     the command `flwr`, and the environment of Flower's processes
 supernode        a SuperNode that waits no longer than needed
 warm             the executor beside it: a process that has imported everything, and

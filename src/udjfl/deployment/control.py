@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from udjfl.deployment.flwr_internals import describe_tested
 from udjfl.errors import DeploymentError
 
-OTHER_FLOWER = "this version of Flower is not known; install flwr 1.41"
+OTHER_FLOWER = f"this version of Flower is not known; install one {describe_tested()}"
 ONLINE, UNREGISTERED = "online", "unregistered"
 
 

@@ -27,9 +27,9 @@ from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.admission import TAKEN_BACK, admit_only, find_taken_back, read_refused
 from udjfl.deployment.control import connect, read_public_key
-from udjfl.deployment.flower_commands import superexec_command, superlink_command
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.service_commands import superexec_command, superlink_command
 from udjfl.deployment.submissions import Submitted, append_submitted, read_submitted
 from udjfl.deployment.supervisor import (
     Service,

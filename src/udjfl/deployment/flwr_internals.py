@@ -108,13 +108,18 @@ def find_supernode_mismatch() -> str | None:
 def _find_other_version() -> str | None:
     import flwr
 
-    first, last = (".".join(map(str, edge)) for edge in TESTED)
-    other = f"flwr is {flwr.__version__}; tested are versions from {first}, before {last}"
+    other = f"flwr is {flwr.__version__}; tested are versions {describe_tested()}"
     try:
         version = tuple(int(part) for part in flwr.__version__.split(".")[:2])
     except ValueError:  # Flower calls itself "unknown" if it is not installed as a package
         return other
     return None if TESTED[0] <= version < TESTED[1] else other
+
+
+def describe_tested() -> str:
+    """Return the tested versions of Flower in words."""
+    first, last = (".".join(map(str, edge)) for edge in TESTED)
+    return f"from {first}, before {last}"
 
 
 def protect_memory() -> None:

@@ -39,7 +39,7 @@ GRACE = 5.0  # seconds that SuperExec has to end by itself
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """The arguments of an executor; see `warm.run_executor`."""
+    """The arguments of an executor; see `warm.executor_command`."""
 
     address: str
     secret_file: Path

@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from udjfl._files import PRIVATE, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
-from udjfl.deployment.flower_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.service_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.supervisor import (
     LOGS,
     Service,
@@ -48,7 +48,8 @@ REASONS = {  # in the log of a SuperNode that cannot connect
     "name in {server}: compare ca.crt with the coordinator's",
     "Failed to activate SuperNode": "the coordinator has not admitted {name}.pub yet, or another "
     "node with this key is online (one that was killed counts as online for a minute)",
-    "Invalid SuperNode authentication": "the coordinator does not know this key, or the clock of "
+    # Flower ends a SuperNode without a word if its signature is refused.
+    "SuperNode terminated gracefully": "the coordinator does not know this key, or the clock of "
     "this machine is wrong",
 }
 
@@ -203,6 +204,18 @@ class Node:
         values = {"ca": settings.get("ca"), "server": settings.get("server"), "name": self.name}
         found = [reason for mark, reason in REASONS.items() if mark in log]
         return found[0].format(**values) if found else None
+
+    def read_connection(self) -> tuple[bool, str | None]:
+        """Return whether the running SuperNode is connected, and why it is not, if its log says so.
+
+        The last start counts, and the one before it while the last has not come to an end.
+        """
+        starts = read_log(self.state, "supernode", lines=None).split(STARTING)[1:]
+        if not starts or CONNECTED in starts[-1]:
+            return bool(starts), None
+        before = [log for log in starts[-2:-1] if CONNECTED not in log]
+        reasons = [self.find_reason(log) for log in (starts[-1], *before)]
+        return False, next((reason for reason in reasons if reason), None)
 
     def check_not_running(self) -> None:
         """Raise an error if the node is running."""

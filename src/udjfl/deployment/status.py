@@ -9,9 +9,8 @@ from typing import Any
 
 from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
 from udjfl.deployment.coordinator import Coordinator
-from udjfl.deployment.node import CONNECTED, STARTING, Node
+from udjfl.deployment.node import Node
 from udjfl.deployment.submissions import Submitted
-from udjfl.deployment.supervisor import read_log
 from udjfl.errors import DeploymentError
 from udjfl.training.follow import FollowedRun
 
@@ -120,10 +119,7 @@ def estimate_seconds(submitted: Submitted, run: FollowedRun) -> float | None:
 def read_own_status(node: Node) -> OwnStatus:
     """Return the state of a node's folder."""
     running = node.running()
-    log = read_log(node.state, "supernode", lines=None) if running else ""
-    # The last start counts: a SuperNode that lost its connection is started again.
-    log = log[max(0, log.rfind(STARTING)) :]
-    connected = CONNECTED in log
+    connected, reason = node.read_connection() if running else (False, None)
     replies, last = 0, ""
     if node.sent.exists():
         with node.sent.open(encoding="utf-8") as file:
@@ -135,7 +131,7 @@ def read_own_status(node: Node) -> OwnStatus:
         node.read_settings().get("server"),
         running is not None,
         connected,
-        None if connected or not running else node.find_reason(log) or "no connection yet",
+        None if connected or not running else reason or "no connection yet",
         replies,
         json.loads(last) if last.endswith("}\n") else None,
     )

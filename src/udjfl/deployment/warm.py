@@ -17,19 +17,15 @@ Flower, or elsewhere, it warns and runs Flower's own `flower-superexec`, with th
 """
 
 import argparse
-import contextlib
 import importlib
 import logging
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from udjfl._processes import is_alive
 from udjfl.deployment import flwr_internals
-from udjfl.deployment.fork_server import FIRST_PAUSE, LONGEST_PAUSE, ExecutorOptions, ForkServer
+from udjfl.deployment.fork_server import ExecutorOptions, ForkServer
 
 logger = logging.getLogger("udjfl")
 # numpy and torch start threads, which do not survive a fork. udjfl's clients use one in any case.
@@ -39,56 +35,6 @@ PRELOADED = (
     *("numpy", "torch", "torch.func"),
     *("udjfl.flower", "udjfl.data", "udjfl.engine", "udjfl.uncertainty"),
 )
-STEADY = 60.0  # seconds after which an executor counts as having run well
-
-
-def run_executor(
-    address: str,
-    secret_file: str | os.PathLike[str],
-    *,
-    root_certificates: str | os.PathLike[str] | None = None,
-    messages: str | os.PathLike[str] | None = None,
-    message_timeout: float | None = None,
-    preload: Sequence[str] = (),
-    supernode_pid: int | None = None,
-) -> None:
-    """Run the executor of a SuperNode until the SuperNode has ended; blocks.
-
-    The executor is a process of its own; if it is killed, it is started again. An exception in
-    this call (KeyboardInterrupt, SystemExit of a signal handler) ends the executor and all that
-    it started, and is raised.
-
-    address            host:port of the SuperNode (its `--host` and `--port`)
-    secret_file        the file that the SuperNode has as `--superexec-auth-secret-file`
-    root_certificates  the certificate that the SuperNode's port is trusted by; None: no TLS there,
-                       as is usual on the loopback interface
-    messages           a folder for notes on messages in progress, kept when the executor is started
-                       again; None: beside the secret file, with `.messages` at the end
-    message_timeout    seconds after which the process of a message is killed; None: when the server
-                       no longer waits for the reply
-    preload            further modules to import before the first message, such as those of an app
-    supernode_pid      the SuperNode's process; without it, only an exception ends the call
-    """
-    command = executor_command(
-        address,
-        secret_file,
-        root_certificates=root_certificates,
-        messages=messages,
-        message_timeout=message_timeout,
-        preload=preload,
-        supernode_pid=supernode_pid,
-    )
-    pause = FIRST_PAUSE
-    while True:
-        started = time.monotonic()
-        with _running(command) as process:
-            code = process.wait()
-        if code == 0 or (supernode_pid is not None and not is_alive(supernode_pid)):
-            return
-        pause = FIRST_PAUSE if time.monotonic() - started > STEADY else pause
-        logger.warning("The executor ended (%d) and is started again in %.1f s", code, pause)
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE)
 
 
 def executor_command(
@@ -101,10 +47,21 @@ def executor_command(
     preload: Sequence[str] = (),
     supernode_pid: int | None = None,
 ) -> list[str]:
-    """Return the command of an executor; the arguments are those of `run_executor`.
+    """Return the command of the executor of a SuperNode.
 
     It ends with SIGTERM, or with the SuperNode; if it is killed, start it again.
     Its environment should be `executor_environment()`.
+
+    address            host:port of the SuperNode (its `--host` and `--port`)
+    secret_file        the file that the SuperNode has as `--superexec-auth-secret-file`
+    root_certificates  the certificate that the SuperNode's port is trusted by; None: no TLS there,
+                       as is usual on the loopback interface
+    messages           a folder for notes on messages in progress, kept when the executor is started
+                       again; None: beside the secret file, with `.messages` at the end
+    message_timeout    seconds after which the process of a message is killed; None: when the server
+                       no longer waits for the reply
+    preload            further modules to import before the first message, such as those of an app
+    supernode_pid      the SuperNode's process, with which the executor ends
     """
     command = [sys.executable, "-m", "udjfl.deployment.warm", "--runtime-api-address", address]
     command += ["--superexec-auth-secret-file", os.fspath(secret_file)]
@@ -238,17 +195,6 @@ def _stock_command(options: ExecutorOptions) -> list[str]:
     if options.parent_pid is not None:
         command += ["--parent-pid", str(options.parent_pid)]
     return command
-
-
-@contextlib.contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process, which ends with the block."""
-    process = subprocess.Popen(command, env=executor_environment())
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait()
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ version = "0.1.0"
 description = "Federated training on tables with udjfl."
 license = "Apache-2.0"
 requires-python = ">=3.11"
-dependencies = ["flwr>=1.41.0,<2", "udjfl[flower,frames]>=0.1.0"]
+dependencies = ["udjfl[flower,frames]>=0.1.0"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["{package}"]

@@ -1,4 +1,4 @@
-"""The command lines of Flower's programs in a deployment that is closed to strangers."""
+"""The command lines of the services of a deployment that is closed to strangers."""
 
 from __future__ import annotations
 
