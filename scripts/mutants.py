@@ -311,7 +311,7 @@ def _import_anew(mutation: Mutation, path: Path, names: list[str]) -> tuple[int,
     real = importlib.machinery.SourceFileLoader.get_code
     compiled = compile(mutation.tree, str(path), "exec")
     importlib.machinery.SourceFileLoader.get_code = lambda self, name: (  # type: ignore[method-assign]
-        compiled if self.path == str(path) else real(self, name)
+        compiled if self.path == str(path) else real(self, name)  # type: ignore[attr-defined]
     )
     sys.setprofile(profile)
     try:

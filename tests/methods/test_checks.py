@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ class Curious(Method):
     def models_to_score(self, state: Any, reports: Reports) -> Tensor:
         return reports.deltas
 
-    def aggregate(self, state: Any, reports: Reports) -> tuple[Any, Tensor, Mapping[str, Any]]:
+    def aggregate(self, state: Any, reports: Reports) -> tuple[Any, Tensor, dict[str, Tensor]]:
         return state, reports.deltas[0], {}
 
 
@@ -87,7 +86,7 @@ def test_a_state_of_fewer_clients_is_told_in_words() -> None:
     class PerClient(Curious):
         needs = frozenset()
 
-        def aggregate(self, state: Any, reports: Reports) -> tuple[Any, Tensor, Mapping[str, Any]]:
+        def aggregate(self, state: Any, reports: Reports) -> tuple[Any, Tensor, dict[str, Tensor]]:
             return state, state["counts"][reports.client_indices] @ reports.deltas, {}
 
     state = {"counts": torch.ones(2), "scalar": torch.tensor(1.0)}
