@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import tomllib
@@ -50,6 +51,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @classmethod
+    @functools.cache
     def groups(cls) -> dict[str, type[Settings]]:
         """Return the settings that these are composed of, by attribute."""
         kinds = {name: field.annotation for name, field in cls.model_fields.items()}
@@ -66,6 +68,7 @@ class Settings(BaseModel):
         return [*cls.groups(), *inner]
 
     @classmethod
+    @functools.cache
     def flat_fields(cls) -> dict[str, FieldInfo]:
         """Return every setting by its flat name."""
         groups = cls.groups()

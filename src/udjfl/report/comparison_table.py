@@ -22,6 +22,7 @@ from udjfl.report.cells import (
 )
 from udjfl.report.joining import ALONE, MOST_NAMES, alone_cells, joining_lines, joining_of_run
 from udjfl.report.judged_metrics import for_score, metrics_for, remark_on_direction
+from udjfl.report.notes import join_notes
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
@@ -180,7 +181,7 @@ def _notes(comparison: Comparison) -> list[str]:
     }
     return [
         *sorted(undefined),
-        *dict.fromkeys(note for row in comparison.rows for note in row.notes),
+        *join_notes(comparison.rows),
         *(
             f"{row.label} failed on seed {seed}: {reason}"
             for row in comparison.rows

@@ -29,16 +29,22 @@ class Record(NamedTuple):
         return (json.dumps(self._asdict(), ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
+FIELDS = frozenset(Record._fields)
+
+
 def parse_record(line: bytes) -> Record:
     """Read a record from its line of JSON; whatever is wrong with it is a ValueError."""
     value = parse_json(line)
-    if not isinstance(value, dict) or set(value) != set(Record._fields):
+    if not isinstance(value, dict) or value.keys() != FIELDS:
         raise ValueError("it is not a record")
     record = Record(**value)
-    kinds = (int, str | None, str, float | int | str | None)
-    if not all(isinstance(part, kind) for part, kind in zip(record, kinds, strict=True)):
+    round, client, metric, number = record
+    is_named = client is None or isinstance(client, str)
+    if not (isinstance(round, int) and is_named and isinstance(metric, str)):
         raise ValueError("it is not a record")
-    if not all(abs(part) <= LARGEST for part in record if isinstance(part, int | float)):
+    if not (number is None or isinstance(number, (float, int, str))):
+        raise ValueError("it is not a record")
+    if abs(round) > LARGEST or (isinstance(number, (int, float)) and not abs(number) <= LARGEST):
         raise ValueError("it has a number that is too large")
     return record
 

@@ -12,6 +12,7 @@ from udjfl.uncertainty.alone import decompose, entropies, entropy, train_alone
 from udjfl.uncertainty.crossfit import CrossFit, SeededClients, cross_fit
 from udjfl.uncertainty.measure import measure, measure_many
 from udjfl.uncertainty.values import (
+    INDISTINCT,
     LEARNED_NOTHING,
     ONE_CLASS,
     SMALLEST,
@@ -22,6 +23,7 @@ from udjfl.uncertainty.values import (
 )
 
 __all__ = [
+    "INDISTINCT",
     "LEARNED_NOTHING",
     "ONE_CLASS",
     "SMALLEST",

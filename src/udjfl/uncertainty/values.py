@@ -20,6 +20,7 @@ SMALLEST = 1e-12
 
 ONE_CLASS = "one class"
 ALMOST_ONE_CLASS = "almost one class"
+INDISTINCT = "Uncertainties that cannot be told apart"  # how a note begins
 LEARNED_NOTHING = "learned nothing"
 COPIES = "copies"
 TINY = "tiny"
@@ -181,7 +182,7 @@ class Uncertainty:
             if client.indistinct_from is not None
         ]
         if pairs:
-            notes.append(f"Uncertainties that cannot be told apart: {'; '.join(pairs)}.")
+            notes.append(f"{INDISTINCT}: {'; '.join(pairs)}.")
         if far:
             notes.append(
                 "Uncertainties far from those of all other clients, which an error or a lie would "

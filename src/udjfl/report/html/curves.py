@@ -118,7 +118,7 @@ def make_curves(
             reached = max(reached, round)
             if metric in ("absent", "excluded"):
                 missed[str(client)] = missed.get(str(client), 0) + 1
-            elif metric in SHOWN and isinstance(value, int | float):
+            elif metric in SHOWN and isinstance(value, (int, float)):
                 values.setdefault((metric, client, round), []).append(float(value))
     of_clients: dict[str, dict[str, Points]] = {}
     of_server: dict[str, Points] = {}

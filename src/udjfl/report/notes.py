@@ -1,0 +1,34 @@
+"""Notes of methods on a federation, over all seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from udjfl.simulation.method_summary import MethodSummary
+from udjfl.uncertainty import INDISTINCT
+
+MOST_PAIRS = 4
+
+
+def join_notes(rows: Sequence[MethodSummary]) -> list[str]:
+    """Return the notes of all rows, each once.
+
+    Which uncertainties cannot be told apart differs by seed: that becomes one line.
+    """
+    notes = list(dict.fromkeys(note for row in rows for note in row.notes))
+    apart = [note for note in notes if note.startswith(f"{INDISTINCT}: ")]
+    if len(apart) < 2:
+        return notes
+    others = [note for note in notes if note not in apart]
+    return [*others, _join_pairs(apart)]
+
+
+def _join_pairs(notes: Sequence[str]) -> str:
+    pairs = {
+        " and ".join(sorted(pair.split(" and ")))
+        for note in notes
+        for pair in note.removeprefix(f"{INDISTINCT}: ").removesuffix(".").split("; ")
+    }
+    left = len(pairs) - MOST_PAIRS
+    rest = f"; and {left} more" if left > 0 else ""
+    return f"{INDISTINCT}, on some seeds: {'; '.join(sorted(pairs)[:MOST_PAIRS])}{rest}."
