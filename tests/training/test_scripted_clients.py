@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from scripted_clients import (
 )
 
 from udjfl import Method, Reports
-from udjfl.errors import QuorumError, ReportError
+from udjfl.errors import QuorumError, ReportError, SettingsError
 from udjfl.methods import Plan
+from udjfl.training import round as round_module
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
 
@@ -225,6 +227,57 @@ def test_a_plan_counts_though_all_replies_were_lost() -> None:
     assert played.log.server.state["plans"] == 4
     nobody = play(Script(away={2: ALL}), Counting())
     assert nobody.log.server.state["plans"] == 3
+
+
+class Warning(Counting):
+    """Says the same in every round, and something else in the third."""
+
+    def warning(self, ids: Any, diagnostics: Any) -> str | None:
+        return "of the third" if diagnostics["plans"] == 3 else "of every round"
+
+    def aggregate(self, state: Any, reports: Reports) -> tuple[Any, torch.Tensor, dict[str, Any]]:
+        return state, reports.deltas.mean(dim=0), {"plans": state["plans"]}
+
+
+def test_a_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    play(Script(), Warning(), rounds=5)
+    assert caplog.messages == ["of every round", "of the third"]
+
+
+def test_received_models_are_kept_for_a_service_that_chooses_among_them() -> None:
+    played = play(Script(away={3: ["client-2"]}), service="checkpoints")
+    kept = played.log.server.kept
+    assert kept["rounds"].tolist() == [1, 2, 3]  # not the initial model, and not the last
+    for row in range(3):
+        before = play(Script(away={3: ["client-2"]}), rounds=row + 1, service="checkpoints")
+        assert torch.equal(kept["models"][row], before.vector)
+    assert kept["scores"].isnan().tolist() == [[False] * 3, [False, True, False], [False] * 3]
+    records = [r for r in played.log.history().records if (r.round, r.metric) == (2, "score")]
+    assert [r.value for r in records] == kept["scores"][0].tolist()
+    assert play(Script()).log.server.kept == {}
+
+
+def test_of_many_models_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_module, "keep_every", lambda rounds, model: rounds // 2)
+    played = play(Script(), rounds=6, service="checkpoints")
+    assert played.log.server.kept["rounds"].tolist() == [3]
+
+
+def test_buffers_that_nobody_sends_stay() -> None:
+    played = play(Script())
+    server = replace(played.log.server, round=0, buffers=torch.tensor([7.0]).double())
+    after = round_module.run_round(played.clients.run, server, played.clients).server
+    assert after.buffers.tolist() == [7.0]
+
+
+@pytest.mark.parametrize("planned", [[{}, Plan()], ({}, Plan(), 1), ({}, None), ([], Plan()), None])
+def test_a_plan_is_a_pair(planned: Any) -> None:
+    class Careless(Counting):
+        def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
+            return planned  # type: ignore[no-any-return]
+
+    with pytest.raises(SettingsError, match="plan returned a .*; return"):
+        play(Script(), Careless())
 
 
 def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:
