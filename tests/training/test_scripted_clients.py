@@ -276,7 +276,7 @@ def test_a_plan_is_a_pair(planned: Any) -> None:
         def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
             return planned  # type: ignore[no-any-return]
 
-    with pytest.raises(SettingsError, match="plan returned a .*; return"):
+    with pytest.raises(SettingsError, match=r"counting: plan returned a .*; return \(state, Plan"):
         play(Script(), Careless())
 
 
