@@ -186,4 +186,7 @@ def test_a_method_without_parameters_needs_no_decorator():
         name = title = "plain"
         paper, grade = "none", "recalled"
 
+        def aggregate(self, state, reports):
+            return state, reports.deltas[0], {}
+
     assert (Plain().params, Plain().label, repr(Plain())) == ({}, "plain", "Plain()")

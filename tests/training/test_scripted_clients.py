@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scripted_clients import (
     Fault,
     Script,
+    ScriptedClients,
     as_client,
     lost,
     play,
@@ -23,11 +24,12 @@ from scripted_clients import (
 )
 
 from udjfl import Method, Reports
-from udjfl.errors import QuorumError, ReportError, SettingsError
+from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
 from udjfl.methods import Plan
 from udjfl.training import round as round_module
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.server_state import ServerState
 
 LIES: dict[str, tuple[Fault, str]] = {
     "nan update": (with_delta(lambda d: d * torch.nan), "deltas has values that are NaN"),
@@ -278,6 +280,50 @@ def test_a_plan_is_a_pair(planned: Any) -> None:
 
     with pytest.raises(SettingsError, match=r"counting: plan returned a .*; return \(state, Plan"):
         play(Script(), Careless())
+
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+@pytest.mark.parametrize(
+    ("vector", "step", "words"),
+    [
+        # The model is finite before and after; only its sum is not.
+        ([LARGEST, LARGEST], [0.0, 0.0], None),
+        ([0.0, 0.0], [torch.inf, 0.0], "the server's step is not finite in round 3"),
+        ([0.0, 0.0], [0.0, torch.nan], "the server's step is not finite in round 3"),
+        ([LARGEST, 0.0], [-LARGEST, 0.0], "the model is not finite in round 3"),
+    ],
+)
+def test_a_model_is_checked_after_the_step(
+    vector: list[float], step: list[float], words: str | None
+) -> None:
+    run = play(Script(), rounds=1).clients.run
+    model = torch.tensor(vector)
+    if words is None:
+        assert torch.equal(round_module.apply_step(run, model, torch.tensor(step), 3), model)
+        return
+    with pytest.raises(DivergedError, match=f"^FedAvg: {words}; try a smaller lr"):
+        round_module.apply_step(run, model, torch.tensor(step), 3)
+
+
+def test_scores_of_a_regression_may_be_below_zero() -> None:
+    """R2 of a bad model: accuracies could not be."""
+    script = Script(faults={(1, "client-1"): with_score(-2.0)})
+    with pytest.raises(ReportError, match="client 'client-1' in round 1: scores"):
+        play(script, service="checkpoints", rounds=1)
+    run = play(Script(), service="checkpoints", rounds=1).clients.run
+    numbers = replace(run.federation, labels_are_numbers=True, n_classes=1)
+    clients = ScriptedClients(replace(run, federation=numbers), torch.ones(3, 2), script)
+    server = ServerState(0, torch.zeros(2), torch.zeros(0), {})
+    records = round_module.run_round(clients.run, server, clients).records
+    assert next(r.value for r in records if r.metric == "score") == -2.0
+
+
+def with_score(score: float) -> Fault:
+    return lambda reply: (
+        replace(reply, extras={**reply.extras, "scores": torch.tensor(score).double()}),
+    )
 
 
 def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:
