@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from udjfl import Method, Reports
 from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
 from udjfl.methods import Plan
 from udjfl.training import round as round_module
+from udjfl.training.clients import Replies
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.server_state import ServerState
@@ -324,6 +326,42 @@ def with_score(score: float) -> Fault:
     return lambda reply: (
         replace(reply, extras={**reply.extras, "scores": torch.tensor(score).double()}),
     )
+
+
+def test_the_loss_of_several_models_is_weighted_by_their_shares() -> None:
+    """Two models, three clients. Served none of its own, a client has half of each."""
+    each = torch.tensor([[1.0, 3.0], [2.0, 6.0]])
+    replies = Replies(ids=("client-3", "client-1"), columns={"losses_of_each": each})
+    server = ServerState(0, torch.zeros(2), torch.zeros(0), {})
+    shares = torch.tensor([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+
+    def mix(n_models: int, served: Any) -> Any:
+        method = SimpleNamespace(n_models=n_models, served=lambda state, vector: served)
+        run: Any = SimpleNamespace(ids=ALL, method=method)
+        return round_module._mix_losses(run, server, {}, replies).columns.get("losses")
+
+    assert mix(2, None).tolist() == [2.0, 4.0]
+    assert mix(2, SimpleNamespace(shares=shares)).tolist() == [1.0, 5.0]
+    assert mix(3, None) is None
+
+
+def test_a_probe_has_no_update_in_the_dtype_of_the_model() -> None:
+    seen: list[torch.Tensor] = []
+
+    class Looking(Counting):
+        probes = frozenset({"losses"})
+
+        def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
+            assert probe is not None
+            seen.append(probe.deltas)
+            return state, Plan()
+
+    run = play(Script(), Looking(), rounds=1).clients.run
+    clients = ScriptedClients(run, torch.ones(3, 2, dtype=torch.float64), Script())
+    server = ServerState(0, torch.zeros(2, dtype=torch.float64), torch.zeros(0), {})
+    round_module.open_round(run, server, clients)
+    assert [deltas.dtype for deltas in seen] == [torch.float32, torch.float64]
+    assert not any(deltas.any() for deltas in seen)
 
 
 def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:
