@@ -15,7 +15,6 @@ from method_helpers import EXAMPLES
 from scipy.optimize import minimize, nnls
 
 from udjfl.errors import DivergedError, SettingsError
-from udjfl.methods import _solvers
 from udjfl.methods._solvers import min_norm_weights, project_to_simplex
 
 vectors = st.lists(st.floats(-50, 50), min_size=1, max_size=12).map(
@@ -258,6 +257,6 @@ def test_a_solver_that_gives_up_is_told_in_words(monkeypatch: pytest.MonkeyPatch
         def solve(self) -> str:
             return "PRIMAL_INFEASIBLE"
 
-    monkeypatch.setattr(_solvers.piqp, "DenseSolver", Hopeless)
+    monkeypatch.setattr("udjfl.methods._solvers.piqp.DenseSolver", Hopeless)
     with pytest.raises(DivergedError, match=r"no weights were found .*PRIMAL_INFEASIBLE"):
         min_norm_weights(torch.eye(2))
