@@ -133,6 +133,7 @@ class Functions:
             if name and not is_named:
                 continue
             for function in self.live.get(_key(code), ()):
+                # One that was made before and no longer uses a name around it stays as it is.
                 if len(function.__code__.co_freevars) == len(code.co_freevars):
                     function.__code__ = code
         for cache in self.caches:
@@ -308,11 +309,9 @@ def _import_anew(mutation: Mutation, path: Path, names: list[str]) -> tuple[int,
         code = frame.f_code
         called |= code.co_filename == str(path) and code.co_qualname == mutation.function
 
-    real = importlib.machinery.SourceFileLoader.get_code
-    compiled = compile(mutation.tree, str(path), "exec")
-    importlib.machinery.SourceFileLoader.get_code = lambda self, name: (  # type: ignore[method-assign]
-        compiled if self.path == str(path) else real(self, name)  # type: ignore[attr-defined]
-    )
+    loader: Any = importlib.machinery.SourceFileLoader
+    real, compiled = loader.get_code, compile(mutation.tree, str(path), "exec")
+    loader.get_code = lambda self, name: compiled if self.path == str(path) else real(self, name)
     sys.setprofile(profile)
     try:
         importlib.import_module(_module(path).removesuffix(".__init__"))

@@ -237,8 +237,8 @@ def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # --- Settings ---
 
 
-class _Enough(Exception):
-    """Raised instead of training."""
+class _Enough(BaseException):
+    """Raised instead of training; no error, which the command would tell in words."""
 
 
 @pytest.fixture

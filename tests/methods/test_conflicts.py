@@ -203,3 +203,16 @@ def test_rounding_does_not_make_a_cosine_above_one() -> None:
     assert cosines(gram).tolist() == [[1.0, 1.0], [-1.0, 1.0]]
     dots = table([1.5, -1.5])
     assert alignments(torch.eye(2).double(), dots, table(1.0)).tolist() == [1.0, -1.0]
+
+
+def test_only_what_is_too_long_is_shortened_by_hand() -> None:
+    """A target of s lengthens an orthogonal update by 1 / sqrt(1 - s^2): 2.29 and 7.09 here."""
+    g = torch.eye(3, dtype=torch.float64)
+    targets = torch.zeros(3, 3, dtype=torch.float64)
+    targets[0, 2] = LARGEST_TARGET
+    once = turned_vectors(g, [1, 2], targets=targets)[0]
+    assert once.norm().item() == pytest.approx(1 / math.sqrt(1 - LARGEST_TARGET**2))
+    targets[0, 1] = 0.9  # 2.29 * 7.09 = 16.3 is too long
+    twice = turned_vectors(g, [1, 2], targets=targets)[0]
+    assert twice.norm().item() == pytest.approx(LONGEST)
+    assert cosine(twice, g[2]) == pytest.approx(LARGEST_TARGET)

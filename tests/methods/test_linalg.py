@@ -216,3 +216,13 @@ def test_finite_numbers_whose_sum_is_not_are_finite():
     assert _linalg.is_finite(torch.tensor([1e308, 1e308], dtype=torch.float64))
     assert not _linalg.is_finite(torch.tensor([1.0, torch.inf]))
     assert not _linalg.is_finite(torch.tensor([torch.nan, 1.0]))
+
+
+def test_rows_of_a_table_that_is_split_keep_their_numbers(monkeypatch):
+    monkeypatch.setattr(_linalg, "BLOCK", 2)
+    monkeypatch.setattr(_linalg, "ROWS", 1)
+    rows = torch.zeros(7, 3)
+    rows[1, 2], rows[4, 0], rows[6, 1] = torch.nan, torch.inf, -torch.inf
+    rows[2] = torch.finfo(torch.float32).max  # its sum overflows, its numbers are finite
+    assert _linalg.rows_not_finite(rows) == [1, 4, 6]
+    assert _linalg.rows_not_finite(torch.zeros(3, 0)) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from udjfl.errors import SettingsError
-from udjfl.methods import METHODS
+from udjfl.methods import METHODS, Method
 
 # By method: parameters, and what the message has after the method's name.
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
@@ -179,3 +179,14 @@ def test_bad_parameters_are_refused_by_name(name, params, message):
 def test_every_method_is_in_the_table():
     # FedAvg's one parameter is that of others; test_udj.py has UDJ-FL's.
     assert REFUSED.keys() == METHODS.keys() - {"fedavg", "udj"}
+
+
+def test_a_method_without_parameters_needs_no_decorator():
+    class Plain(Method):
+        name = title = "plain"
+        paper, grade = "none", "recalled"
+
+        def aggregate(self, state, reports):
+            return state, reports.deltas[0], {}
+
+    assert (Plain().params, Plain().label, repr(Plain())) == ({}, "plain", "Plain()")

@@ -165,6 +165,8 @@ class ScriptedClients:
             {
                 "gradients": gradient.to(torch.float64),
                 "first_deltas": self.run.settings.lr * gradient,
+                "scores": torch.tensor(1 / (1 + numbers["losses"]), dtype=torch.float64),
+                "score_sizes": torch.tensor(numbers["sizes"], dtype=torch.float64),
             },
         )
 

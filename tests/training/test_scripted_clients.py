@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from scripted_clients import (
     Fault,
     Script,
+    ScriptedClients,
     as_client,
     lost,
     play,
@@ -22,10 +25,13 @@ from scripted_clients import (
 )
 
 from udjfl import Method, Reports
-from udjfl.errors import QuorumError, ReportError
+from udjfl.errors import DivergedError, QuorumError, ReportError, SettingsError
 from udjfl.methods import Plan
+from udjfl.training import round as round_module
+from udjfl.training.clients import Replies
 from udjfl.training.records import Record
 from udjfl.training.run_folder import RunFolder
+from udjfl.training.server_state import ServerState
 
 LIES: dict[str, tuple[Fault, str]] = {
     "nan update": (with_delta(lambda d: d * torch.nan), "deltas has values that are NaN"),
@@ -225,6 +231,137 @@ def test_a_plan_counts_though_all_replies_were_lost() -> None:
     assert played.log.server.state["plans"] == 4
     nobody = play(Script(away={2: ALL}), Counting())
     assert nobody.log.server.state["plans"] == 3
+
+
+class Warning(Counting):
+    """Says the same in every round, and something else in the third."""
+
+    def warning(self, ids: Any, diagnostics: Any) -> str | None:
+        return "of the third" if diagnostics["plans"] == 3 else "of every round"
+
+    def aggregate(self, state: Any, reports: Reports) -> tuple[Any, torch.Tensor, dict[str, Any]]:
+        return state, reports.deltas.mean(dim=0), {"plans": state["plans"]}
+
+
+def test_a_warning_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    play(Script(), Warning(), rounds=5)
+    assert caplog.messages == ["of every round", "of the third"]
+
+
+def test_received_models_are_kept_for_a_service_that_chooses_among_them() -> None:
+    played = play(Script(away={3: ["client-2"]}), service="checkpoints")
+    kept = played.log.server.kept
+    assert kept["rounds"].tolist() == [1, 2, 3]  # not the initial model, and not the last
+    for row in range(3):
+        before = play(Script(away={3: ["client-2"]}), rounds=row + 1, service="checkpoints")
+        assert torch.equal(kept["models"][row], before.vector)
+    assert kept["scores"].isnan().tolist() == [[False] * 3, [False, True, False], [False] * 3]
+    records = [r for r in played.log.history().records if (r.round, r.metric) == (2, "score")]
+    assert [r.value for r in records] == kept["scores"][0].tolist()
+    assert play(Script()).log.server.kept == {}
+
+
+def test_of_many_models_some_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(round_module, "keep_every", lambda rounds, model: rounds // 2)
+    played = play(Script(), rounds=6, service="checkpoints")
+    assert played.log.server.kept["rounds"].tolist() == [3]
+
+
+def test_buffers_that_nobody_sends_stay() -> None:
+    played = play(Script())
+    server = replace(played.log.server, round=0, buffers=torch.tensor([7.0]).double())
+    after = round_module.run_round(played.clients.run, server, played.clients).server
+    assert after.buffers.tolist() == [7.0]
+
+
+@pytest.mark.parametrize("planned", [[{}, Plan()], ({}, Plan(), 1), ({}, None), ([], Plan()), None])
+def test_a_plan_is_a_pair(planned: Any) -> None:
+    class Careless(Counting):
+        def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
+            return planned  # type: ignore[no-any-return]
+
+    with pytest.raises(SettingsError, match=r"counting: plan returned a .*; return \(state, Plan"):
+        play(Script(), Careless())
+
+
+LARGEST = torch.finfo(torch.float32).max
+
+
+@pytest.mark.parametrize(
+    ("vector", "step", "words"),
+    [
+        # The model is finite before and after; only its sum is not.
+        ([LARGEST, LARGEST], [0.0, 0.0], None),
+        ([0.0, 0.0], [torch.inf, 0.0], "the server's step is not finite in round 3"),
+        ([0.0, 0.0], [0.0, torch.nan], "the server's step is not finite in round 3"),
+        ([LARGEST, 0.0], [-LARGEST, 0.0], "the model is not finite in round 3"),
+    ],
+)
+def test_a_model_is_checked_after_the_step(
+    vector: list[float], step: list[float], words: str | None
+) -> None:
+    run = play(Script(), rounds=1).clients.run
+    model = torch.tensor(vector)
+    if words is None:
+        assert torch.equal(round_module.apply_step(run, model, torch.tensor(step), 3), model)
+        return
+    with pytest.raises(DivergedError, match=f"^FedAvg: {words}; try a smaller lr"):
+        round_module.apply_step(run, model, torch.tensor(step), 3)
+
+
+def test_scores_of_a_regression_may_be_below_zero() -> None:
+    """R2 of a bad model: accuracies could not be."""
+    script = Script(faults={(1, "client-1"): with_score(-2.0)})
+    with pytest.raises(ReportError, match="client 'client-1' in round 1: scores"):
+        play(script, service="checkpoints", rounds=1)
+    run = play(Script(), service="checkpoints", rounds=1).clients.run
+    numbers = replace(run.federation, labels_are_numbers=True, n_classes=1)
+    clients = ScriptedClients(replace(run, federation=numbers), torch.ones(3, 2), script)
+    server = ServerState(0, torch.zeros(2), torch.zeros(0), {})
+    records = round_module.run_round(clients.run, server, clients).records
+    assert next(r.value for r in records if r.metric == "score") == -2.0
+
+
+def with_score(score: float) -> Fault:
+    return lambda reply: (
+        replace(reply, extras={**reply.extras, "scores": torch.tensor(score).double()}),
+    )
+
+
+def test_the_loss_of_several_models_is_weighted_by_their_shares() -> None:
+    """Two models, three clients. Served none of its own, a client has half of each."""
+    each = torch.tensor([[1.0, 3.0], [2.0, 6.0]])
+    replies = Replies(ids=("client-3", "client-1"), columns={"losses_of_each": each})
+    server = ServerState(0, torch.zeros(2), torch.zeros(0), {})
+    shares = torch.tensor([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]])
+
+    def mix(n_models: int, served: Any) -> Any:
+        method = SimpleNamespace(n_models=n_models, served=lambda state, vector: served)
+        run: Any = SimpleNamespace(ids=ALL, method=method)
+        return round_module._mix_losses(run, server, {}, replies).columns.get("losses")
+
+    assert mix(2, None).tolist() == [2.0, 4.0]
+    assert mix(2, SimpleNamespace(shares=shares)).tolist() == [1.0, 5.0]
+    assert mix(3, None) is None
+
+
+def test_a_probe_has_no_update_in_the_dtype_of_the_model() -> None:
+    seen: list[torch.Tensor] = []
+
+    class Looking(Counting):
+        probes = frozenset({"losses"})
+
+        def plan(self, state: Any, probe: Reports | None) -> tuple[Any, Plan]:
+            assert probe is not None
+            seen.append(probe.deltas)
+            return state, Plan()
+
+    run = play(Script(), Looking(), rounds=1).clients.run
+    clients = ScriptedClients(run, torch.ones(3, 2, dtype=torch.float64), Script())
+    server = ServerState(0, torch.zeros(2, dtype=torch.float64), torch.zeros(0), {})
+    round_module.open_round(run, server, clients)
+    assert [deltas.dtype for deltas in seen] == [torch.float32, torch.float64]
+    assert not any(deltas.any() for deltas in seen)
 
 
 def test_a_client_that_cannot_be_evaluated_is_recorded() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast, dataclass_transform
 
 import numpy as np
@@ -259,7 +259,8 @@ METHODS: Registry[type[Method]] = Registry("method", "udjfl.methods")
 
 def parameter_defaults(cls: type[Method]) -> dict[str, Any]:
     """Return the default of each parameter of a method's class."""
-    return {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    # A class without the decorator `parameters` has none.
+    return {f.name: f.default for f in fields(cls)} if is_dataclass(cls) else {}
 
 
 @dataclass_transform(frozen_default=True)
