@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from types import TracebackType
 
@@ -52,25 +53,29 @@ class Link:
         self._loop.close()
 
     async def _listen(self) -> None:
-        listening = await asyncio.start_server(self._serve, *self._address)
-        self._address = listening.sockets[0].getsockname()
+        self._listening = await asyncio.start_server(self._serve, *self._address)
+        self._address = self._listening.sockets[0].getsockname()
 
     async def _close(self) -> None:
+        self._listening.close()
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(LOOK)  # connections are closed in the next turn
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(*self._server)
-        try:
+        writers = [writer]
+        # A cancelled task would be reported as an error when the link is closed.
+        with contextlib.suppress(asyncio.CancelledError, OSError):
+            there, back = await asyncio.open_connection(*self._server)
+            writers.append(back)
             generation = self._generation
             await asyncio.gather(
                 self._forward(reader, back, generation), self._forward(there, writer, generation)
             )
-        finally:
-            writer.close()
-            back.close()
+        for each in writers:
+            each.close()
 
     async def _forward(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, generation: int

@@ -35,9 +35,10 @@ MINUTES = float(os.environ.get("UDJFL_SOAK_MINUTES", "20"))
 KILL_EVERY = 60.0  # seconds
 PACE = 6.0  # seconds that a round takes at least
 TRAINING: dict[str, Any] = {"hidden": 5, "lr": 0.1, "uncertainty_epochs": 2}
-# Seconds after a kill within which a client may be absent: a SuperNode counts as online for a
-# minute, tries to come back in pauses of up to half a minute, and a round takes as long as it does.
-RECOVERY = 240.0
+# Seconds after a kill within which a round in which the client is absent may begin. A SuperNode
+# counts as online for a minute, and tries to come back in pauses of up to half a minute.
+RECOVERY = {"supernode": 150.0}
+OTHER_RECOVERY = 30.0
 ALLOWED_MEMORY, ALLOWED_FILES = 16 << 20, 8
 
 
@@ -83,7 +84,10 @@ def test_every_round_is_explained(soak: Soak, trained: Trained) -> None:
             assert reason
             absences.append((t, client, str(reason)))
             kills = [kill for kill in soak.kills if kill.client in (client, None)]
-            if not any(begin - RECOVERY < kill.at < ends[t] for kill in kills):
+            if not any(
+                begin - RECOVERY.get(kill.kind, OTHER_RECOVERY) < kill.at < ends[t]
+                for kill in kills
+            ):
                 unexplained.append(absences[-1])
     lasted = ends[rounds] - ends[1]
     print(f"{rounds} rounds in {lasted / 60:.1f} minutes, {len(soak.nodes)} clients")
