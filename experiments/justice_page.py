@@ -22,8 +22,10 @@ test accuracy ended within the budget of 2 points below FedAvg's, "within 3" lik
 What was chosen where: the directions and `caution` on prototypes and on seeds 1000 to 1029. Of
 `caution`, 1 was also tried on seeds 0 to 29, on scanners and dirty-digits: the same theories
 were delivered (each a little more), and fewer runs stayed within the budget (24 to 29 of 30).
-The default stayed at 2. Where 30 seeds did not decide, more were declared from their spread
-(120 on dirty-digits, 1000 on heart) and run once, on seeds from 2000, with nothing changed.
+The default stayed at 2. Where the first seeds did not decide, more were declared from their spread
+(120 on dirty-digits, 1000 on heart, 67 on signs) and run once, on seeds from 2000, with nothing
+changed. On signs these did not decide either: whatever a budget of 2 points does there is smaller
+than what eight test tracks a client can show.
 Seeds of heart are splits of the same 920 patients: its verdicts are about these hospitals.
 
 `signs` was run four times on seeds 0 to 9. First with momentum 0.9, as the others: training

@@ -16,7 +16,7 @@ def test_the_document_is_plain_and_whole() -> None:
         "utilitarian",
         "desert",
     ]
-    # Eight studies with a budget, three of them without one as well.
-    assert [len(t["measured"]) for t in document["theories"]] == [11, 11, 11, 11]
+    # Nine studies with a budget, three of them without one as well.
+    assert [len(t["measured"]) for t in document["theories"]] == [12, 12, 12, 12]
     groups = [group["cautions"] for group in document["cautions"]]
     assert sum(map(len, groups)) == len(CAUTIONS)

@@ -11,7 +11,7 @@ MEASURED = Path(__file__).parent / "measured.json"
 # "fresh": other seeds and more of them; "holdout": examples held out of training are scored.
 STUDIES = (
     *("scanners", "dirty-digits", "dirty-digits-fresh", "heart", "heart-fresh"),
-    *("signs", "signs-holdout", "dirty-mnist"),
+    *("signs", "signs-fresh", "signs-holdout", "dirty-mnist"),
 )
 
 
