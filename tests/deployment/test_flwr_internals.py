@@ -61,6 +61,15 @@ def test_other_uses_of_time_are_noticed(source: str, monkeypatch: pytest.MonkeyP
     assert both == tuple(f"{name} {flwr_internals.OTHER_USE}" for name in names)
 
 
+@pytest.mark.parametrize("name", sorted(flwr_internals.SUPERNODE_PARAMETERS))
+def test_other_steps_of_a_supernode_are_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, function = name.rpartition(".")
+    monkeypatch.setattr(_find_owner(owner), function, lambda: None)
+    assert name in str(flwr_internals.find_supernode_mismatch())
+    monkeypatch.delattr(_find_owner(owner), function)
+    assert function in str(flwr_internals.find_supernode_mismatch())
+
+
 def _find_owner(name: str) -> object:
     """Return a module, or a class in one."""
     try:

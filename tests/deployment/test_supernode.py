@@ -8,6 +8,7 @@ import inspect
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +33,8 @@ def test_flower_asks_for_the_waits_that_are_shortened() -> None:
 def test_flowers_supernode_runs_with_these_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     module: Any = importlib.import_module(flwr_internals.SUPERNODE)
     clocks = []
-    monkeypatch.setattr(module, "time", module.time)  # restored at the end
+    for name in ("time", "_pull_and_store_message", "_push_messages"):
+        monkeypatch.setattr(module, name, getattr(module, name))  # restored at the end
     monkeypatch.setattr(
         "flwr.supernode.cli.flower_supernode", lambda: clocks.append(vars(module)["time"])
     )
@@ -53,3 +55,32 @@ def test_elsewhere_flowers_own_program_runs_with_a_warning(
     assert Path(program).name == "flower-supernode"
     assert arguments == ["--superlink", "fl.example.org:8443"]
     assert "flwr is 1.99.0" in caplog.text
+
+
+def test_a_late_reply_is_not_taken_for_that_to_the_next_message() -> None:
+    """A reply to an earlier message comes first; that to the last message must be sent as well."""
+    replies = [["to the one before"], ["to this one"], ["to the next"]]
+    sent: list[str] = []
+
+    def make(message_id: str = "", reply_to: str = "") -> Any:
+        return SimpleNamespace(
+            metadata=SimpleNamespace(message_id=message_id, reply_to_message_id=reply_to)
+        )
+
+    def pull(*, receive: Any, state: object) -> int | None:
+        return None if receive() is None else 1
+
+    def push(*, send: Any, state: object) -> None:
+        for reply in replies.pop(0):
+            send(make(reply_to=reply), "its tree", 1.0)
+
+    def send(message: Any, *_: object) -> None:
+        sent.append(message.metadata.reply_to_message_id)
+
+    pull_message, push_messages = supernode.wait_for_own_reply(pull, push)
+    assert pull_message(receive=lambda: None, state=None) is None
+    for own, expected in (("to this one", 2), ("to the next", 3)):
+        assert pull_message(receive=lambda own=own: (make(own), "its tree"), state=None) == 1
+        push_messages(send=send, state=None)
+        assert len(sent) == expected
+        assert sent[-1] == own

@@ -13,7 +13,7 @@ import inspect
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -70,6 +70,11 @@ OTHER_USE = "uses time otherwise than to sleep, or does not"
 # Seconds between SuperExec's questions to its SuperNode for a message: at most, and how they grow.
 POLL_INTERVAL, LONGEST_POLL = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL", 1.0
 POLLS = Growth(0.05, 1.1)
+# What `run_supernode` wraps, with the parameters that Flower passes by name.
+SUPERNODE_PARAMETERS = {
+    f"{SUPERNODE}._pull_and_store_message": ("receive",),
+    f"{SUPERNODE}._push_messages": ("state", "object_store", "send", "push_object"),
+}
 FAILED, CRASHED = "failed", 8  # Flower's status of a task, and its code of an app that crashed
 START_LIMIT = 600.0  # seconds that a process has until it has fetched its message
 ANSWER_LIMIT = 30  # seconds that replying in place of an ended process may take
@@ -80,10 +85,8 @@ def find_mismatch() -> str | None:
     if other := _find_other_version():
         return other
     try:
-        for name, expected in PARAMETERS.items():
-            found = tuple(inspect.signature(_find(name)).parameters)
-            if not set(expected) <= set(found):
-                return f"{name} has other parameters: {', '.join(found)}"
+        if other := _find_other_parameters(PARAMETERS):
+            return other
         for name, called in CALLS.items():
             if missing := called - _names_in(_find(name).__code__):
                 return f"{name} does not call {', '.join(sorted(missing))}"
@@ -100,9 +103,19 @@ def find_supernode_mismatch() -> str | None:
         return other
     try:
         _find("flwr.supernode.cli.flower_supernode")
+        if other := _find_other_parameters(SUPERNODE_PARAMETERS):
+            return other
         return None if _only_sleeps(SUPERNODE) else f"{SUPERNODE} {OTHER_USE}"
     except (ImportError, AttributeError, OSError, SyntaxError) as error:
         return f"{type(error).__name__}: {error}"
+
+
+def _find_other_parameters(parameters: Mapping[str, tuple[str, ...]]) -> str | None:
+    for name, expected in parameters.items():
+        found = tuple(inspect.signature(_find(name)).parameters)
+        if not set(expected) <= set(found):
+            return f"{name} has other parameters: {', '.join(found)}"
+    return None
 
 
 def _find_other_version() -> str | None:
@@ -170,10 +183,16 @@ def run_superexec(
     )
 
 
-def run_supernode(clock: Any) -> None:
-    """Run Flower's SuperNode with the arguments of this process; `clock.sleep` is how it waits."""
+def run_supernode(clock: Any, wrap: Callable[..., tuple[Any, Any]]) -> None:
+    """Run Flower's SuperNode with the arguments of this process.
+
+    `clock.sleep` is how it waits. `wrap` gets its two steps, and returns them changed.
+    """
     module: Any = importlib.import_module(SUPERNODE)
     module.time = clock
+    module._pull_and_store_message, module._push_messages = wrap(
+        module._pull_and_store_message, module._push_messages
+    )
     _find("flwr.supernode.cli.flower_supernode")()
 
 

@@ -12,9 +12,12 @@ It relies on a part of Flower that is not public (`flwr_internals`). With anothe
 and runs `flower-supernode`, with the same results.
 """
 
+import functools
 import logging
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from udjfl.deployment import flwr_internals
 from udjfl.deployment.flwr_command import executable
@@ -27,11 +30,45 @@ logger = logging.getLogger("udjfl")
 WAITS = {3: Growth(0.1, 1.5), 0.5: Growth(0.05, 1.1)}
 
 
+def wait_for_own_reply(
+    pull: Callable[..., int | None], push: Callable[..., None]
+) -> tuple[Callable[..., int | None], Callable[..., None]]:
+    """Return a SuperNode's two steps such that it goes on only once its message was replied to.
+
+    Flower's goes on after any reply. A run that is stopped while a message is being fetched can
+    leave one that is replied to later: it is then taken for the reply to the next message, whose
+    own reply is not sent before there is another message.
+    """
+    pulled: list[str] = []
+    replied: set[str] = set()
+
+    @functools.wraps(pull)
+    def pull_message(*, receive: Callable[[], Any], **others: Any) -> int | None:
+        def receive_and_note() -> Any:
+            received = receive()
+            pulled[:] = [] if received is None else [received[0].metadata.message_id]
+            return received
+
+        return pull(receive=receive_and_note, **others)
+
+    @functools.wraps(push)
+    def push_messages(*, send: Callable[..., Any], **others: Any) -> None:
+        def send_and_note(message: Any, *rest: Any) -> Any:
+            replied.add(message.metadata.reply_to_message_id)
+            return send(message, *rest)
+
+        replied.clear()
+        while not replied.issuperset(pulled):
+            push(send=send_and_note, **others)
+
+    return pull_message, push_messages
+
+
 def main() -> None:
     """Run a SuperNode in this process, with the arguments of the process."""
     reason = flwr_internals.find_supernode_mismatch()
     if reason is None:
-        flwr_internals.run_supernode(GrowingPause(WAITS))
+        flwr_internals.run_supernode(GrowingPause(WAITS), wait_for_own_reply)
         return
     show_log()
     logger.warning("Every round takes seconds longer, as Flower's own pauses are kept: %s", reason)
