@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from method_helpers import EXAMPLES, close
+from method_helpers import EXAMPLES, close, make_reports
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
@@ -210,3 +210,11 @@ def test_it_reaches_the_smallest_largest_loss(order):
     ).fun
     assert losses(x).max() == pytest.approx(best, rel=1e-6)
     close(state["lambda"], (3 / 8, 5 / 8), atol=1e-6)
+
+
+def test_a_little_weight_is_weight():
+    """Clients that together have 1.5e-12 of it are weighted by it, two to one."""
+    weights = torch.tensor([1 - 1.5e-12, 1e-12, 0.5e-12], dtype=torch.float64)
+    reports = make_reports([[1.0], [2.0]], losses=[1.0, 1.0], sizes=[1, 9], client_indices=[1, 2])
+    rule = AFL(order="step_first")
+    close(rule.aggregate({"lambda": weights}, reports)[2]["weight"], [2 / 3, 1 / 3])

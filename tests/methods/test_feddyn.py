@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from conftest import make_federation, train_briefly
-from method_helpers import close, first_round, step_of, two_clients
+from method_helpers import close, first_round, make_reports, step_of, two_clients
 
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.feddyn import FedDyn
@@ -63,3 +63,10 @@ def test_it_finds_the_common_minimum_where_fedavg_does_not() -> None:
         state, step, _ = rule.aggregate(state, Reports(ids=["a", "b"], deltas=x - y))
         x = x - step
     close(x, [2.4], rtol=1e-6)
+
+
+def test_thirds_and_changes_are_in_the_precision_of_the_model() -> None:
+    reports = make_reports([[0.1], [0.2], [0.4]])
+    state, step, _ = first_round(FedDyn(), reports)
+    assert state["changes"].dtype == torch.float64
+    close(step, [1.4 / 3], rtol=1e-14)

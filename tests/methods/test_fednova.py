@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from method_helpers import close, random_reports, step_of, two_clients
+from method_helpers import close, diagnostics_of, random_reports, step_of, two_clients
 
 from udjfl.methods import FedAvg
 from udjfl.methods._local_steps import count_gradients
@@ -36,3 +36,10 @@ def test_a_client_with_the_same_mean_gradient_and_more_steps_counts_as_much() ->
     """Deltas of s lr g for mean gradients g: the step is (sum p a) lr sum p g."""
     reports = two_clients(deltas=[[1.0, 0.0], [0.0, 3.0]], sizes=[1, 1], momentum=0.0)
     assert step_of(FedNova(), reports).tolist() == [1.0, 1.0]
+
+
+def test_diagnostics_by_hand() -> None:
+    # As above without momentum: weights 5/2 (1/4, 3/4 / 3) = (5/8, 5/8), which sum to 5/4.
+    said = diagnostics_of(FedNova(), two_clients(momentum=0.0))
+    close(said["weight"], [0.5, 0.5])
+    close(said["step_scale"], 5 / 4)

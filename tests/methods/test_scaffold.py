@@ -70,3 +70,9 @@ def test_clients_at_the_common_optimum_stay_there() -> None:
     state = {**state, "variates": torch.tensor([[1.0, 0.0], [-1.0, 0.0]], dtype=torch.float64)}
     _, plan = rule.plan(state, None)
     assert (torch.tensor([[1.0, 0.0], [-1.0, 0.0]]) + plan.shift).tolist() == [[0, 0], [0, 0]]
+
+
+def test_variates_start_at_zero() -> None:
+    state = Scaffold().init(Setup.of(two_clients()))
+    assert state["variates"].tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert Scaffold().plan(state, None)[1].shift.tolist() == [[0.0, 0.0], [0.0, 0.0]]  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from method_helpers import EXAMPLES, close, step_of
+from method_helpers import EXAMPLES, close, make_reports, step_of
 from safetensors.torch import load, save
 from scipy.optimize import minimize_scalar
 
@@ -175,3 +175,11 @@ def test_it_minimises_its_objective_and_tends_to_the_smallest_largest_loss():
         found.append(losses(x).max())
     assert found == sorted(found, reverse=True)
     assert found[-1] == pytest.approx(1.25**2 / 2, rel=0.01)
+
+
+@pytest.mark.parametrize("t", [0.5, -0.5, 5.0])
+def test_losses_far_apart_do_not_overflow(t):
+    """exp(0.5 * 3000) is beyond float64."""
+    reports = make_reports([[1.0], [2.0]], losses=[0.0, 3000.0], sizes=[1, 1])
+    weight = TERM(t=t).aggregate({}, reports)[2]["weight"]
+    assert weight.tolist() == ([0.0, 1.0] if t > 0 else [1.0, 0.0])
