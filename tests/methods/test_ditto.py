@@ -13,6 +13,7 @@ from torch import nn
 
 import udjfl
 from udjfl.errors import NotDefinedError
+from udjfl.methods import Setup
 from udjfl.methods.ditto import Ditto
 from udjfl.models import to_vector
 
@@ -87,3 +88,12 @@ def test_a_model_with_buffers_is_refused() -> None:
 
     with pytest.raises(NotDefinedError, match="has buffers"):
         train_briefly(make_federation(), "ditto", model=make)
+
+
+def test_each_client_is_served_its_own_model_and_a_note_says_so() -> None:
+    setup = Setup.of(two_clients())
+    served = Ditto().served(Ditto().init(setup), setup.model)
+    assert served.shares.dtype == torch.float64
+    assert served.shares.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    (note,) = Ditto().notes(setup)
+    assert note.startswith("Ditto: each client is served a model of its own")

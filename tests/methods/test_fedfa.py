@@ -140,3 +140,10 @@ def test_weights_are_shares_and_fall_with_accuracy(accuracies, beta, counts):
     assert A[lowest] >= A[highest]
     B, most = diagnostics["participation_information"], max(range(n), key=lambda i: counts[i])
     assert B[most] == B.max()
+
+
+def test_participations_are_counted_in_whole_numbers():
+    setup = Setup.of(make_reports([[1.0], [2.0]]))
+    state = FedFa().init(setup)
+    assert (state["counts"].dtype, state["counts"].tolist()) == (torch.int64, [0, 0])
+    assert (state["momentum"].dtype, state["momentum"].tolist()) == (torch.float64, [0.0])
