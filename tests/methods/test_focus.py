@@ -210,3 +210,12 @@ def test_shapes_that_do_not_fit_are_refused():
         )
     with pytest.raises(ReportError, match="losses_of_each was left out"):
         Focus().aggregate(Focus().init(Setup.of(two_clients())), Reports(["a"], torch.zeros(1, 4)))
+
+
+def test_clients_begin_with_equal_shares_and_notes_say_what_it_costs():
+    rule = Focus(models=4)
+    setup = Setup.of(make_reports([[1.0] * 8, [2.0] * 8]))
+    close(rule.init(setup)["log_pi"].exp(), [[0.25] * 4] * 2)
+    cost, model = rule.notes(setup)
+    assert cost.startswith("FOCUS trains 4 models side by side")
+    assert model.startswith("FOCUS has no global model")
