@@ -269,12 +269,15 @@ def _try(
     if pid == 0:
         _be_quiet()
         signal.signal(signal.SIGPROF, lambda *_: os._exit(TIMED_OUT))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         code = BROKEN
         with contextlib.suppress(BaseException):
             functions.install(mutation.tree, path, mutation.function)
             code = KILLED
             for number in numbers:
-                signal.setitimer(signal.ITIMER_PROF, SECONDS + 10 * tests.seconds[number])
+                limit = SECONDS + 10 * tests.seconds[number]
+                signal.setitimer(signal.ITIMER_PROF, limit)
+                signal.setitimer(signal.ITIMER_REAL, 20 * limit)  # one that waits for ever
                 if not _passes(tests.items[number]):
                     os._exit(KILLED)
             code = SURVIVED
@@ -282,7 +285,8 @@ def _try(
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code == BROKEN:
         raise pytest.UsageError(f"{mutation.function}: {mutation.after} cannot be installed")
-    return {SURVIVED: "survived", TIMED_OUT: "timed out"}.get(code, "killed")
+    names = {SURVIVED: "survived", TIMED_OUT: "timed out", -signal.SIGALRM: "timed out"}
+    return names.get(code, "killed")
 
 
 def _try_import(mutation: Mutation, path: Path, names: list[str]) -> str:

@@ -48,7 +48,9 @@ def test_a_stranger_is_left_out_and_named() -> None:
 def test_the_first_usable_row_of_a_client_counts() -> None:
     reports, rows, errors = gather(["client-1", "client-1", "client-2"])
     assert (reports.ids, rows) == (("client-1", "client-2"), [0, 2])
-    assert "id reported twice in one round; the first report was kept" in str(errors["client-1"])
+    assert str(errors["client-1"]) == (
+        "client 'client-1' in round 4: id reported twice in one round; the first report was kept"
+    )
     bad = torch.tensor([torch.nan, 0.2, 0.3])
     reports, rows, errors = gather(["client-1", "client-1", "client-2"], losses=bad)
     assert (rows, reports.losses.tolist()) == ([1, 2], bad[1:].double().tolist())
