@@ -10,8 +10,8 @@ no test reaches. Survivors that cannot be noticed are in scripts/equivalent_muta
 reason; others are printed, and the exit code is 1. `--only FILE` tries only the mutants that an
 earlier output lists.
 
-mutmut starts the tests anew for each mutant, or forks before modules are imported: here importing
-torch takes longer than the tests of most mutants.
+Not with mutmut: a mutant needs torch imported already, since importing it takes longer than the
+tests of most mutants.
 """
 
 from __future__ import annotations
