@@ -31,10 +31,17 @@ from benchmarks.markdown import describe_machine, table
 from udjfl.engine.batches import Batch, InputBuffer
 
 CLIENTS, TRAIN, TEST, SHAPE = 5, 4000, 400, (3, 32, 32)
-ROUNDS = 4
-VARIANTS = ("float32", "uint8", "float32, from a file", "uint8, from a file")
+# Variants are named by how pixels are kept and, unless that is in memory and the model is the mlp,
+# where and for which model.
+VARIANTS = (
+    *("float32", "uint8", "float32, from a file", "uint8, from a file"),
+    *("float32, logistic", "uint8, logistic", "float32, cnn", "uint8, cnn"),
+)
+ROUNDS = {"mlp": 4, "logistic": 4, "cnn": 1}
 TARGETS = (
     ("seconds", "uint8", "float32", 0.95, "a round on bytes, of one on float32"),
+    ("seconds", "uint8, logistic", "float32, logistic", 0.95, "the same, logistic"),
+    ("seconds", "uint8, cnn", "float32, cnn", 0.95, "the same, cnn"),
     ("data", "uint8", "float32", 0.26, "memory of bytes, of that of float32"),
     ("seconds", "float32, from a file", "float32", 1.3, "a round from a file, of one from memory"),
     ("seconds", "uint8, from a file", "uint8", 1.3, "the same with bytes"),
@@ -74,8 +81,10 @@ def make_images(kind: str) -> udjfl.Federation:
 
 def take_turn(name: str, folder: str) -> dict[str, float]:
     """Train one variant; return seconds a round, and MB of memory."""
-    kind, _, where = name.partition(", ")
-    if where:
+    kind, _, variant = name.partition(", ")
+    model = variant if variant in ROUNDS else "mlp"
+    rounds = ROUNDS[model]
+    if variant == "from a file":
         federation = udjfl.Federation.load(Path(folder) / kind, verify=False)
     else:
         federation = make_images(kind)
@@ -85,7 +94,8 @@ def take_turn(name: str, folder: str) -> dict[str, float]:
         udjfl.simulate(
             federation,
             "fedavg",
-            rounds=ROUNDS + 2,
+            rounds=rounds + 2,
+            model=model,
             uncertainty=dict.fromkeys(federation.ids, 0.5),
             on_progress=lambda _: ends.append(
                 (time.process_time(), time.perf_counter(), sum(gathering))
@@ -93,7 +103,7 @@ def take_turn(name: str, folder: str) -> dict[str, float]:
             workers=1,
         )
     seconds, elapsed, gathered = (
-        (end - begin) / ROUNDS for begin, end in zip(ends[0], ends[ROUNDS], strict=True)
+        (end - begin) / rounds for begin, end in zip(ends[0], ends[rounds], strict=True)
     )
     status = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     kilobytes = {line.split(":")[0]: line.split()[1] for line in status if line.endswith("kB")}
