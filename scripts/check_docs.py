@@ -269,7 +269,7 @@ def main() -> None:
         pages = arguments.pages or find_pages(CHECKED_PATTERNS)
         for outcome in pool.map(check_in_process, pages):
             outcomes.append(outcome)
-            print(f"{outcome['page']}: {outcome['ran']} blocks run", flush=True)
+            print(f"{outcome['page']}: {outcome['ran']} run", flush=True)
     tested, skipped, failures = (
         [line for outcome in outcomes for line in outcome[key]]
         for key in ("tested", "skipped", "failures")

@@ -227,6 +227,7 @@ def test_markdown_tables_are_regular(table: Table) -> None:
     lead = 2 if table.kind == "results" else 1
     assert {cells(line) for line in numbers.splitlines()} == {len(table.columns) + lead}
     assert {cells(line) for line in claims.splitlines()} == {5}
+    assert "|  |" not in numbers.splitlines()[0]
     assert len(numbers.splitlines()) == len(table.rows) + 2
     assert len(claims.splitlines()) == len(verdicts) + 2
 

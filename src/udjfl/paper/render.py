@@ -191,6 +191,7 @@ def table_markdown(table: Table, verdicts: Sequence[Verdict]) -> str:
     """
     sections = isinstance(table, ResultsTable)
     titles = [f"{column.title} {ARROW[column.better]}".strip() for column in table.columns]
+    first = ["Theory", table.row_title] if sections else [table.row_title]
     rows = []
     for row in table.rows:
         section = [_escape(section_title(row))] if sections else []
@@ -199,7 +200,7 @@ def table_markdown(table: Table, verdicts: Sequence[Verdict]) -> str:
     lines = [
         f"### {_escape(heading(table))}",
         "",
-        *markdown_table([*(["Theory"] if sections else []), "", *titles], rows, right=len(titles)),
+        *markdown_table([*first, *titles], rows, right=len(titles)),
         "",
         *(f"- {_escape(note)}" for note in notes(table)),
     ]

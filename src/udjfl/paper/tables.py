@@ -82,6 +82,7 @@ class Row:
 class Table(ABC):
     """The common part of all tables.
 
+    row_title      what a row is, above the first column
     data           title of the data
     published_for  the data set of the paper that the published numbers are for; None: none shown
     same_data      True if that data set was measured here, too
@@ -90,6 +91,7 @@ class Table(ABC):
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    row_title: ClassVar[str]
     columns: ClassVar[tuple[Column, ...]]
     rounds_label: ClassVar[str] = "rounds"
 
@@ -220,6 +222,7 @@ class ResultsTable(Table):
     """The main table: methods by metrics, in sections by theory."""
 
     kind: ClassVar[str] = "results"
+    row_title: ClassVar[str] = "Method"
     title: ClassVar[str] = "Results"
     columns: ClassVar[tuple[Column, ...]] = _metric_columns(
         *("global_accuracy", "accuracy_most_uncertain", "accuracy_least_uncertain"),
@@ -236,6 +239,7 @@ class SoloTable(Table):
     """Clients that train alone. `rounds` are epochs."""
 
     kind: ClassVar[str] = "solo"
+    row_title: ClassVar[str] = "Client"
     title: ClassVar[str] = "Clients training alone"
     columns: ClassVar[tuple[Column, ...]] = (
         Column("local_accuracy", "Accuracy on own test data", 1, heading="Own test data"),
@@ -259,6 +263,7 @@ class DistributionsTable(Table):
     """
 
     kind: ClassVar[str] = "distributions"
+    row_title: ClassVar[str] = "Distribution"
     title: ClassVar[str] = "FedAvg under three distributions"
     columns: ClassVar[tuple[Column, ...]] = (
         *(Column(f"client_{number}", f"Client {number}", 1) for number in range(1, 6)),
@@ -278,6 +283,7 @@ class SearchTable(Table):
     """
 
     kind: ClassVar[str] = "search"
+    row_title: ClassVar[str] = "Setting"
     title: ClassVar[str] = "Everything tried, and tests of what was chosen,"
     columns: ClassVar[tuple[Column, ...]] = _metric_columns(
         *("global_accuracy", "mean_accuracy", "std", "psi", "pearson_r")
