@@ -28,6 +28,7 @@ from torch import Tensor
 import udjfl
 from benchmarks import machine
 from benchmarks.markdown import describe_machine, table
+from udjfl.engine import tune_allocator
 from udjfl.engine.batches import Batch, InputBuffer
 
 CLIENTS, TRAIN, TEST, SHAPE = 5, 4000, 400, (3, 32, 32)
@@ -83,6 +84,7 @@ def take_turn(name: str, folder: str) -> dict[str, float]:
     """Train one variant; return seconds a round, and MB of memory."""
     kind, _, variant = name.partition(", ")
     model = variant if variant in ROUNDS else "mlp"
+    tune_allocator()  # as the command line does: otherwise a variant can be slow by bad luck
     rounds = ROUNDS[model]
     if variant == "from a file":
         federation = udjfl.Federation.load(Path(folder) / kind, verify=False)
