@@ -27,7 +27,7 @@ from torch import nn
 
 import udjfl
 from udjfl.flower import exchange
-from udjfl.flower.messages import send_and_receive
+from udjfl.flower.sending import send_and_receive
 from udjfl.methods import ALIASES, METHODS, Method, Plan, Reports, method
 from udjfl.methods.base import EXTRAS
 from udjfl.simulation import lockstep

@@ -14,10 +14,10 @@ from udjfl.flower.messages import (
     address_message,
     make_request,
     read_message,
-    send_and_receive,
     write_spec,
 )
 from udjfl.flower.registration import ClientRegistry
+from udjfl.flower.sending import send_and_receive
 from udjfl.flower.tensors import TensorLimit, pack
 from udjfl.training.state import Run
 

@@ -8,14 +8,12 @@ and `metrics`, single numbers by name. Nothing in a reply is trusted before it w
 
 import json
 import math
-import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from flwr.app import Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from udjfl.errors import ReportError
@@ -54,7 +52,6 @@ NUMBERS = {
 # What a client reports anew in each round; the other numbers are known from its registration.
 EACH_ROUND = ("losses", "steps")
 LONGEST_ID = 200
-FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.05, 1.0, 1.2  # seconds between looks for replies
 
 
 def write_spec(spec: RunSpec) -> str:
@@ -286,30 +283,3 @@ def read_message(
 def address_message(content: RecordDict, node: int, kind: str, timeout: float) -> Message:
     """Make a message that is never delivered if it is not fetched within the timeout."""
     return Message(content, node, kind, ttl=max(timeout, 1.0))
-
-
-def send_and_receive(
-    grid: Grid, messages: Mapping[int, Message], timeout: float
-) -> list[tuple[int, Message]]:
-    """Send a message to each node; return the replies that came in time, with their nodes.
-
-    Flower's own `send_and_receive` looks for replies every three seconds, which is longer than
-    most rounds. Replies that Flower makes itself, for a node that is gone, name the message but no
-    node.
-    """
-    names = grid.push_messages(list(messages.values())) if messages else ()
-    nodes = {name: node for name, node in zip(names, messages, strict=False) if name}
-    waiting = set(nodes)
-    replies: list[Message] = []
-    end, pause = time.monotonic() + timeout, FIRST_PAUSE
-    while waiting:
-        arrived = list(grid.pull_messages(sorted(waiting)))
-        replies += arrived
-        waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-        if not waiting or time.monotonic() + pause > end:
-            break
-        time.sleep(pause)
-        pause = min(GROWTH * pause, LONGEST_PAUSE)
-    headers = [reply.metadata for reply in replies]
-    senders = [nodes.get(header.reply_to_message_id, header.src_node_id) for header in headers]
-    return list(zip(senders, replies, strict=True))

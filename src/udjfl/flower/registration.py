@@ -27,9 +27,9 @@ from udjfl.flower.messages import (
     address_message,
     make_request,
     read_message,
-    send_and_receive,
     write_spec,
 )
+from udjfl.flower.sending import send_and_receive
 from udjfl.methods.reports import check_numbers
 from udjfl.training.state import RunSpec
 from udjfl.uncertainty import Uncertainty, largest_uncertainty
