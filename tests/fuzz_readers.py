@@ -291,7 +291,7 @@ def make_folder_reader() -> Reader:
     """Return a reader of a run folder in which anything may be written."""
     import tempfile
 
-    from conftest import make_federation, make_older
+    from small_runs import make_federation, make_older
 
     import udjfl
 

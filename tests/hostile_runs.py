@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from conftest import Stopped, make_older, stop_after
+from small_runs import Stopped, make_older, stop_after
 
 import udjfl
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Stopped, make_federation, read_files, stop_after, train_briefly
+from small_runs import Stopped, make_federation, read_files, stop_after, train_briefly
 
 from udjfl.methods import ALIASES, METHODS
 from udjfl.models import to_vector

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation, read_files
 from fault_injection import FINISHED, REFUSED, Fault, preload, run_forked, run_here
+from small_runs import make_federation, read_files
 
 import udjfl
 from udjfl.paper.run import reproduce_distributions, reproduce_solo

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Stopped, make_federation, read_files, stop_after
+from small_runs import Stopped, make_federation, read_files, stop_after
 
 import udjfl
 from udjfl.errors import StorageError, UdjflError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import load_script
 from paired_comparison import compare_gains
+from script_modules import load_script
 
 from udjfl.methods import THEORIES, UDJ
 from udjfl.report.html.material import Material

@@ -11,7 +11,7 @@ import check_docs
 import docs_pages
 import make_site
 import pytest
-from conftest import load_script
+from script_modules import load_script
 from typer.main import get_group
 
 import udjfl

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from conftest import load_script
+from script_modules import load_script
 
 from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from command import Command
-from conftest import read_files
 from fuzz_readers import MADE_LATER, READERS, fuzz
+from small_runs import read_files
 
 
 def skip_without_flower(name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_federation
+from small_runs import make_federation
 
 import udjfl
 from udjfl.data import Examples

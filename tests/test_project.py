@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from conftest import load_script
 from packaging.requirements import Requirement
+from script_modules import load_script
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

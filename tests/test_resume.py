@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from command import Command, mistakes_of
-from conftest import (
+from small_runs import (
     Stopped,
     change_settings,
     compare,

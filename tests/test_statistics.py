@@ -8,11 +8,11 @@ import math
 
 import numpy as np
 import pytest
-from conftest import make_federation
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy import optimize, stats
+from small_runs import make_federation
 
 import udjfl
 from udjfl import statistics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import SMALL, Command, mistakes_of
-from conftest import make_federation
+from small_runs import make_federation
 
 import udjfl
 from udjfl._files import to_json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from command import Command, mistakes_of
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 import udjfl
 

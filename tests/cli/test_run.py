@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from command import SMALL, Command, mistakes_of
-from conftest import tiny_pools
+from small_runs import tiny_pools
 
 import udjfl
 from udjfl.data import SOURCES, Pools, Source
@@ -167,7 +167,7 @@ def test_warnings_do_not_disturb_the_document(udjfl_command: Command) -> None:
     """A model that cannot be stacked is trained one client at a time."""
     output = udjfl_command("run", SMALL, "--json --model torch.nn:Identity")
     assert mistakes_of(output)[0].startswith("model: ")
-    output = udjfl_command("run", SMALL, "--json --model conftest:unstackable")
+    output = udjfl_command("run", SMALL, "--json --model small_runs:unstackable")
     json.loads(output.out)
 
 

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 from command import Command
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 from udjfl.training.run_folder import RunFolder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import make_federation, model_bytes
+from small_runs import make_federation, model_bytes
 from table_helpers import change, make_hospitals
 
 import udjfl

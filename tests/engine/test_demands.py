@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_federation, train_briefly
 from engine_cases import ADDRESS, CLOSE, NO_BUFFERS, make_clients, make_work, seeded, train
+from small_runs import make_federation, train_briefly
 from torch import Tensor, nn
 
 import udjfl

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import train_briefly
 from engine_cases import assert_close_results, make_clients, make_work, seeded, train
+from small_runs import train_briefly
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 

@@ -25,7 +25,7 @@ class Library:
 ctypes.CDLL = Library
 """
 SIMULATE = """
-from conftest import make_federation
+from small_runs import make_federation
 udjfl.simulate(make_federation(), "fedavg", rounds=2, hidden=4, uncertainty_epochs=1, workers=2)
 """
 RUN = """

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from conftest import make_federation
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
+from small_runs import make_federation
 
 import udjfl
 from udjfl import Examples, Federation, TrainingSettings

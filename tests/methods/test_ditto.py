@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_federation, model_bytes, train_briefly
 from method_helpers import close, first_round, two_clients
+from small_runs import make_federation, model_bytes, train_briefly
 from torch import nn
 
 import udjfl

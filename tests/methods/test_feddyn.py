@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from conftest import make_federation, train_briefly
 from method_helpers import close, first_round, make_reports, step_of, two_clients
+from small_runs import make_federation, train_briefly
 
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.feddyn import FedDyn

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import torch
-from conftest import make_federation, model_bytes, train_briefly
 from method_helpers import two_clients
+from small_runs import make_federation, model_bytes, train_briefly
 
 from udjfl.methods import Setup
 from udjfl.methods.fine_tuning import FineTuning

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import make_federation, model_bytes, train_briefly
 from method_helpers import close, first_round, step_of, two_clients
+from small_runs import make_federation, model_bytes, train_briefly
 
 from udjfl.methods import FedAvg, Reports, Setup
 from udjfl.methods.scaffold import Scaffold

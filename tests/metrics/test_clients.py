@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_federation, train_briefly
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Console
+from small_runs import make_federation, train_briefly
 
 import udjfl
 from udjfl import _measures

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import train_briefly
 from grouped_clients import make_grouped
+from small_runs import train_briefly
 
 import udjfl
 from udjfl.metrics import METRICS, GroupAccuracy, Outcome, groups

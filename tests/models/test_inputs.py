@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from conftest import model_bytes
+from small_runs import model_bytes
 from torch import Tensor, nn
 
 import udjfl

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import make_federation
 from paired_comparison import compare_gains
 from rich.console import Console
+from small_runs import make_federation
 
 import udjfl
 from udjfl.methods import THEORIES

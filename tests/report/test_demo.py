@@ -7,9 +7,9 @@ import re
 from dataclasses import replace
 
 import pytest
-from conftest import make_federation
 from paired_comparison import compare_gains, with_alone
 from rich.console import Console
+from small_runs import make_federation
 
 import udjfl
 from udjfl.report.demo import _bar, _remarks, demo_view

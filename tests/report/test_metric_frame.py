@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from conftest import make_federation, train_briefly
 from grouped_clients import make_grouped
+from small_runs import make_federation, train_briefly
 
 import udjfl
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import Stopped, make_federation, model_bytes, stop_after, train_briefly
+from small_runs import Stopped, make_federation, model_bytes, stop_after, train_briefly
 from torch import nn
 
 import udjfl

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from conftest import make_client_arrays, make_federation_of, train_briefly
+from small_runs import make_client_arrays, make_federation_of, train_briefly
 
 import udjfl
 from udjfl.errors import SettingsError

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import make_older
+from small_runs import make_older
 from typer.testing import CliRunner
 
 import udjfl

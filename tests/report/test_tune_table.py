@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import make_federation
 from rich.console import Console
+from small_runs import make_federation
 
 from udjfl.report.tune_table import tune_view
 from udjfl.search.settings import TuneSettings

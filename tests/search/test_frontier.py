@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Stopped, make_federation
 from frontier_cases import make_frontier
+from small_runs import Stopped, make_federation
 
 import udjfl
 from udjfl.errors import StorageError

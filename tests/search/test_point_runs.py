@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Stopped, make_federation
+from small_runs import Stopped, make_federation
 
 import udjfl
 from udjfl.methods import UDJ, FedAvg

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Stopped, make_federation
 from data_helpers import row_set
+from small_runs import Stopped, make_federation
 from table_helpers import write_hospitals
 
 import udjfl

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from command import Command, mistakes_of
-from conftest import make_federation, read_files, rising_uncertainties
+from small_runs import make_federation, read_files, rising_uncertainties
 from torch import nn
 
 import udjfl

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from conftest import (
+from small_runs import (
     change_settings,
     compare,
     make_client_arrays,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 import udjfl
 from udjfl.settings import TrainingSettings

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation
+from small_runs import make_federation
 
 import udjfl
 from udjfl.engine.base import Engine

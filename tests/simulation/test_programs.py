@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from conftest import Stopped, compare, make_federation, read_files
+from small_runs import Stopped, compare, make_federation, read_files
 from torch import Tensor
 
 import udjfl

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 import udjfl
 from udjfl.errors import NotDefinedError, SettingsError, StorageError

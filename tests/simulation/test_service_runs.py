@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import (
+from small_runs import (
     Stopped,
     make_client_arrays,
     make_federation,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import (
+from small_runs import (
     make_client_arrays,
     make_federation_of,
     model_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_federation
+from small_runs import make_federation
 from torch import Tensor, nn
 
 import udjfl

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
+from small_runs import make_federation
 
 import udjfl
 from udjfl.metrics import METRICS, Outcome

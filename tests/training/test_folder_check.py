@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from command import Command, mistakes_of
-from conftest import Stopped, make_federation, make_older, read_files, stop_after
+from small_runs import Stopped, make_federation, make_older, read_files, stop_after
 
 import udjfl
 from udjfl.errors import CheckpointError, StorageError

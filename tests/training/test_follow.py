@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from conftest import Stopped, make_federation, stop_after, train_briefly
+from small_runs import Stopped, make_federation, stop_after, train_briefly
 
 import udjfl
 from udjfl._processes import start_time

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 import udjfl
 from udjfl.report.saved_runs import compare_runs, find_runs

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Stopped, make_federation, stop_after, train_briefly
+from small_runs import Stopped, make_federation, stop_after, train_briefly
 
 import udjfl
 from udjfl.errors import DataError, SettingsError, StorageError

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from command import Command, mistakes_of
-from conftest import Stopped, create_folder, make_federation, read_files, stop_after
+from small_runs import Stopped, create_folder, make_federation, read_files, stop_after
 
 import udjfl
 from udjfl._processes import start_time
@@ -195,7 +195,7 @@ def test_resuming_a_comparison_is_refused_while_another_process_writes(
 
 KILLED = """
 import sys, time
-from conftest import make_federation
+from small_runs import make_federation
 import udjfl
 
 def wait(event):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation
 from rich.console import Console
+from small_runs import make_federation
 
 import udjfl
 from udjfl.training.progress_bar import RoundCounter, notebook_bar, show_rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from conftest import make_federation, train_briefly
+from small_runs import make_federation, train_briefly
 
 from udjfl.metrics import compute_metrics
 from udjfl.training.result import metric_value, outcome_of, summary

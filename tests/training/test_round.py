@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import pytest
 import torch
-from conftest import (
+from pydantic import Field
+from small_runs import (
     make_client_arrays,
     make_federation,
     make_federation_of,
@@ -16,7 +17,6 @@ from conftest import (
     rising_uncertainties,
     train_briefly,
 )
-from pydantic import Field
 from torch import Tensor, nn
 
 import udjfl

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from conftest import (
+from safetensors.torch import load_file
+from small_runs import (
     Stopped,
     make_federation,
     rising_uncertainties,
     stop_after,
     train_briefly,
 )
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import udjfl

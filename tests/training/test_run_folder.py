@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import create_folder, read_files
+from small_runs import create_folder, read_files
 
 import udjfl
 from udjfl._files import write_atomic
@@ -596,7 +596,7 @@ def test_a_run_writes_its_files(tmp_path: Path, federation: udjfl.Federation) ->
 SCRIPT = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from conftest import make_federation
+from small_runs import make_federation
 import udjfl
 settings = {"rounds": 4, "hidden": 5, "checkpoint_every": 3, "uncertainty_epochs": 2}
 udjfl.simulate(make_federation(), "rawls", "mlp", out=sys.argv[2], **settings)

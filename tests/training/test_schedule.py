@@ -5,9 +5,9 @@ from __future__ import annotations
 import doctest
 
 import pytest
-from conftest import make_federation, train_briefly
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import make_federation, train_briefly
 
 from udjfl.errors import SettingsError
 from udjfl.training import schedule

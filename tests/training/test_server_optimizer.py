@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Stopped, make_federation, model_bytes, read_files, stop_after, train_briefly
+from small_runs import Stopped, make_federation, model_bytes, read_files, stop_after, train_briefly
 from torch import Tensor
 
 import udjfl

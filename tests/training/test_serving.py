@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from conftest import make_federation
+from small_runs import make_federation
 
 import udjfl
 from udjfl.settings import TrainingSettings

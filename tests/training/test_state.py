@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from conftest import make_federation
+from small_runs import make_federation
 from torch import Tensor
 
 import udjfl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from conftest import load_script
+from script_modules import load_script
 
 from udjfl.report.choosing import read_measurements
 from udjfl.report.choosing.measured import STUDIES

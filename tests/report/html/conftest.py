@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation, make_older
+from small_runs import make_federation, make_older
 
 import udjfl
 from udjfl.report.html.material import Material, read_material

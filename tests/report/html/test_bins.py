@@ -6,9 +6,9 @@ import statistics
 
 import numpy as np
 import pytest
-from conftest import make_federation
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import make_federation
 
 import udjfl
 from udjfl.report.html.bins import GROUPS, SHARES, quantiles, split_by_uncertainty

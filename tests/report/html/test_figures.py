@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import make_federation
 from PIL import Image
+from small_runs import make_federation
 from typer.testing import CliRunner
 
 import udjfl

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_federation
+from small_runs import make_federation
 from typer.testing import CliRunner
 
 from udjfl.cli.app import app

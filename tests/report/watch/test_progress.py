@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import make_federation
+from small_runs import make_federation
 
 import udjfl
 from udjfl.errors import StorageError
