@@ -1,6 +1,6 @@
 """Wrong replies over real processes, and the server killed with a client. Run by `make soak`.
 
-tests/flower/test_strategy.py has the same wrong replies in process.
+tests/flower/test_strategy_replies.py has the same wrong replies in process.
 """
 
 from __future__ import annotations
