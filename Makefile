@@ -74,8 +74,7 @@ else
 	$(BIN)/python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
 	$(BIN)/python scripts/mutants.py src/udjfl/metrics/*.py --tests tests/metrics
 	$(BIN)/python scripts/mutants.py src/udjfl/training/round.py --tests \
-		tests/training/test_round.py tests/training/test_round_slots.py \
-		tests/training/test_scripted_clients.py
+		tests/training/test_round*.py tests/training/test_scripted_clients.py
 	$(BIN)/python scripts/mutants.py src/udjfl/methods/*.py --tests tests/methods
 endif
 
