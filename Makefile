@@ -26,7 +26,7 @@ coverage: $(VENV)/.dev
 # downloads several GB.
 MINIMUM := .venv-minimum
 MINIMUM_TESTS := tests/methods/test_contract.py tests/methods/test_e2fl.py tests/models tests/cli \
-	tests/report tests/test_resume.py tests/test_exports.py tests/test_settings.py \
+	tests/report tests/test_resume*.py tests/test_exports.py tests/test_settings.py \
 	tests/test_statistics.py
 
 test-minimum:
