@@ -1,9 +1,8 @@
-"""Several methods on the same federations: shared data, results, folders and refusals."""
+"""Several methods on the same federations: shared data, results, failures and processes."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import pickle
 from pathlib import Path
@@ -11,33 +10,16 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from small_runs import (
-    change_settings,
-    compare,
-    make_client_arrays,
-    make_federation,
-    make_federation_of,
-    rising_uncertainties,
-    train_briefly,
-)
+from short_comparisons import make_settings, to_plain
+from small_runs import compare, make_federation, train_briefly
 
 import udjfl
-from udjfl.errors import (
-    DataError,
-    DivergedError,
-    NotDefinedError,
-    ReportError,
-    SettingsError,
-    StorageError,
-)
-from udjfl.methods import ALIASES, METHODS
+from udjfl.errors import DataError, DivergedError, NotDefinedError, ReportError, SettingsError
+from udjfl.methods import ALIASES
 from udjfl.metrics import METRICS
-from udjfl.settings import CompareSettings, TrainingSettings
-from udjfl.simulation.compare import choose_methods
-from udjfl.simulation.comparison import Comparison
+from udjfl.settings import TrainingSettings
 from udjfl.statistics import THEORY_METRIC, paired_test, summarise
 
-SHORT: dict[str, Any] = {"rounds": 3, "hidden": 5, "uncertainty_epochs": 2}
 ISSUE_METRICS = {
     "global_accuracy",
     "accuracy_most_uncertain",
@@ -48,135 +30,6 @@ ISSUE_METRICS = {
     "psi",
     "pearson_r",
 }
-
-
-def make_settings(**changes: Any) -> CompareSettings:
-    return CompareSettings(**{**SHORT, "methods": ["rawls", "fedavg"], "seeds": [0, 3], **changes})
-
-
-# --- the choice of methods
-
-
-def test_fedavg_is_always_first_and_once() -> None:
-    for names in (
-        ["rawls"],
-        ["rawls", "fedavg"],
-        ["fedavg", "rawls", "rawls"],
-        ["rawls", "fedavg:weights=size"],
-    ):
-        assert choose_methods(make_settings(methods=names)) == [
-            udjfl.FedAvg(),
-            udjfl.UDJ(theory="rawls"),
-        ]
-    both = choose_methods(make_settings(methods=["fedavg:weights=uniform"]))
-    assert both == [udjfl.FedAvg(), udjfl.FedAvg(weights="uniform")]
-
-
-def test_all_is_every_method_and_every_named_point_of_a_family() -> None:
-    found = choose_methods(make_settings(methods=["all"]))
-    assert {method.name for method in found} == {
-        name for name, cls in METHODS.items() if not cls.baseline
-    }
-    assert {theory for method in found for theory in method.theories} >= set(ALIASES)
-    assert found[0] == udjfl.FedAvg()
-    assert len(found) == len({method.label for method in found})
-    baselines = choose_methods(make_settings(methods=["baselines"]))
-    assert [method.name for method in baselines if not method.baseline] == ["fedavg"]
-    assert {method.name for method in [*found, *baselines]} == set(METHODS)
-
-
-def test_parameters_go_to_the_methods_that_have_them() -> None:
-    found = choose_methods(
-        make_settings(
-            methods=["fedavg", "rawls", "utilitarian"], params={"beta": 2, "step": "safe"}
-        )
-    )
-    assert found == [
-        udjfl.FedAvg(),
-        udjfl.UDJ(theory="rawls", beta=2.0, step="safe"),
-        udjfl.UDJ(theory="utilitarian", beta=2.0, step="safe"),
-    ]
-
-
-def test_shared_parameters_go_to_methods_where_they_have_a_meaning() -> None:
-    """Of methods with and without a budget, in one comparison."""
-    mixed = ["rawls", "udj:theory=rawls:budget=2", "udj:theory=desert:budget=2"]
-    _, plain, rawls, desert = choose_methods(
-        make_settings(methods=mixed, params={"gamma": 0.5, "caution": 1, "advantage": "fedavg"})
-    )
-    assert (plain.params["gamma"], plain.params["caution"]) == (0.5, None)
-    assert (rawls.params["caution"], rawls.params["advantage"]) == (1.0, "fedavg")
-    assert (desert.params["caution"], desert.params["advantage"]) == (1.0, None)
-    budgets = choose_methods(make_settings(methods=["rawls", "desert"], params={"budget": 2}))
-    assert [method.params["budget"] for method in budgets[1:]] == [2.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("methods", "params", "message"),
-    [
-        (["rawls", "desert"], {"caution": 1}, "rawls: caution applies to a budget"),
-        (["rawls", "afl"], {"budget": 2, "gamma": 1}, "rawls: gamma has no effect with a budget"),
-    ],
-)
-def test_a_shared_parameter_that_no_method_can_use_is_refused(
-    methods: list[str], params: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(SettingsError, match=message):
-        choose_methods(make_settings(methods=methods, params=params))
-
-
-def test_parameters_can_complete_a_method_that_needs_them() -> None:
-    """Without parameters `udj` cannot be built: `--methods udj -p beta=2 -p gamma=1`."""
-    assert choose_methods(make_settings(methods=["udj"], params={"theory": "rawls"}))[1:] == [
-        udjfl.UDJ(theory="rawls")
-    ]
-    found = choose_methods(make_settings(methods=["udj"], params={"beta": 2, "gamma": 1}))
-    assert found[1:] == [udjfl.UDJ(beta=2.0, gamma=1.0)]
-
-
-def test_every_mistake_in_methods_and_parameters_is_reported() -> None:
-    with pytest.raises(SettingsError) as caught:
-        choose_methods(
-            make_settings(methods=["rawlz", "fedavg", "fedaverage", "udj:theory=rawls:beta"])
-        )
-    text = "\n".join(caught.value.mistakes)
-    assert len(caught.value.mistakes) == 3
-    for part in (
-        "'rawlz'. Did you mean 'rawls'?",
-        "'fedaverage'. Did you mean 'fedavg'?",
-        "'beta' where key=value",
-    ):
-        assert part in text
-    with pytest.raises(SettingsError) as caught:
-        choose_methods(
-            make_settings(
-                methods=["rawls", "egalitarian"], params={"gamma": "much", "step": "long"}
-            )
-        )
-    assert sorted({sentence.split(": ")[1] for sentence in caught.value.mistakes}) == [
-        "gamma",
-        "step",
-    ]
-
-
-def test_every_unknown_parameter_is_reported_with_a_hint() -> None:
-    with pytest.raises(SettingsError) as caught:
-        choose_methods(make_settings(methods=["rawls"], params={"bta": 1, "gama": 2, "beta": 3}))
-    assert len(caught.value.mistakes) == 2
-    for wrong, right in (("bta", "beta"), ("gama", "gamma")):
-        assert any(
-            repr(wrong) in sentence and f"Did you mean {right!r}?" in sentence
-            for sentence in caught.value.mistakes
-        )
-
-
-def test_an_unknown_method_does_not_hide_an_unknown_parameter() -> None:
-    with pytest.raises(SettingsError) as caught:
-        choose_methods(
-            make_settings(methods=["rawls", "fedaverage"], params={"no_method_has_this": 1})
-        )
-    assert "fedaverage" in str(caught.value)
-    assert "no_method_has_this" in str(caught.value)
 
 
 # --- what is compared
@@ -262,13 +115,24 @@ def test_the_reference_has_psi_zero_and_no_test_against_itself(
         assert ours == summarise(ours.values)
 
 
+def test_clients_that_differ_from_seed_to_seed_are_refused() -> None:
+    with pytest.raises(udjfl.DataError, match="federation of seed 3 has other clients"):
+        compare(make_settings(), federation=lambda seed: make_federation(n_clients=2 + seed))
+
+
+def test_simulate_has_the_default_training_settings() -> None:
+    """They are those of `compare`, so that both give the same numbers."""
+    defaults = {name: p.default for name, p in inspect.signature(udjfl.simulate).parameters.items()}
+    for name, field in TrainingSettings.model_fields.items():
+        assert defaults[name] == field.default, name
+
+
+def test_each_theory_has_its_metric() -> None:
+    assert set(THEORY_METRIC) == set(ALIASES)
+    assert set(THEORY_METRIC.values()) <= set(METRICS)
+
+
 # --- plain values
-
-
-def to_plain(compared: Comparison) -> dict[str, Any]:
-    """Convert to JSON and back; NaN, infinities and values that are not plain raise an error."""
-    document: dict[str, Any] = json.loads(json.dumps(compared.as_dict(), allow_nan=False))
-    return document
 
 
 def test_the_json_document_has_the_promised_keys(federation: udjfl.Federation) -> None:
@@ -316,6 +180,37 @@ def test_one_client_and_one_seed_are_undefined_not_nan() -> None:
         assert row["std"] == {"mean": 0.0, "ci95": None, "values": [0.0]}
         assert "pearson_r" in row["undefined"]
     assert document["methods"][1]["against_fedavg"]["psi"]["p"] is None
+
+
+def test_a_given_federation_is_not_called_by_the_name_in_the_settings(
+    federation: udjfl.Federation,
+) -> None:
+    document = to_plain(compare(make_settings(seeds=[0]), federation=federation))
+    assert document["data"] == federation.name
+    assert "data" not in document["settings"]
+
+
+def test_the_document_has_the_settings_of_named_data_under_any_title(
+    tiny_source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The title of regenerated data differs from the name in the settings."""
+    document = to_plain(
+        compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
+    )
+    assert document["settings"]["data"] == document["data"] == "tiny"
+    federation = udjfl.Federation("tiny (regenerated)", *split_federation(make_federation()))
+    monkeypatch.setattr("udjfl.simulation.simulate.load", lambda *_, **__: federation)
+    document = to_plain(
+        compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
+    )
+    assert (document["data"], document["settings"]["data"]) == ("tiny (regenerated)", "tiny")
+
+
+def split_federation(federation: udjfl.Federation) -> tuple[Any, ...]:
+    return federation.clients, federation.test, federation.class_names
+
+
+# --- methods that fail
 
 
 @udjfl.parameters
@@ -380,193 +275,20 @@ def test_a_reference_that_fails_stops_the_comparison(
         compare(make_settings(), federation=federation)
 
 
-# --- in a folder
-
-
-def test_a_comparison_in_a_folder_has_the_same_numbers(
-    federation: udjfl.Federation, tmp_path: Path
-) -> None:
-    how = make_settings(uncertainty="ensemble", uncertainty_models=2)
-    stored = compare(how, federation=federation, out=tmp_path / "compared")
-    assert to_plain(stored) == to_plain(compare(how, federation=federation))
-    assert json.loads((tmp_path / "compared" / "comparison.json").read_text()) == to_plain(stored)
-    runs = sorted(path.parent for path in (tmp_path / "compared").rglob("result.json"))
-    assert len(runs) == 4
-    # Every run of a seed holds the same uncertainties, epistemic part included.
-    for seed in (0, 3):
-        texts = {
-            (run / "uncertainty.json").read_text()
-            for run in runs
-            if run.parent.name == f"seed-{seed}"
-        }
-        assert len(texts) == 1
-    again = compare(how, federation=federation, out=tmp_path / "compared", resume=True)
-    assert to_plain(again) == to_plain(stored)
-
-
-def test_each_theory_has_its_metric() -> None:
-    assert set(THEORY_METRIC) == set(ALIASES)
-    assert set(THEORY_METRIC.values()) <= set(METRICS)
-
-
-def test_simulate_has_the_default_training_settings() -> None:
-    """They are those of `compare`, so that both give the same numbers."""
-    defaults = {name: p.default for name, p in inspect.signature(udjfl.simulate).parameters.items()}
-    for name, field in TrainingSettings.model_fields.items():
-        assert defaults[name] == field.default, name
-
-
-def test_a_parameter_for_all_methods_does_not_replace_a_methods_own() -> None:
-    found = choose_methods(
-        make_settings(
-            methods=["rawls:beta=2", "egalitarian"], params={"beta": 3, "theory": "desert"}
-        )
-    )
-    assert [(method.params["theory"], method.params["beta"]) for method in found[1:]] == [
-        ("rawls", 2.0),
-        ("egalitarian", 3.0),
-    ]
-
-
-def test_a_given_federation_is_not_called_by_the_name_in_the_settings(
+def test_a_method_that_is_not_defined_has_a_reason_and_the_others_run(
     federation: udjfl.Federation,
 ) -> None:
-    document = to_plain(compare(make_settings(seeds=[0]), federation=federation))
-    assert document["data"] == federation.name
-    assert "data" not in document["settings"]
-
-
-def test_clients_that_differ_from_seed_to_seed_are_refused() -> None:
-    with pytest.raises(udjfl.DataError, match="federation of seed 3 has other clients"):
-        compare(make_settings(), federation=lambda seed: make_federation(n_clients=2 + seed))
-
-
-def test_a_comparison_with_an_unmeasurable_client_can_be_resumed(tmp_path: Path) -> None:
-    """An uncertainty that could not be measured is null, in both parts of an ensemble's."""
-    bad = make_federation_of(
-        a=make_client_arrays(8), b=make_client_arrays(9, scale=1e30), c=make_client_arrays(10)
+    """EFFL needs the reports of all clients."""
+    found = compare(
+        make_settings(methods=["effl", "afl"], participation=0.5), federation=federation
     )
-    how = make_settings(
-        uncertainty="ensemble", uncertainty_models=2, on_bad_report="exclude", batch_size=4
-    )
-    once = compare(how, federation=bad, out=tmp_path / "compared")
-    assert to_plain(
-        compare(how, federation=bad, out=tmp_path / "compared", resume=True)
-    ) == to_plain(once)
-
-
-def test_given_uncertainties_are_used_on_every_seed_and_nothing_is_measured(
-    federation: udjfl.Federation,
-) -> None:
-    given = rising_uncertainties(federation)
-    stages: list[str] = []
-    compared = compare(
-        make_settings(),
-        federation=federation,
-        uncertainty=given,
-        on_progress=lambda event: stages.append(event.stage),
-    )
-    assert set(stages) == {"training"}
-    for row in compared.rows:
-        assert {name: summary.values for name, summary in row.uncertainty.items()} == {
-            i: (u, u) for i, u in given.items()
-        }
-    for index, seed in enumerate((0, 3)):
-        alone = train_briefly(federation, "rawls", seed=seed, uncertainty=given)
-        for key in ("worst_accuracy", "pearson_r", "accuracy_most_uncertain"):
-            assert compared.rows[1].metrics[key].values[index] == alone.metrics[key]
-    # In reverse order another client is the most uncertain: the numbers are used.
-    reversed_values = dict(zip(given, reversed(given.values()), strict=True))
-    other = compare(make_settings(), federation=federation, uncertainty=reversed_values)
-    assert (
-        other.rows[1].metrics["accuracy_most_uncertain"] == other.rows[1].client_scores["client-1"]
-    )
-    assert (
-        compared.rows[1].metrics["accuracy_most_uncertain"]
-        == compared.rows[1].client_scores["client-3"]
-    )
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_comparison_is_resumed_only_with_the_same_given_uncertainties(
-    tmp_path: Path, jobs: int
-) -> None:
-    federation = make_federation()
-    given = rising_uncertainties(federation)
-    how = make_settings(methods=["rawls"], jobs=jobs)
-    once = compare(how, federation=federation, uncertainty=given, out=tmp_path / "compared")
-    again = compare(
-        how, federation=federation, uncertainty=given, out=tmp_path / "compared", resume=True
-    )
-    assert to_plain(again) == to_plain(once)
-    with pytest.raises(
-        StorageError, match="was started with other uncertainties; resume it with the same"
-    ):
-        compare(
-            how,
-            federation=federation,
-            uncertainty={**given, "client-2": 9.0},
-            out=tmp_path / "compared",
-            resume=True,
-        )
-    assert json.loads((tmp_path / "compared" / "comparison.json").read_text()) == to_plain(once)
-
-
-def test_resuming_without_the_given_uncertainties_is_refused(
-    tmp_path: Path, tiny_source: str
-) -> None:
-    how = make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])
-    compare(how, uncertainty={"client-1": 0.1, "client-2": 0.2}, out=tmp_path / "compared")
-    with pytest.raises(StorageError, match="was started with other data or methods"):
-        compare(how, out=tmp_path / "compared", resume=True)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"client-1": 0.1, "client-3": 0.3}, "no value for client 'client-2'"),
-        ({"client-1": 0.1, "client-2": 0.0, "client-3": 0.3}, "'client-2'.* it must be above zero"),
-        ({"client-1": 0.1, "client-2": "much", "client-3": 0.3}, "give a number above zero"),
-    ],
-)
-def test_wrong_uncertainties_are_refused_before_anything_is_written(
-    tmp_path: Path, federation: udjfl.Federation, given: dict[str, Any], words: str
-) -> None:
-    with pytest.raises((SettingsError, ReportError), match=words):
-        compare(
-            make_settings(), federation=federation, uncertainty=given, out=tmp_path / "compared"
-        )
-    assert not (tmp_path / "compared").exists()
-
-
-def test_the_document_has_the_settings_of_named_data_under_any_title(
-    tiny_source: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The title of regenerated data differs from the name in the settings."""
-    document = to_plain(
-        compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
-    )
-    assert document["settings"]["data"] == document["data"] == "tiny"
-    federation = udjfl.Federation("tiny (regenerated)", *split_federation(make_federation()))
-    monkeypatch.setattr("udjfl.simulation.simulate.load", lambda *_, **__: federation)
-    document = to_plain(
-        compare(make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"]))
-    )
-    assert (document["data"], document["settings"]["data"]) == ("tiny (regenerated)", "tiny")
-
-
-def split_federation(federation: udjfl.Federation) -> tuple[Any, ...]:
-    return federation.clients, federation.test, federation.class_names
-
-
-def test_a_comparison_resumes_after_the_data_folder_moved(tmp_path: Path, tiny_source: str) -> None:
-    how = make_settings(data=tiny_source, clients=2, seeds=[0], methods=["fedavg"])
-    for name in ("before", "after"):
-        (tmp_path / name).mkdir()
-    moved = [change_settings(how, data_root=str(tmp_path / name)) for name in ("before", "after")]
-    once = compare(moved[0], out=tmp_path / "compared")
-    again = compare(moved[1], out=tmp_path / "compared", resume=True)
-    assert to_plain(again)["methods"] == to_plain(once)["methods"]
+    by_name = {row.method.name: row for row in found.rows}
+    assert set(by_name) == {"fedavg", "effl", "afl"}
+    assert set(by_name["effl"].failed) == set(found.seeds)
+    assert "participation" in by_name["effl"].failed[found.seeds[0]]
+    assert by_name["afl"].failed == {}
+    with pytest.raises(NotDefinedError, match="participation"):
+        udjfl.simulate(federation, "effl", participation=0.5)
 
 
 # --- in processes
@@ -634,32 +356,3 @@ def test_errors_can_be_pickled() -> None:
             str(error),
             vars(error),
         )
-
-
-def test_a_method_that_is_not_defined_has_a_reason_and_the_others_run(
-    federation: udjfl.Federation,
-) -> None:
-    """EFFL needs the reports of all clients."""
-    found = compare(
-        make_settings(methods=["effl", "afl"], participation=0.5), federation=federation
-    )
-    by_name = {row.method.name: row for row in found.rows}
-    assert set(by_name) == {"fedavg", "effl", "afl"}
-    assert set(by_name["effl"].failed) == set(found.seeds)
-    assert "participation" in by_name["effl"].failed[found.seeds[0]]
-    assert by_name["afl"].failed == {}
-    with pytest.raises(NotDefinedError, match="participation"):
-        udjfl.simulate(federation, "effl", participation=0.5)
-
-
-def test_parameters_that_do_not_fit_are_refused_before_anything_is_written(
-    tmp_path: Path, federation: udjfl.Federation
-) -> None:
-    with pytest.raises(SettingsError) as caught:
-        compare(
-            make_settings(methods=["rawls:beta=1;2", "desert:beta=1;2"]),
-            federation=federation,
-            out=tmp_path / "compared",
-        )
-    assert len(caught.value.mistakes) == 2
-    assert not (tmp_path / "compared").exists()
