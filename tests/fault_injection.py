@@ -116,3 +116,12 @@ def run_here(scenario: Callable[[], object]) -> tuple[int, str]:
     except BaseException as error:
         return BROKEN, f"{type(error).__name__}: {error}"
     return FINISHED, ""
+
+
+def make_failing(code: int) -> Callable[..., None]:
+    """Return a function that fails with an error of the system."""
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail

@@ -21,7 +21,7 @@ from udjfl.methods import FedAvg, weighted_sum
 from udjfl.models import mlp
 from udjfl.settings import CompareSettings, TrainingSettings
 from udjfl.simulation import programs
-from udjfl.simulation.programs import ProgramTask, seeds_per_program, share_seeds
+from udjfl.simulation.programs import ProgramTask, folder_name, seeds_per_program, share_seeds
 from udjfl.training.records import Progress
 
 SHORT: dict[str, Any] = {
@@ -309,3 +309,19 @@ def test_a_comparison_without_a_listener_sends_nothing(monkeypatch: pytest.Monke
     for on_progress in (None, lambda event: None):
         udjfl.compare(make_by_seed, ["rawls"], jobs=1, on_progress=on_progress, **short)
     assert wanted == ["none", "records"]
+
+
+def test_each_method_has_a_valid_folder_name_of_its_own() -> None:
+    many = udjfl.UDJ(beta=tuple(map(float, range(100))), gamma=1.0)
+    other = udjfl.UDJ(beta=(*map(float, range(99)), 0.0), gamma=1.0)
+    names = [
+        folder_name(method)
+        for method in (udjfl.FedAvg(), many, other, udjfl.UDJ.rawls(), udjfl.UDJ.rawls(4.0))
+    ]
+    assert len(set(names)) == 5
+    assert all(len(name.encode()) <= 255 and "/" not in name for name in names)
+
+
+def test_names_that_differ_only_in_special_characters_get_two_folders() -> None:
+    one, two = (udjfl.UDJ(beta={name: 1.0}, gamma=1.0) for name in ("a b", "a/b"))
+    assert folder_name(one) != folder_name(two)
