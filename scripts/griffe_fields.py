@@ -51,8 +51,32 @@ def resolve_annotation(attr: griffe.Attribute) -> griffe.ExprSubscript | None:
     annotation = attr.annotation
     if isinstance(annotation, griffe.ExprName):
         named = attr.module.members.get(annotation.name)
+        if isinstance(named, griffe.Alias) and named.target_path.startswith("udjfl."):
+            named = named.final_target  # imported from another module of the package
         annotation = named.value if isinstance(named, griffe.Attribute) else None
     return annotation if isinstance(annotation, griffe.ExprSubscript) else None
+
+
+def describe_attributes(obj: griffe.Object) -> None:
+    """Move the descriptions in the annotations of all attributes below to their docstrings."""
+    for member in obj.members.values():
+        if isinstance(member, griffe.Attribute):
+            describe_attribute(member)
+        elif isinstance(member, griffe.Module | griffe.Class):
+            describe_attributes(member)
+
+
+def describe_attribute(attr: griffe.Attribute) -> None:
+    """Move the description in an annotation to the attribute's docstring."""
+    annotation = resolve_annotation(attr)
+    if annotation is None:
+        return
+    description = describe_field(ast.parse(str(annotation), mode="eval").body)
+    if description is None:
+        return
+    first, *_rest = getattr(annotation.slice, "elements", [annotation.slice])
+    attr.annotation = first
+    attr.docstring = attr.docstring or griffe.Docstring(description, parent=attr)
 
 
 class FieldLists(griffe.Extension):
@@ -62,13 +86,5 @@ class FieldLists(griffe.Extension):
         if obj.docstring is not None:
             obj.docstring.value = fields_to_markdown(obj.docstring.value)
 
-    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        annotation = resolve_annotation(attr)
-        if annotation is None:
-            return
-        description = describe_field(ast.parse(str(annotation), mode="eval").body)
-        if description is None:
-            return
-        first, *_rest = getattr(annotation.slice, "elements", [annotation.slice])
-        attr.annotation = first
-        attr.docstring = attr.docstring or griffe.Docstring(description, parent=attr)
+    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+        describe_attributes(pkg)  # names are imported from modules that are read later
