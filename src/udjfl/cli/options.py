@@ -12,7 +12,6 @@ from pydantic.fields import FieldInfo
 from udjfl.cli.command import CommandGroup, DataCommand
 from udjfl.errors import SettingsError
 from udjfl.settings import (
-    OTHER_SPELLINGS,
     AnySettings,
     CompareSettings,
     RunSettings,
@@ -21,6 +20,7 @@ from udjfl.settings import (
     read_toml,
     validate_settings,
 )
+from udjfl.settings.validation import OTHER_SPELLINGS
 
 # The names that `--data` completes, listed here because `udjfl.data` imports torch.
 DATA_NAMES = (

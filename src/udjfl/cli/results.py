@@ -9,7 +9,7 @@ import typer
 from udjfl.cli.options import AsJson, TrustModel
 from udjfl.cli.progress import collect_warnings, show_status
 from udjfl.errors import SettingsError
-from udjfl.settings import split_names
+from udjfl.settings.base import split_names
 
 Folder = Annotated[Path, typer.Argument(help="The folder of a finished run, given as --out.")]
 ServedClient = Annotated[

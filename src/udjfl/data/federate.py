@@ -19,7 +19,8 @@ from udjfl.data.split import split_train_test
 from udjfl.data.validation import hash_examples
 from udjfl.errors import DataError, SettingsError
 from udjfl.seeds import numpy_stream
-from udjfl.settings import MOST_CLIENTS, validate_settings
+from udjfl.settings import validate_settings
+from udjfl.settings.data import MOST_CLIENTS
 
 DEFAULT_CLIENTS = 5
 

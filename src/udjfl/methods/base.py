@@ -27,7 +27,7 @@ from udjfl.methods._checks import (
 from udjfl.methods._linalg import weighted_sum
 from udjfl.methods.reports import EXTRAS, Reports
 from udjfl.methods.values import Additive, Diagnostics, Plan, ServedModels, Setup, State
-from udjfl.settings import describe_mistakes
+from udjfl.settings.validation import describe_mistakes
 
 Grade = Literal["verified", "partial", "recalled", "own"]
 MethodType = TypeVar("MethodType")

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from udjfl.settings import DataRoot, Device, ModelName, Rounds, SeedSettings, Workers
+from udjfl.settings import SeedSettings
+from udjfl.settings.base import DataRoot, Device, ModelName, Rounds, Workers
 
 
 class ReproduceSettings(SeedSettings):

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from udjfl._files import to_json
 from udjfl.errors import CheckpointError, DataError, SettingsError, StorageError
-from udjfl.settings import OLDER_NAMES, TrainingSettings
+from udjfl.settings import TrainingSettings
+from udjfl.settings.training import OLDER_NAMES
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.record_file import CHECKPOINT, START_AGAIN
 from udjfl.training.records import History, Record

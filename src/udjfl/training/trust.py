@@ -6,7 +6,7 @@ from typing import Any
 
 from udjfl._spec import names_code
 from udjfl.errors import SettingsError
-from udjfl.settings import split_names
+from udjfl.settings.base import split_names
 
 # Settings that may be `package.module:Name`.
 NAMES = ("model", "method", "methods", "data", "loss", "score")

@@ -1,0 +1,108 @@
+"""Build settings from given values or a TOML file; every mistake is told at once."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from udjfl._files import read_prefix
+from udjfl.errors import SettingsError, did_you_mean
+from udjfl.settings.base import AnySettings
+
+MOST_TOML_BYTES = 1 << 20
+OTHER_SPELLINGS = {
+    "optimizer": "optimiser",
+    "uncertainty_optimizer": "uncertainty_optimiser",
+    "server_optimiser": "server_optimizer",
+}
+
+
+def validate_settings(cls: type[AnySettings], values: Mapping[str, Any]) -> AnySettings:
+    """Build settings from values by their flat names; a `SettingsError` lists every mistake."""
+    known, groups = cls.flat_fields(), cls.group_names()
+    mistakes = find_double_spellings(values)
+    values = unify_spelling(values)
+    mistakes += [f"{k}: no such setting.{did_you_mean(k, known)}" for k in values if k not in known]
+    try:
+        settings = cls(**{key: value for key, value in values.items() if key in known})
+    except ValidationError as error:
+        mistakes += describe_mistakes(error, known, groups=groups)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return settings
+
+
+def find_double_spellings(values: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each setting that is given in both of its spellings."""
+    return [
+        f"{ours}: is given twice, as {ours} and as {other}; leave one out"
+        for other, ours in OTHER_SPELLINGS.items()
+        if ours in values and other in values
+    ]
+
+
+def unify_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by the names that settings have here."""
+    return {OTHER_SPELLINGS.get(key, key): value for key, value in values.items()}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read the values of a TOML file, by the names that settings have here."""
+    try:
+        values = tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
+    except OSError as error:
+        raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
+    except RecursionError:
+        raise SettingsError(f"config: {path} is nested too deeply") from None
+    except ValueError as error:  # of the syntax, the encoding, or a number with too many digits
+        raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
+    mistakes = find_double_spellings(values)
+    if mistakes:
+        raise SettingsError(mistakes)
+    return unify_spelling(values)
+
+
+def describe_mistakes(
+    error: ValidationError,
+    known: Iterable[str],
+    noun: str = "setting",
+    groups: Iterable[str] = (),
+) -> list[str]:
+    """Return one sentence for each mistake that pydantic found, naming the field.
+
+    `known` are the existing fields; names of `groups` are left out of a field's location.
+    """
+    lines, names = [], set(groups)
+    for mistake in error.errors(include_url=False):
+        location = list(mistake["loc"])
+        while location and location[0] in names:
+            del location[0]
+        field = ".".join(str(part) for part in location if not _is_union_branch(part))
+        if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+            lines.append(f"{field}: no such {noun}.{did_you_mean(field, known)}")
+        elif mistake["type"] == "literal_error":
+            options = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
+            hint = did_you_mean(str(mistake["input"]), options)
+            lines.append(f"{field}: unknown value {mistake['input']!r}.{hint}")
+        elif mistake["type"] == "value_error":
+            lines.append(
+                f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"])
+            )
+        else:
+            lines.append(f"{field}: {_lower_first(mistake['msg'])}, got {mistake['input']!r}")
+    # Pydantic lists every branch of a union; the first sentence about a field is enough.
+    return list({line.partition(":")[0]: line for line in reversed(lines)}.values())[::-1]
+
+
+def _is_union_branch(part: int | str) -> bool:
+    """Tell whether pydantic added this part of a location for a branch of a union."""
+    return isinstance(part, str) and (part in ("float", "int", "str") or "[" in part)
+
+
+def _lower_first(text: str) -> str:
+    return text[:1].lower() + text[1:]
