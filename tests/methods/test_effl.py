@@ -77,6 +77,16 @@ def test_stage_two_by_hand():
     close(direction_of(EFFL(), reports_of([[1.0, 0.0], [0.0, 0.5]], [1.0, 3.0])), (-0.2, 0.4))
 
 
+def test_the_spread_is_that_of_the_client_farthest_from_the_mean():
+    # Losses 1, 2, 6 around 3: client c, above the mean by 3, whose spread l_c - mean has the
+    # gradient g_c - (g_a + g_b + g_c) / 3 = (0, -1/3, 2/3). That of the largest loss is g_c = (0,
+    # 0, 1), and between the two the nearest to 0 is at <d, d> = <d, g_c>: (0, -1/3, 2/3) itself is
+    # nearer, since <(0, -1/3, 2/3), g_c> = 2/3 is above its square 5/9.
+    reports = reports_of([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [1.0, 2.0, 6.0])
+    close(direction_of(EFFL(), reports), (0.0, -1 / 3, 2 / 3))
+    close(diagnostics_of(EFFL(), reports)["loss_spread_excess"], 3 - 0.2)
+
+
 def test_a_limit_nearly_reached_takes_part_in_stage_three():
     # Spread 0.95 of a limit of 1. Its gradient (-1/2, 1), with g_a and g_b: the line from g_a to
     # it, (1 - 3l/2, l), is nearest to 0 at l = 6/13: (4/13, 6/13), and g_b is beyond that line:

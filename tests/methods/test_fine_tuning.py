@@ -67,6 +67,7 @@ def test_all_share_the_servers_model_until_they_have_their_own() -> None:
 
 def test_a_note_tells_which_model_global_accuracy_is_of() -> None:
     (note,) = FineTuning().notes(Setup(["a"], torch.ones(1), torch.zeros(1)))
+    assert note.startswith("FedAvg, fine-tuned: each client is served a model of its own")
     assert "global accuracy is that of the common model" in note
 
 
