@@ -297,6 +297,17 @@ def test_the_reference_is_smoothed_alike_and_its_last_round_stays():
         state, _, _ = one_round(state, scored([0.5], round))
         seen.append(float(state["reference_scores"][0]))
     assert seen == pytest.approx([0.4, 0.6, 0.7, 0.75])
+    # Reports that count rounds from 0 are compared with the first row too.
+    state, _, _ = one_round(start(1, [[0.4], [0.8]]), scored([0.5], round=0))
+    close(state["reference_scores"], [0.4])
+
+
+def test_before_round_one_nothing_is_known_and_all_in_double_precision():
+    state = start(2)
+    assert state["reference"].shape == (0, 2)
+    assert all(value.dtype == torch.float64 for value in state.values())
+    for name in ("scores", "score_sizes", "reference_scores", "uncertainties", "alone"):
+        assert state[name].isnan().tolist() == [True, True], name
 
 
 def test_a_client_without_a_reference_is_left_out_of_both_means():
@@ -311,6 +322,7 @@ def test_an_unknown_reference_leaves_the_prices_as_they_are():
     )
     assert float(state["price"]) == 1
     assert float(diagnostics["violation"]) == 0
+    assert diagnostics["violation"].dtype == torch.float64
     assert state["client_prices"].tolist() == [0, 0]
 
 
@@ -434,6 +446,17 @@ def test_of_fewer_than_four_clients_one_may_have_more(n, share):
     reports = scored([0.9] * n, uncertainties=[2.0, *[1.0] * (n - 1)])
     _, step, _ = one_round(start(n), reports, cap=0.5, mean=0.0, absolute=0.1)
     close(step[0], share)
+
+
+def test_a_client_with_just_the_largest_share_is_not_held_to_it():
+    # The limit is just met, so the price stays 1: v = (1 + 1) (1/2, 1/4, 1/4).
+    limits = BudgetLimits(mean=0.0, absolute=0.5, caution=0.0)
+    reports = scored([0.5] * 3, sizes=[2, 1, 1])
+    _, step, diagnostics = budgeted_step(
+        start(3), reports, "utilitarian", "uncertainty", limits, largest=0.5
+    )
+    close(step, (0.5, 0.25, 0.25))
+    assert diagnostics["capped"].tolist() == [0, 0, 0]
 
 
 def test_below_the_cap_nothing_changes():
