@@ -18,7 +18,14 @@ from torch import Tensor
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, Diagnostics, Reports, Setup, State, method
 from udjfl.methods._udj_math import largest_share
-from udjfl.methods.budget import LARGEST_PRICE, BudgetLimits, budgeted_step, initial_state
+from udjfl.methods.budget import (
+    LARGEST_PRICE,
+    BudgetLimits,
+    budgeted_step,
+    initial_state,
+    least_advantaged,
+    score_variance,
+)
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 NAN = math.nan
@@ -119,6 +126,15 @@ def test_the_least_advantaged_by_choice(advantage, expected):
 
 def test_of_equally_disadvantaged_clients_the_first_counts():
     close(direction_of("rawls", scored([0.5] * 3, uncertainties=[1.0, 2.0, 2.0])), (0, 1, 0))
+
+
+def test_of_many_alike_the_first_are_the_least_advantaged():
+    assert least_advantaged(torch.ones(40)).tolist() == [0, 1, 2, 3]
+
+
+def test_a_client_of_whom_nothing_is_known_is_not_the_least_advantaged():
+    # Of scores alone, which count the other way: 0.5, unknown and 0.7.
+    assert least_advantaged(torch.tensor([-0.5, NAN, -0.7])).tolist() == [0]
 
 
 @pytest.mark.parametrize(("n", "count"), [(1, 1), (20, 1), (21, 2), (30, 3), (39, 3)])
@@ -257,6 +273,13 @@ def test_caution_of_a_regression_by_hand():
     close(state["price"], 1 + 5 * 2 * math.sqrt(0.025))
 
 
+def test_the_variance_of_a_score_by_hand():
+    # 1/2 (1 - 1/2) / 8 of an accuracy; 2 (1 - 1/2)^2 / 8 of R^2.
+    half, eight = (torch.tensor([x], dtype=torch.float64) for x in (0.5, 8.0))
+    assert score_variance(half, eight, is_regression=False).tolist() == [1 / 32]
+    assert score_variance(half, eight, is_regression=True).tolist() == [1 / 16]
+
+
 def test_caution_asks_for_no_more_than_fedavg_has():
     # 2 e = 0.1 is more than the budget of 0.02: FedAvg's own mean is to be kept, and it is.
     state, _, _ = one_round(
@@ -381,6 +404,15 @@ def test_client_budgets_by_hand():
 def test_a_floor_of_clients_alone_by_hand():
     state, _, _ = one_round(start(2, alone=[0.8, 0.4]), scored([0.7, 0.6]), alone=True)
     close(state["client_prices"], (0.5, 0.0))
+
+
+@pytest.mark.parametrize("limits", [{}, {"client": 0.9}])
+def test_the_price_of_a_client_far_above_its_floor_or_without_one_falls_by_five(limits):
+    # The floor 0.1 - 0.9 is 1.8 below the score.
+    prices = torch.tensor([15.0], dtype=torch.float64)
+    state = {**start(1, [[0.1]]), "client_prices": prices}
+    state, _, _ = one_round(state, scored([1.0]), **limits)
+    close(state["client_prices"], [10.0])
 
 
 def test_of_two_floors_the_higher_counts():
