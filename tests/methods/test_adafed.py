@@ -279,7 +279,7 @@ def test_opposite_clients_make_no_step_and_say_so(step: str) -> None:
 
 def test_the_ridge_is_in_double_precision() -> None:
     """Two orthogonal clients of length 1 and 2: a_i = phi_i / (|g_i|^2 + ridge * mean |g|^2)."""
-    ridge, phi = 0.1, [0.5, 1.0]
+    ridge, phi = 1 / 3, [0.5, 1.0]  # times the mean it has no end in binary
     reports = make_reports([[1.0, 0.0], [0.0, 2.0]], losses=[1.0, 2.0])
     a = [phi[0] / (1 + ridge * 2.5), phi[1] / (4 + ridge * 2.5)]
     scale = 0.75 / (phi[0] * a[0] + phi[1] * a[1])

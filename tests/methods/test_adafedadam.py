@@ -178,6 +178,20 @@ def test_losses_of_zero():
 # --- state ---
 
 
+def test_the_state_keeps_its_form():
+    start = AdaFedAdam().init(Setup.of(two_clients()))
+    after, _, _ = AdaFedAdam().aggregate(start, two_clients(dtype=torch.float32))
+    assert {name: value.dtype for name, value in start.items()} == {
+        "mean": torch.float64,
+        "mean_square": torch.float64,
+        "decays": torch.float64,
+        "server_steps": torch.int64,
+        "first_losses": torch.float64,
+    }
+    for name in start:
+        assert (after[name].dtype, after[name].shape) == (start[name].dtype, start[name].shape)
+
+
 def test_a_late_client_counts_as_if_it_had_not_improved():
     rule = AdaFedAdam(alpha=1.0)
     state = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2)))

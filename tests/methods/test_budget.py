@@ -18,7 +18,14 @@ from torch import Tensor
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods import UDJ, Diagnostics, Reports, Setup, State, method
 from udjfl.methods._udj_math import largest_share
-from udjfl.methods.budget import LARGEST_PRICE, BudgetLimits, budgeted_step, initial_state
+from udjfl.methods.budget import (
+    LARGEST_PRICE,
+    BudgetLimits,
+    budgeted_step,
+    initial_state,
+    least_advantaged,
+    score_variance,
+)
 
 THEORIES = ("rawls", "egalitarian", "utilitarian", "desert")
 NAN = math.nan
@@ -119,6 +126,15 @@ def test_the_least_advantaged_by_choice(advantage, expected):
 
 def test_of_equally_disadvantaged_clients_the_first_counts():
     close(direction_of("rawls", scored([0.5] * 3, uncertainties=[1.0, 2.0, 2.0])), (0, 1, 0))
+
+
+def test_of_many_alike_the_first_are_the_least_advantaged():
+    assert least_advantaged(torch.ones(40)).tolist() == [0, 1, 2, 3]
+
+
+def test_a_client_of_whom_nothing_is_known_is_not_the_least_advantaged():
+    # Of scores alone, which count the other way: 0.5, unknown and 0.7.
+    assert least_advantaged(torch.tensor([-0.5, NAN, -0.7])).tolist() == [0]
 
 
 @pytest.mark.parametrize(("n", "count"), [(1, 1), (20, 1), (21, 2), (30, 3), (39, 3)])
@@ -257,6 +273,13 @@ def test_caution_of_a_regression_by_hand():
     close(state["price"], 1 + 5 * 2 * math.sqrt(0.025))
 
 
+def test_the_variance_of_a_score_by_hand():
+    # 1/2 (1 - 1/2) / 8 of an accuracy; 2 (1 - 1/2)^2 / 8 of R^2.
+    half, eight = (torch.tensor([x], dtype=torch.float64) for x in (0.5, 8.0))
+    assert score_variance(half, eight, is_regression=False).tolist() == [1 / 32]
+    assert score_variance(half, eight, is_regression=True).tolist() == [1 / 16]
+
+
 def test_caution_asks_for_no_more_than_fedavg_has():
     # 2 e = 0.1 is more than the budget of 0.02: FedAvg's own mean is to be kept, and it is.
     state, _, _ = one_round(
@@ -297,6 +320,17 @@ def test_the_reference_is_smoothed_alike_and_its_last_round_stays():
         state, _, _ = one_round(state, scored([0.5], round))
         seen.append(float(state["reference_scores"][0]))
     assert seen == pytest.approx([0.4, 0.6, 0.7, 0.75])
+    # Reports that count rounds from 0 are compared with the first row too.
+    state, _, _ = one_round(start(1, [[0.4], [0.8]]), scored([0.5], round=0))
+    close(state["reference_scores"], [0.4])
+
+
+def test_before_round_one_nothing_is_known_and_all_in_double_precision():
+    state = start(2)
+    assert state["reference"].shape == (0, 2)
+    assert all(value.dtype == torch.float64 for value in state.values())
+    for name in ("scores", "score_sizes", "reference_scores", "uncertainties", "alone"):
+        assert state[name].isnan().tolist() == [True, True], name
 
 
 def test_a_client_without_a_reference_is_left_out_of_both_means():
@@ -311,6 +345,7 @@ def test_an_unknown_reference_leaves_the_prices_as_they_are():
     )
     assert float(state["price"]) == 1
     assert float(diagnostics["violation"]) == 0
+    assert diagnostics["violation"].dtype == torch.float64
     assert state["client_prices"].tolist() == [0, 0]
 
 
@@ -369,6 +404,15 @@ def test_client_budgets_by_hand():
 def test_a_floor_of_clients_alone_by_hand():
     state, _, _ = one_round(start(2, alone=[0.8, 0.4]), scored([0.7, 0.6]), alone=True)
     close(state["client_prices"], (0.5, 0.0))
+
+
+@pytest.mark.parametrize("limits", [{}, {"client": 0.9}])
+def test_the_price_of_a_client_far_above_its_floor_or_without_one_falls_by_five(limits):
+    # The floor 0.1 - 0.9 is 1.8 below the score.
+    prices = torch.tensor([15.0], dtype=torch.float64)
+    state = {**start(1, [[0.1]]), "client_prices": prices}
+    state, _, _ = one_round(state, scored([1.0]), **limits)
+    close(state["client_prices"], [10.0])
 
 
 def test_of_two_floors_the_higher_counts():
@@ -434,6 +478,17 @@ def test_of_fewer_than_four_clients_one_may_have_more(n, share):
     reports = scored([0.9] * n, uncertainties=[2.0, *[1.0] * (n - 1)])
     _, step, _ = one_round(start(n), reports, cap=0.5, mean=0.0, absolute=0.1)
     close(step[0], share)
+
+
+def test_a_client_with_just_the_largest_share_is_not_held_to_it():
+    # The limit is just met, so the price stays 1: v = (1 + 1) (1/2, 1/4, 1/4).
+    limits = BudgetLimits(mean=0.0, absolute=0.5, caution=0.0)
+    reports = scored([0.5] * 3, sizes=[2, 1, 1])
+    _, step, diagnostics = budgeted_step(
+        start(3), reports, "utilitarian", "uncertainty", limits, largest=0.5
+    )
+    close(step, (0.5, 0.25, 0.25))
+    assert diagnostics["capped"].tolist() == [0, 0, 0]
 
 
 def test_below_the_cap_nothing_changes():

@@ -113,6 +113,63 @@ def test_sums_of_client_terms_give_the_same_steps(rule: UDJ, partial: bool) -> N
             torch.testing.assert_close(together, state[name], rtol=1e-9, atol=1e-12, equal_nan=True)
 
 
+@pytest.mark.parametrize("limit", [None, 80])
+def test_a_client_without_a_reference_adds_nothing_unless_the_limit_needs_none(
+    limit: float | None,
+) -> None:
+    reference, (first, *_) = draw_rounds([[0, 1, 2, 3, 4]])
+    reference[:] = math.nan
+    form = BudgetSums(UDJ(theory="utilitarian", budget=0, limit=limit))
+    _, terms = form.client_scores(form.client_start(setup_of([1], reference)), report_of(first, 1))
+    score = float(first.extras["scores"][1])
+    known = [1.0, score, 0.0, score * (1 - score) / 30]
+    assert terms.tolist() == pytest.approx([0.0] * 4 if limit is None else known)
+
+
+def test_the_price_stays_until_a_client_is_known_and_moves_with_one() -> None:
+    # One client at 1/2 where FedAvg has 3/4: with a budget of 5 points and no error, the goal is
+    # 0.7, and 5 (0.7 - 0.5) = 1 is added to the price of 1.
+    form = BudgetSums(UDJ(theory="rawls", budget=5))
+    server, _ = form.update_price(form.server_start(), torch.zeros(4, dtype=torch.float64))
+    assert server["price"] == 1
+    changes = torch.tensor([1.0, 0.5, 0.75, 0.0], dtype=torch.float64)
+    server, common = form.update_price(server, changes)
+    assert float(server["price"]) == pytest.approx(2)
+    assert common["mean_score"] == 0.5
+
+
+def test_sums_are_in_double_precision() -> None:
+    form = BudgetSums(UDJ(theory="rawls", budget=5))
+    reference, _ = draw_rounds([[0, 1]])
+    states = form.server_start(), form.client_start(setup_of([1], reference))
+    assert all(value.dtype == torch.float64 for state in states for value in state.values())
+
+
+def test_clients_that_share_the_largest_weight_are_not_capped() -> None:
+    # 3, 3, 2, 2: no one has half. The others of the first have 3 + 2 + 2.
+    form = BudgetSums(UDJ(theory="rawls", budget=5))
+    weights = [torch.tensor(v, dtype=torch.float64) for v in (3.0, 3.0, 2.0, 2.0)]
+    told = [form.client_below(v, weights[0]) for v in weights]
+    common = {name: sum(own[name] for own in told) for name in ("below", "at")}
+    report = Reports(["a"], [[1.0]])
+    for v in weights:
+        terms = form.client_update(v, report, {**common, "largest": weights[0]}, 0.5)
+        assert terms["weight"] == v
+    # 9, 1, 1, 2 would: half of all is 4, beside the others' 1 + 1 + 2.
+    common = {"below": torch.tensor(4.0), "at": torch.tensor(1.0), "largest": torch.tensor(9.0)}
+    terms = form.client_update(torch.tensor(9.0, dtype=torch.float64), report, common, 0.5)
+    assert terms["weight"] == 4
+
+
+def test_a_client_alone_is_followed() -> None:
+    reference, (first, *_) = draw_rounds([[1]])
+    rule = UDJ(theory="utilitarian", budget=2)
+    form, maxima = BudgetSums(rule), {"largest_uncertainty": first.uncertainties.max()}
+    clients = [form.client_start(setup_of([1], reference))]
+    _, _, step = play_round(form, form.server_start(), clients, [report_of(first, 0)], maxima)
+    torch.testing.assert_close(step, first.deltas[0])
+
+
 def test_what_leaves_a_client_is_the_same_whatever_the_others_do() -> None:
     """The terms of the scores are of the client's own numbers alone."""
     reference, (first, *_) = draw_rounds([[0, 1, 2, 3, 4]])

@@ -143,7 +143,9 @@ def test_clients_receive_and_serve_their_own_models():
     assert torch.equal(served.models, state["models"])
     assert torch.equal(served.shares, torch.eye(2, dtype=F64))
     assert rule.global_model
-    assert "which none receives" in rule.notes(Setup.of(two_clients()))[0]
+    (note,) = rule.notes(Setup.of(two_clients()))
+    assert note.startswith("CFFL: each client has a model of its own")
+    assert "which none receives" in note
 
 
 # --- identities ---
@@ -260,6 +262,21 @@ def test_no_accuracy_at_all_is_equal_reputation():
     rule = CFFL()
     state, _, _ = rule.aggregate(start(rule), two_clients(accuracies=[0.0, 0.0]))
     assert state["reputation"].tolist() == [0.5, 0.5]
+    # From (5, 2)/7 at memory 1/2, with equal shares: c = 1/2 (5/7 + 1/2, 2/7 + 1/2).
+    state, _, _ = CFFL(**HAND).aggregate(start(rule), two_clients())
+    slow = CFFL(**{**HAND, "memory": 0.5})
+    state, _, _ = slow.aggregate(state, two_clients(accuracies=[0.0, 0.0], round=2))
+    x = [HAND["alpha"] * 17 / 28, HAND["alpha"] * 11 / 28]
+    total = math.sinh(x[0]) + math.sinh(x[1])
+    close(state["reputation"], (math.sinh(x[0]) / total, math.sinh(x[1]) / total))
+
+
+def test_at_a_threshold_of_zero_nobody_is_dropped():
+    # The second client's reputation is 0 in floats.
+    rule = CFFL(alpha=1e5, coef=0.0)
+    state, _, _ = rule.aggregate(start(rule), two_clients())
+    assert state["reputation"].tolist() == [1, 0]
+    assert state["reputable"].tolist() == [1, 1]
 
 
 def test_lost_reputation_is_lost_for_good():
@@ -325,11 +342,40 @@ def test_a_steep_alpha_leaves_one_client_in_the_end(alpha, left):
 
 
 def test_ties_do_not_make_a_download_larger():
-    # All coordinates of A are alike; 2/5 of 5 are 2, the first two.
+    # All coordinates of A are alike; 2/5 of 40 are 16, the first 16.
     rule = CFFL(**HAND)
-    deltas = [[-1.0] * 5, [-1.0] * 5]
-    state, _, _ = rule.aggregate(start(rule, model=[0.0] * 5), two_clients(deltas=deltas))
-    assert state["models"].tolist() == [[2] * 5, [2, 2, 0, 0, 0]]
+    deltas = [[-1.0] * 40, [-1.0] * 40]
+    state, _, _ = rule.aggregate(start(rule, model=[0.0] * 40), two_clients(deltas=deltas))
+    assert state["models"].tolist() == [[2] * 40, [2] * 16 + [0] * 24]
+
+
+def test_uploads_that_tie_before_clipping_go_by_position():
+    rule = CFFL(theta=0.25)
+    _, step, _ = rule.aggregate(start(rule, 1, model=[0.0] * 40), reports_of([[1.0] * 40], [0.5]))
+    assert step.nonzero().flatten().tolist() == list(range(10))
+
+
+def test_the_step_is_in_double_precision():
+    rule = CFFL(clip=1.0)
+    _, step, _ = rule.aggregate(start(rule), two_clients(deltas=[[0.1, 0.2, 0.3]] * 2))
+    torch.testing.assert_close(step, torch.tensor([0.2, 0.4, 0.6], dtype=F64), rtol=1e-15, atol=0)
+
+
+def test_the_state_before_round_one():
+    state = start(CFFL())
+    assert {name: value.dtype for name, value in state.items()} == {
+        "models": F64,
+        "reputation": F64,
+        "reputable": torch.int64,
+        "reported": torch.int64,
+        "sizes": F64,
+    }
+    assert state["models"].tolist() == [START, START]
+
+
+def test_the_servers_model_is_needed_only_for_a_part_of_the_upload():
+    assert CFFL().needs == {"sizes", "validation_accuracies"}
+    assert CFFL(theta=0.9).needs == {"sizes", "validation_accuracies", "model"}
 
 
 def test_the_random_order_depends_on_the_round_alone():
@@ -439,6 +485,7 @@ def test_absent_clients_get_their_share_of_what_is_left():
 def test_a_note_tells_what_reputations_are_measured_on_without_validation_data():
     setup = Setup(["c0"], torch.ones(1), torch.zeros(3), has_validation=False)
     _, note = CFFL().notes(setup)
+    assert note.startswith("CFFL: the server has no data of its own")
     assert "all clients' training data taken together" in note
     assert "validation=(x, y)" in note
     assert len(CFFL().notes(Setup(["c0"], torch.ones(1), torch.zeros(3)))) == 1

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, first_round, make_reports
 from safetensors.torch import load, save
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
 from torch import nn
 
 from udjfl.errors import SettingsError
 from udjfl.methods.base import Reports, Setup
-from udjfl.methods.e2fl import E2FL, ranking
+from udjfl.methods.e2fl import E2FL, cluster, ranking, rankings
 from udjfl.models import mlp, to_vector, trainable
 from udjfl.models.masked import MaskedLinear
 
@@ -63,6 +65,7 @@ def test_a_vote_of_two():
     assert diagnostics["group"].tolist() == [0, 0]
     # Kept are edges 2 and 3; the first client keeps 0 and 3, the second 2 and 3.
     assert diagnostics["mask_overlap"].tolist() == [0.5, 1.0]
+    assert diagnostics["mask_overlap"].dtype == torch.float64
     assert torch.equal(state["levels"], torch.tensor(LEVELS, dtype=torch.float64))
 
 
@@ -90,6 +93,13 @@ def test_the_vote_is_taken_in_groups_first():
     ).tolist() == [0.0, 2.0, 1.0]
 
 
+def test_rankings_are_whole_numbers_in_half_the_memory():
+    received, deltas = torch.tensor([1.0, 2.0]), torch.tensor([[0.0, 0.0], [0.0, 3.0]])
+    found = rankings(received, deltas)
+    assert found.tolist() == [[0, 1], [1, 0]]
+    assert found.dtype == torch.int32
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [0, 1, 40, 70_000])  # a long one is sorted in another way
 def test_ranks_are_those_of_a_stable_sort(size, dtype):
@@ -100,6 +110,11 @@ def test_ranks_are_those_of_a_stable_sort(size, dtype):
     assert torch.equal(
         ranking(scores).argsort(), torch.from_numpy(scores.numpy().argsort(kind="stable"))
     )
+
+
+def test_scores_far_below_one_are_told_apart():
+    scores = torch.tensor([2e-10, -1e-10, 1e-10, -2e-10])
+    assert ranking(scores).tolist() == [3, 1, 2, 0]
 
 
 def test_layers_vote_apart():
@@ -227,6 +242,21 @@ def test_a_layer_counts_by_scaled_ranks_not_by_its_size_squared():
     assert rule.aggregate(state, reports)[2]["group"].tolist() == [0, 0, 1]
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_groups_are_those_of_average_linkage_over_scaled_ranks(count):
+    """Against scipy's own distances between the clients' ranks, each layer's from 0 to 1."""
+    sizes, generator = (2, 3, 1, 6), torch.Generator().manual_seed(0)
+    for _ in range(20):
+        layers = [
+            torch.stack([torch.randperm(size, generator=generator) for _ in range(9)])
+            for size in sizes
+        ]
+        scaled = torch.cat([layer / max(1, layer.shape[1] - 1) for layer in layers], dim=1)
+        tree = linkage(pdist(scaled.numpy()), method="average")
+        expected = fcluster(tree, t=count, criterion="maxclust").tolist()
+        assert cluster([layer.int() for layer in layers], count) == [str(n) for n in expected]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_more_groups_than_clients_are_as_many_as_clients(n):
     reports = reports_of(scores_of(n), scores_of(1, seed=1)[0])
@@ -246,8 +276,12 @@ def test_labels_go_by_client_index_not_by_row():
         elected(rule, some, n_clients=5),
         elected(E2FL(groups=("b", "b", "a")), reports_of(scores, model)),
     )
-    with pytest.raises(SettingsError, match="groups has 2 labels"):
-        E2FL(groups=("a", "b")).aggregate({"levels": model, "layers": torch.tensor([9])}, some)
+    # Clients 1, 2 and 4: four labels are too few as well.
+    for labels in ("ab", "abba"):
+        with pytest.raises(SettingsError, match=f"groups has {len(labels)} labels"):
+            E2FL(groups=tuple(labels)).aggregate(
+                {"levels": model, "layers": torch.tensor([9])}, some
+            )
 
 
 # --- with the masked network ---
@@ -293,10 +327,9 @@ def test_state_is_saved_as_it_is_and_stays():
 def test_keep_reaches_the_network():
     module = E2FL(keep=0.25).adapt(nn.Linear(4, 2), torch.Generator().manual_seed(0))
     assert (module(torch.eye(4)) != 0).sum() == 2
-    assert (
-        "fixed random network"
-        in E2FL().notes(Setup.of(reports_of(scores_of(2), scores_of(1)[0])))[0]
-    )
+    network, lost = E2FL().notes(Setup.of(reports_of(scores_of(2), scores_of(1)[0])))
+    assert network.startswith("E2FL trains which weights of a fixed random network are kept")
+    assert lost.startswith("E2FL loses changes too small to reorder scores")
 
 
 # --- parameters ---

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -74,6 +75,16 @@ def test_stage_two_by_hand():
     # Were g_b short, (0, 1/2): the spread's (-1/2, 1/4), and between them |(-l/2, 1/2 - l/4)|^2 is
     # least at l = 2/5.
     close(direction_of(EFFL(), reports_of([[1.0, 0.0], [0.0, 0.5]], [1.0, 3.0])), (-0.2, 0.4))
+
+
+def test_the_spread_is_that_of_the_client_farthest_from_the_mean():
+    # Losses 1, 2, 6 around 3: client c, above the mean by 3, whose spread l_c - mean has the
+    # gradient g_c - (g_a + g_b + g_c) / 3 = (0, -1/3, 2/3). That of the largest loss is g_c = (0,
+    # 0, 1), and between the two the nearest to 0 is at <d, d> = <d, g_c>: (0, -1/3, 2/3) itself is
+    # nearer, since <(0, -1/3, 2/3), g_c> = 2/3 is above its square 5/9.
+    reports = reports_of([[0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], [1.0, 2.0, 6.0])
+    close(direction_of(EFFL(), reports), (0.0, -1 / 3, 2 / 3))
+    close(diagnostics_of(EFFL(), reports)["loss_spread_excess"], 3 - 0.2)
 
 
 def test_a_limit_nearly_reached_takes_part_in_stage_three():
@@ -181,6 +192,35 @@ def test_a_limit_that_no_step_can_change_does_not_stop_the_others():
     assert diagnostics_of(EFFL(), reports)["stage"] == 2
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_rounding_is_not_taken_for_a_gradient(scale, grouped):
+    """The same case for gradients of many digits, whose differences are not exactly zero.
+
+    With groups, those of the gaps are much shorter than the rounding.
+    """
+    rng = np.random.default_rng(0)
+    for n in (2, 3, 4, 6) * 6:
+        gradient, losses = scale * rng.normal(size=47), rng.uniform(0, 3, size=n)
+        gaps, q = ([0.0] * n, np.full((n, 47), 1e-12)) if grouped else (None, None)
+        reports = reports_of(np.tile(gradient, (n, 1)), losses, gaps, q, lr=0.3)
+        d = direction_of(EFFL(eps_vl=0.001), reports)
+        assert d.norm() == pytest.approx(np.linalg.norm(gradient), rel=1e-3)
+
+
+def test_a_short_gradient_of_a_limit_is_not_passed_over():
+    # The spread's is (0, 1e-4), and <g_b, (0, 1e-4)> is not below its square.
+    reports = reports_of([[1.0, 0.0], [1.0, 2e-4]], [1.0, 3.0])
+    assert direction_of(EFFL(), reports).norm() < 0.01
+
+
+def test_a_limit_that_is_just_met_is_not_broken_and_nine_tenths_of_one_are_near():
+    # Losses 0 and 2 are 1 from their mean; 0 and 1.8 are 0.9, where the hull is that by hand above.
+    assert diagnostics_of(EFFL(eps_vl=1.0), reports_of(AXES, [0.0, 2.0]))["stage"] == 3
+    near = reports_of(AXES, [0.0, 1.8])
+    close(direction_of(EFFL(eps_vl=1.0), near), (4 / 13, 6 / 13))
+
+
 def test_limits_that_cannot_be_met_end_in_rest():
     # Opposite gradients, and a bias that only rises where the losses fall.
     reports = reports_of(
@@ -192,7 +232,17 @@ def test_limits_that_cannot_be_met_end_in_rest():
 
 def test_a_client_at_its_minimum_is_at_rest():
     # No step lowers the losses of all.
-    assert direction_of(EFFL(), reports_of([[0.0, 0.0], [1.0, 0.0]], [1.0, 1.0])).tolist() == [0, 0]
+    reports = reports_of([[0.0, 0.0], [1.0, 0.0]], [1.0, 1.0])
+    assert direction_of(EFFL(), reports).tolist() == [0, 0]
+    weight = diagnostics_of(EFFL(), reports)["weight"]
+    assert weight.tolist() == [0, 0]
+    assert weight.dtype == torch.float64
+
+
+def test_gradients_are_in_double_precision():
+    # 1/lr has no end in binary; a client alone steps along its gradient (3, 4).
+    reports = reports_of([[3.0, 4.0]], [1.0], lr=0.3)
+    assert float(diagnostics_of(EFFL(), reports)["direction_length"]) == pytest.approx(5, rel=1e-12)
 
 
 @pytest.mark.parametrize("losses", [[1.0, 1.0], [1.0, 9.0], [0.0, 0.0]])
@@ -267,8 +317,11 @@ def test_clients_take_one_full_step():
 
 
 def test_a_note_tells_that_there_are_no_groups():
-    assert any("without a sensitive attribute" in note for note in EFFL().notes(setup()))
-    assert not any("sensitive" in note for note in EFFL().notes(setup(has_groups=True)))
+    (one_step,) = EFFL().notes(setup(has_groups=True))
+    assert one_step.startswith("EFFL: clients take one step on all their data a round")
+    first, no_groups = EFFL().notes(setup())
+    assert first == one_step
+    assert no_groups.startswith("EFFL: without a sensitive attribute")
 
 
 def test_needed_fields_cannot_be_left_out():

@@ -99,8 +99,12 @@ def test_the_state_has_one_form_from_the_start():
     for losses in ([1.0, 2.0], [1.0, 1.0]):
         after, _ = rule.plan(start, probe(losses=losses))
         assert after.keys() == start.keys()
-        assert after["aligns_gradients"].dtype == start["aligns_gradients"].dtype
-        assert after["aligns_gradients"].shape == start["aligns_gradients"].shape
+        for name in start:
+            assert after[name].dtype == start[name].dtype
+            assert after[name].shape == start[name].shape
+    assert start["angle"].dtype == torch.float64
+    # Before the first losses are known, nothing is said to be unfair.
+    assert start["angle"] == start["aligns_gradients"] == 0
 
 
 # --- the angle ---
@@ -155,6 +159,11 @@ def test_a_note_tells_that_the_angle_cannot_be_reached():
         Setup(list("abcd"), torch.ones(4), torch.zeros(1), participation=0.5)
     )
     assert "the 2 clients of a round are at most 45 degrees" in note
+    # At least one is asked, and one client's loss is always equal to itself.
+    (note,) = FedEBA(theta=1.0).notes(
+        Setup(list("abcd"), torch.ones(4), torch.zeros(1), participation=0.1)
+    )
+    assert "the 1 clients of a round are at most 0 degrees" in note
 
 
 # --- identities ---

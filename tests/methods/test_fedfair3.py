@@ -82,6 +82,19 @@ def test_its_step_is_fedavgs(losses, size):
     )
 
 
+def test_speed_and_features_are_in_double_precision():
+    rule = FedFair3(round_times=(0.3, 0.1, 0.05), preferred_time=0.1, resources=(1.0, 1.0, 0.7))
+    factors = rule.system_factors(torch.arange(3)).tolist()
+    assert factors == pytest.approx([1 / 9, 1.0, 0.7], rel=1e-14)
+    assert FedFair3().system_factors(torch.arange(3)).dtype == torch.float64
+
+
+def test_before_round_one_nothing_is_known_of_any_client():
+    start = FedFair3().init(setup_of(2))
+    assert start["counts"].tolist() == start["utilities"].tolist() == [0, 0]
+    assert (start["counts"].dtype, start["utilities"].dtype) == (torch.int64, torch.float64)
+
+
 def test_state_is_kept_by_client_index():
     before = state_of([1, 0, 4, 2], [9.0, 0.0, 8.0, 7.0])
     after, _, _ = FedFair3().aggregate(before, clients([1.0, 1.0], client_indices=[1, 3]))
@@ -125,6 +138,10 @@ def test_too_few_below_the_cap_are_joined_by_the_next():
     for seed in range(20):
         assert rule.select(state, 4, 3, np.random.default_rng(seed)) == [1, 2, 3]
     assert rule.select(state, 4, 4, np.random.default_rng(0)) == [0, 1, 2, 3]
+    # One more round at a time: client 2 with 1 before client 0 with 2.
+    state = state_of([2, 0, 1], [1e6, 1.0, 1.0])
+    for seed in range(20):
+        assert rule.select(state, 3, 2, np.random.default_rng(seed)) == [1, 2]
 
 
 def test_zero_utility_does_not_shut_a_client_out():
@@ -181,7 +198,8 @@ def test_the_draw_depends_on_the_generator_alone():
 
 def test_a_note_tells_that_there_is_nothing_to_select():
     (note,) = FedFair3().notes(setup_of(3))
-    assert "FedAvg" in note
+    assert note.startswith("FedFair³ only chooses whom to ask")
+    assert "it is FedAvg" in note
     assert FedFair3().notes(setup_of(3, participation=0.5)) == []
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from method_helpers import EXAMPLES, first_round, make_reports, step_of
 
+from udjfl.methods._conflicts import NEGLIGIBLE
 from udjfl.methods.base import Setup
 from udjfl.methods.fedavg import FedAvg
 from udjfl.methods.fedfv import FedFV
@@ -85,6 +86,31 @@ def test_external_conflicts_of_the_current_round_by_hand():
     assert diagnostics["weight"].tolist() == pytest.approx(
         [5 / 21, 8 / 21, 8 / 21]
     )  # 1/3, 1/3 + 1/5, 1/3 + 1/5
+    # cos of (4, 0), (-1, 1) and (-1, 0) with (1, 2).
+    assert diagnostics["alignment"].tolist() == pytest.approx([5**-0.5, 10**-0.5, -(5**-0.5)])
+
+
+def test_a_client_at_right_angles_to_the_step_is_not_harmed():
+    # alpha 1: G = the mean of (4, 0), (-2, 0), (-1, 1), (0, 0) = (1/4, 1/4). Only b is against it;
+    # c is at right angles. G + 1/8 (-2, 0) = (0, 1/4), as long as the mean: (0, sqrt(2)/4).
+    step, _ = run(
+        FedFV(alpha=1.0, tau=1), reports_of([[4.0, 0.0], [-2.0, 0.0], [-1.0, 1.0], [0.0, 0.0]])
+    )
+    assert step.tolist() == pytest.approx([0.0, 2**0.5 / 4])
+
+
+def test_an_absent_client_at_right_angles_to_the_step_is_not_harmed():
+    # As by hand below, beside a client whose update (0, 1) is at right angles to (2, 0).
+    rule = FedFV(alpha=0.0, tau=2)
+    state = rule.init(Setup(["a", "b", "c"], torch.ones(3), torch.zeros(2, dtype=torch.float64)))
+    state, _, _ = rule.aggregate(
+        state,
+        reports_of([[-1.0, 1.0], [0.0, 1.0]], ids=["b", "c"], client_indices=[1, 2], round=1),
+    )
+    _, step, _ = rule.aggregate(
+        state, reports_of([[2.0, 0.0]], ids=["a"], client_indices=[0], round=2)
+    )
+    assert step.tolist() == pytest.approx([2**0.5, 2**0.5])
 
 
 def test_external_conflicts_with_absent_clients_by_hand():
@@ -191,6 +217,23 @@ def test_the_step_scales_with_the_updates(reports):
     )
 
 
+@pytest.mark.parametrize("scale", [2.0**-40, 2.0**40])
+def test_no_update_is_too_short_or_too_long(scale):
+    for rule, deltas in (
+        (INTERNAL, [[2.0, 0.0], [-1.0, 1.0]]),
+        (FedFV(alpha=1.0, tau=1), [[4.0, 0.0], [-1.0, 1.0], [-1.0, 0.0]]),
+    ):
+        expected = scale * step_of(rule, reports_of(deltas))
+        assert torch.equal(step_of(rule, reports_of(scale * np.array(deltas))), expected)
+
+
+def test_a_conflict_with_an_update_too_short_to_be_squared_is_passed_over():
+    # 1e-200 squared is 0 in floats.
+    step, diagnostics = run(FedFV(alpha=1.0, tau=1), reports_of([[4.0, 0.0], [-1e-200, 0.0]]))
+    assert step.tolist() == [2.0, 0.0]
+    assert diagnostics["weight"].tolist() == [0.5, 0.5]
+
+
 def test_sizes_do_not_count():
     deltas = np.random.default_rng(0).normal(size=(3, 4))
     assert torch.equal(
@@ -211,7 +254,17 @@ def test_opposite_clients_leave_the_model_where_it_is(rule, b):
     step, diagnostics = run(rule, reports_of(torch.stack([v, b * v]), round=2))
     assert not step.any()
     assert diagnostics["rescale"] == 0
+    assert diagnostics["rescale"].dtype == torch.float64
     assert diagnostics["alignment"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 0.0), (1.5, 1.0)])
+def test_what_is_left_is_compared_with_the_mean_length_of_the_updates(share, expected):
+    # (1, 0) and (-1, e): turned, both are (0, e) up to e^2. Direction (0, 1), of length e/2.
+    e = share * NEGLIGIBLE
+    step, diagnostics = run(INTERNAL, reports_of([[1.0, 0.0], [-1.0, e]]))
+    assert step.tolist() == pytest.approx([0.0, expected * e / 2], abs=1e-11)
+    assert bool(diagnostics["rescale"] > 0) == (expected > 0)
 
 
 def test_a_zero_update_conflicts_with_none():
@@ -248,6 +301,12 @@ def test_equal_losses_go_by_id():
         assert torch.equal(step_of(rule, shuffled), step_of(rule, reports_of(deltas, [1.0] * 4)))
 
 
+def test_of_many_equal_losses_the_last_by_id_keeps_its_update():
+    deltas = np.random.default_rng(3).normal(size=(40, 3))
+    _, diagnostics = run(FedFV(alpha=0.01), reports_of(deltas, [1.0] * 40))
+    assert diagnostics["kept"].nonzero().flatten().tolist() == [39]
+
+
 def test_the_order_is_that_of_the_losses():
     deltas = np.random.default_rng(3).normal(size=(5, 6))
     rising, falling = (
@@ -276,5 +335,8 @@ def test_memory_has_the_dtype_of_the_model_and_the_old_state_is_left_alone():
     start = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2, dtype=torch.float32)))
     after, _, _ = rule.aggregate(start, reports_of([[2.0, 0.0]], ids=["b"], client_indices=[1]))
     assert after["last_updates"].dtype == torch.float32
+    assert after["last_rounds"].dtype == torch.int64
+    double = rule.init(Setup(["a", "b"], torch.ones(2), torch.zeros(2, dtype=torch.float64)))
+    assert double["last_updates"].dtype == torch.float64
     assert not start["last_updates"].any()
     assert start["last_rounds"].tolist() == [0, 0]

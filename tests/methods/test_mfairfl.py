@@ -145,6 +145,14 @@ def test_penalties_start_alike_and_grow_with_the_gap():
     assert diagnostics["group_gap"].tolist() == [2.0, 0.5]
 
 
+def test_penalties_and_targets_are_in_double_precision():
+    start = MFairFL().init(Setup.of(reports_of(CONFLICT, dtype=torch.float32)))
+    assert {name: value.dtype for name, value in start.items()} == {
+        "lam": torch.float64,
+        "targets": torch.float64,
+    }
+
+
 def test_penalties_are_never_negative():
     reports = reports_of(CONFLICT, extras={"group_gaps": torch.tensor([0.5, 1.0])})
     state, _, _ = run(MFairFL(lam_rate=1.0), reports, lam=[-0.75, 0.25])
@@ -158,7 +166,7 @@ def test_without_a_sensitive_attribute_penalties_stay_and_a_note_says_so():
     assert diagnostics["group_gap"].tolist() == [0.0, 0.0]
     assert torch.equal(step, run(MFairFL(), reports)[1])
     (note,) = MFairFL().notes(Setup.of(reports))
-    assert "Without a sensitive attribute only the client-level part" in note
+    assert note.startswith("Without a sensitive attribute only the client-level part")
     assert MFairFL().notes(Setup(["a"], torch.ones(1), torch.zeros(1), has_groups=True)) == []
 
 
@@ -186,6 +194,20 @@ def test_a_target_above_zero_by_hand():
     assert diagnostics["conflicts"].tolist() == [1, 1]
     # Their cosine is 0: (1 - 1/2) 0.6.
     assert state["targets"][0, 1].item() == state["targets"][1, 0].item() == pytest.approx(0.3)
+
+
+def test_updates_at_right_angles_are_no_conflict_at_a_target_of_zero():
+    _, step, diagnostics = run(MFairFL(), reports_of([[1.0, 0.0], [0.0, 2.0]]))
+    assert step.tolist() == [0.5, 1.0]
+    assert diagnostics["conflicts"].tolist() == [0, 0]
+
+
+def test_of_many_equal_losses_the_order_is_that_of_the_ids():
+    deltas = np.random.default_rng(3).normal(size=(40, 3))
+    equal, rising = (
+        run(MFairFL(), reports_of(deltas, losses))[1] for losses in ([1.0] * 40, range(40))
+    )
+    assert torch.equal(equal, rising)
 
 
 def test_a_target_below_zero_tolerates_the_usual_conflict():

@@ -7,6 +7,7 @@ import importlib.metadata
 
 import pytest
 import torch
+from pydantic import Field
 
 import udjfl
 from udjfl.errors import ReportError, SettingsError
@@ -24,6 +25,7 @@ from udjfl.methods import (
     register_method,
     weighted_sum,
 )
+from udjfl.methods.registry import fixed_parameters, parameter_names, shared_parameters
 
 THEORIES = {"rawls", "egalitarian", "utilitarian", "desert"}
 
@@ -69,6 +71,37 @@ def test_needs_depend_on_the_parameters():
         "steps": "lipschitz=calibrated",
     }
     assert declared_needs(UDJ) == {"losses": "", "steps": "step=calibrated", "uncertainties": ""}
+
+
+def test_what_a_method_needs_is_unknown_while_a_parameter_has_no_default():
+    class Demanding(FedAvg):
+        name = "demanding"
+        scale: float = Field(kw_only=True)
+
+    assert declared_needs(parameters(Demanding)) == {}
+
+
+def test_parameters_that_a_specification_sets():
+    assert parameter_names("fedavg:weights=uniform") == {"weights"}
+    assert parameter_names("rawls") == set(UDJ.rawls().params)
+    assert fixed_parameters("fedavg") == {}
+    assert fixed_parameters("rawls:beta=2") == {"theory": "rawls", "beta": "2"}
+
+
+def test_shared_parameters_go_to_the_methods_that_can_use_them():
+    shared = {"weights": "uniform", "beta": 2, "theory": "desert", "cap": 0.7}
+    assert shared_parameters("fedavg", shared) == {"weights": "uniform"}
+    assert shared_parameters("fedavg:weights=size", shared) == {}
+    assert shared_parameters("rawls", shared) == {"beta": 2, "cap": 0.7}
+    assert shared_parameters("rawls:beta=3", shared) == {"cap": 0.7}
+
+
+@pytest.mark.parametrize(
+    "read", [method, parameter_names, fixed_parameters, lambda spec: shared_parameters(spec, {})]
+)
+def test_a_specification_that_sets_a_parameter_twice_is_refused(read):
+    with pytest.raises(SettingsError, match=r"^method: "):
+        read("rawls:beta=1:beta=2")
 
 
 @pytest.mark.parametrize(("short", "target"), ALIASES.items())
@@ -250,6 +283,11 @@ def test_unknown_parameter(name, typo, meant):
     (line,) = mistakes_of(name, **{typo: 1})
     assert line.startswith(f"{name}: {typo}: no such ")
     assert f"Did you mean {meant!r}?" in line
+
+
+def test_a_parameter_named_self_is_refused_like_any_other():
+    (line,) = mistakes_of("fedavg", **{"self": 1})
+    assert line == "fedavg: self: no such parameter. Known: weights."
 
 
 def test_only_parameters_are_offered():

@@ -12,6 +12,7 @@ import torch
 
 from udjfl.errors import ReportError, SettingsError, UdjflError
 from udjfl.methods import Reports
+from udjfl.methods.reports import check_numbers
 
 NAN, INF = math.nan, math.inf
 
@@ -97,6 +98,7 @@ def test_left_out_fields_are_nan_and_the_rest_has_defaults():
     made = Reports(ids=["b", "a"], deltas=[[1.0], [2.0]])
     for name in ("losses", "sizes", "uncertainties", "steps"):
         assert torch.isnan(getattr(made, name)).all(), name
+        assert getattr(made, name).dtype == torch.float64, name
     assert made.client_indices.tolist() == [0, 1]
     assert (made.lr, made.momentum, made.round) == (0.1, 0.0, 1)
 
@@ -280,6 +282,81 @@ def test_values_of_the_wrong_kind_are_told_in_words(wrong: dict[str, object]) ->
         Reports(**{"ids": ["a", "b"], "deltas": torch.zeros(2, 3), **wrong})
 
 
+# --- what was given, and what is still needed
+
+
+def test_reports_tell_what_was_given() -> None:
+    made = Reports(["a"], [[1.0]], losses=[0.5], extras={"accuracies": [0.5]}, model=torch.zeros(1))
+    assert all(made.has(name) for name in ("losses", "accuracies", "model", "deltas", "lr"))
+    assert not any(made.has(name) for name in ("sizes", "client_indices", "scores"))
+    assert not Reports(["a"], [[1.0]]).has("model")
+
+
+def test_what_was_left_out_is_named_and_whom_it_is_of() -> None:
+    made = Reports(["a", "b"], [[1.0], [2.0]], losses=[0.5, 0.5], round=3)
+    made.require()
+    made.require("losses")
+    for names in (("sizes",), ("losses", "sizes")):
+        with pytest.raises(ReportError, match=r"client 'a' in round 3: sizes was left out"):
+            made.require(*names)
+    with pytest.raises(ReportError, match=r"scores was left out"):
+        made.require("scores")
+    with pytest.raises(SettingsError, match=r"Reports\.model: was left out"):
+        made.require("losses", "model")
+
+
+def test_one_more_extra_is_checked_and_leaves_the_reports_as_they_are() -> None:
+    made = Reports(["a", "b"], [[1.0], [2.0]], extras={"gradient_norms": [1.0, 2.0]}, round=3)
+    more = made.with_extra("validation_accuracies", torch.tensor([0.0, 1.0]))
+    assert more.extras["validation_accuracies"].tolist() == [0.0, 1.0]
+    assert more.extras["gradient_norms"].tolist() == [1.0, 2.0]
+    assert made.extras.keys() == {"gradient_norms"}
+    with pytest.raises(ReportError, match=r"client 'a' in round 3: validation_accuracies must be"):
+        made.with_extra("validation_accuracies", torch.tensor([1.5, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "usable", "unusable", "problem"),
+    [
+        ("accuracies", [0.0, 1.0], -0.1, "must be from 0 to 1"),
+        ("accuracies", [0.0, 1.0], 1.5, "must be from 0 to 1"),
+        ("squared_losses", [0.0, 0.5], -0.1, "cannot be negative"),
+        ("gradient_norms", [0.0, 0.5], NAN, "NaN or infinite"),
+        ("score_sizes", [0.5, 1.0], 0.0, "must be above zero"),
+        ("score_sizes", [1, 2], 0, "must be above zero"),
+        ("losses_of_each", [[0.0, 0.5], [2.0, 3.0]], [1.0, -1.0], "cannot be negative"),
+        ("gradients", [[0.0, -5.0], [2.0, 3.0]], [1.0, INF], "NaN or infinite"),
+    ],
+)
+def test_extras_are_checked_by_what_they_mean(
+    name: str, usable: list[Any], unusable: Any, problem: str
+) -> None:
+    assert reports(extras={name: usable}).extras[name].tolist() == usable
+    with pytest.raises(ReportError, match=rf"client 'b' in round 7: {name} .*{problem}"):
+        reports(extras={name: [usable[0], unusable]})
+
+
+def test_of_several_mistakes_the_first_client_s_first_field_is_named() -> None:
+    wrong = [-1.0, -1.0]
+    for names in (("losses", "sizes", "uncertainties", "steps"), ("sizes", "steps"), ("steps",)):
+        with pytest.raises(ReportError, match=f"client 'a' in round 7: {names[0]} is -1"):
+            reports(deltas=[[1.0, 1.0], [1.0, NAN]], **dict.fromkeys(reversed(names), wrong))
+
+
+def test_single_numbers_of_a_client_are_checked_alike() -> None:
+    check_numbers("a", {"losses": 0.0, "sizes": 2**53, "steps": 1})
+    with pytest.raises(ReportError, match="client 'a': losses is -1; a loss cannot be negative"):
+        check_numbers("a", {"sizes": 1, "losses": -1.0})
+    # In single precision it would be infinite.
+    check_numbers("a", {"losses": 1e300})
+
+
+def test_rows_of_several_kinds_are_one_table() -> None:
+    made = reports(deltas=[torch.tensor([1.0, 2.0]), [3.0, 4.0]])
+    assert made.deltas.tolist() == [[1, 2], [3, 4]]
+    assert made.deltas.dtype == torch.float32
+
+
 def test_scores_of_a_regression_may_be_below_zero_but_not_above_one():
     def extras(score: float) -> dict[str, Any]:
         return {"scores": torch.tensor([0.5, score], dtype=torch.float64)}
@@ -288,6 +365,7 @@ def test_scores_of_a_regression_may_be_below_zero_but_not_above_one():
         ["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(-3.0), is_regression=True
     )
     assert reports.extras["scores"].tolist() == [0.5, -3.0]
+    Reports(["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(1.0), is_regression=True)
     with pytest.raises(ReportError, match="client 'c1' in round 1: scores must be at most 1"):
         Reports(["c0", "c1"], torch.tensor([[1.0], [2.0]]), extras=extras(1.5), is_regression=True)
     with pytest.raises(ReportError, match="client 'c1' in round 1: scores must be from 0 to 1"):

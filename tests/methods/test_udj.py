@@ -467,6 +467,23 @@ def test_negative_beta_is_refused(theory, beta):
         method(theory, beta=beta)
 
 
+def test_a_beta_beyond_a_million_is_refused():
+    for beta in (1e6, -1e6, (1.0, 1e6)):
+        assert UDJ(beta=beta, gamma=0.0).beta == beta
+    for beta in (1e7, -1e7, (1.0, 1e7), {"a": 1.0, "b": -1e7}):
+        with pytest.raises(SettingsError, match=r"beta is .*between -1e\+06 and 1e\+06"):
+            UDJ(beta=beta, gamma=0.0)
+
+
+def test_names_of_a_point_are_those_of_its_theory():
+    assert (UDJ.rawls().short, UDJ.rawls().theories) == ("Rawls", ("rawls",))
+    by_hand = UDJ(beta=2.0, gamma=1.0)
+    assert (by_hand.short, by_hand.theories) == ("UDJ-FL", ())
+    assert by_hand.label == "UDJ-FL (beta=2, gamma=1)"
+    # Clients may have any name.
+    assert UDJ.rawls(beta={"UDJ-FL": 1.0}).label == "UDJ-FL rawls (beta={'UDJ-FL': 1.0})"
+
+
 @pytest.mark.parametrize("params", [{}, {"beta": 1.0}, {"gamma": 1.0}, {"r": 1.0, "gamma": 1.0}])
 def test_a_point_by_hand_needs_beta_and_gamma(params):
     with pytest.raises(SettingsError, match=r"theory.*both beta and gamma"):

@@ -162,6 +162,13 @@ def test_a_warning_names_floor_and_cap_together():
     )
 
 
+def test_a_client_a_billionth_below_the_cap_is_not_held_to_it():
+    # Egalitarian: weights as u, the first (1 - 4e-9) / (2 - 4e-9) = 1/2 - 1e-9.
+    rule, third = UDJ(theory="egalitarian"), 1 / 3
+    reports = four_clients(uncertainties=[1 - 4e-9, third, third, third])
+    assert diagnostics_of(rule, reports)["capped"].tolist() == [0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_there_is_no_warning_where_there_is_no_cap(n):
     # One client has all weight, or one of two nearly all: that is no news.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from udjfl.errors import ReportError
 from udjfl.methods import METHODS, UDJ, FedAvg, Reports
 from udjfl.methods.base import Additive
 
@@ -50,6 +51,19 @@ def test_sums_of_client_terms_give_the_same_step(rule: UDJ) -> None:
     terms = [form.client_terms(reports_of([row]), common) for row in range(4)]
     sums = {name: torch.stack([own[name] for own in terms]).sum(dim=0) for name in terms[0]}
     torch.testing.assert_close(form.step_from_sums(sums, 0.1, 0.5), step, rtol=1e-10, atol=1e-14)
+
+
+def test_a_client_that_leaves_out_what_the_rule_needs_is_named() -> None:
+    rule, everyone = UDJ.rawls(), reports_of([0, 1, 2, 3])
+    incomplete = Reports(["b"], [[1.0]], losses=[1.0], uncertainties=[0.2])
+    with pytest.raises(ReportError, match="client 'b' in round 1: steps was left out"):
+        rule.additive.client_terms(incomplete, rule.additive.common(everyone))
+
+
+def test_terms_are_in_double_precision() -> None:
+    rule, everyone = UDJ.rawls(), reports_of([0, 1, 2, 3])
+    terms = rule.additive.client_terms(reports_of([1]), rule.additive.common(everyone))
+    assert {value.dtype for value in terms.values()} == {torch.float64}
 
 
 def test_the_scale_is_any_number() -> None:

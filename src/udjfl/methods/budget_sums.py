@@ -59,7 +59,7 @@ class BudgetSums:
         """Take in a score; return the change of the client's terms 1, A_i, a_i and its error's."""
         own = {**own, **budget.observe(own, report)}
         score, reference = own["scores"][0], own["reference_scores"][0]
-        known = ~score.isnan() & (~reference.isnan() | (self.limits.absolute is not None))
+        known = ~reference.isnan() | (self.limits.absolute is not None)
         error = budget.score_variance(score, own["score_sizes"][0], report.is_regression)
         terms = torch.stack([torch.ones_like(score), score, reference.nan_to_num(), error])
         terms = torch.where(known, terms, torch.zeros_like(terms))
@@ -122,8 +122,8 @@ class BudgetSums:
     ) -> Sums:
         """Return the terms of the step, v_i (theta - theta_i) and v_i, where v_i is capped."""
         others = common["below"] + (common["at"] - 1) * common["largest"]
-        if limit < 1 and others > 0:
-            v = torch.minimum(v, others * limit / (1 - limit))
+        if others > 0:
+            v = torch.minimum(v, others * limit / (1 - limit))  # infinite at a limit of 1
         return {"direction": combination(v.reshape(1), report.deltas), "weight": v}
 
     def step_from_sums(self, sums: Mapping[str, Tensor]) -> Tensor:

@@ -48,7 +48,8 @@ from udjfl.methods._solvers import min_norm_weights
 from udjfl.methods.base import Diagnostics, Method, Plan, Reports, Setup, State, parameters
 
 NEARLY = 0.9  # of a limit
-NO_GRADIENT = 1e-10  # of the longest gradient: what rounding leaves where gradients cancel
+# Of the longest gradient: the root of what rounding leaves of its square where gradients cancel.
+NO_GRADIENT = 1e-6
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class FedFair3(Method):
         times = torch.tensor(self.round_times, dtype=torch.float64)
         preferred = self.preferred_time or float(np.median(self.round_times))
         features = torch.tensor(self.resources or [1.0] * len(times), dtype=torch.float64)
-        slow = (preferred / times).clamp_max(1) ** self.penalty
+        slow = (preferred / times) ** self.penalty
         return torch.where(times < preferred, features, slow)[client_indices]
 
     def aggregate(self, state: State, reports: Reports) -> tuple[State, Tensor, Diagnostics]:
@@ -172,7 +172,7 @@ def drawing_weights(state: State) -> Tensor:
     A client that was never asked has the highest utility seen.
     """
     asked = state["counts"] > 0
-    highest = float(state["utilities"][asked].max()) if asked.any() else 0.0
+    highest = float(state["utilities"].max())  # those not known are 0
     if highest == 0:
         return torch.ones_like(state["utilities"])
     return torch.where(asked, state["utilities"] / highest, 1.0).clamp_min(SMALLEST_SHARE)

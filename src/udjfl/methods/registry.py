@@ -106,7 +106,7 @@ def declared_needs(cls: type[Method]) -> dict[str, str]:
     except SettingsError:  # it has parameters without defaults
         return {}
     conditions = dict.fromkeys(default.needs, "")
-    for parameter, hint in get_type_hints(cls, include_extras=True).items():
+    for parameter, hint in get_type_hints(cls).items():
         if parameter not in default.params:
             continue
         needs = {}

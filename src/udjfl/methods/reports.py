@@ -114,7 +114,8 @@ class Reports:
             )
         check_scalars(self.lr, self.momentum, self.round)
         order = _sorted_order(tuple(ids))
-        given = {name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None}
+        # In this order, so that of several mistakes it is always the same one that is told.
+        given = tuple(name for name in PER_CLIENT_FIELDS if getattr(self, name) is not None)
         store = object.__setattr__  # the dataclass is frozen
         store(self, "_given", given)
         store(self, "ids", tuple(ids[row] for row in order))
