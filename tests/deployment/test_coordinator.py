@@ -123,7 +123,7 @@ def sync(
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"-----BEGIN PRIVATE KEY-----", b"ssh-x AAAA", b"ssh-dss AAAA x"]
 )
-def test_a_bad_file_does_not_keep_other_nodes_admitted(
+def test_a_file_that_cannot_be_read_changes_nothing_for_any_node(
     coordinator: Coordinator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,13 +133,63 @@ def test_a_bad_file_does_not_keep_other_nodes_admitted(
     control = FakeControl()
     coordinator.admit([public_key(tmp_path, name) for name in ("east", "north", "south")])
     assert sync(coordinator, control, monkeypatch) == ["east", "north", "south"]
+    east = coordinator.nodes / "east.pub"
+    whole, known = east.read_bytes(), control.known["east"]
     (coordinator.nodes / "south.pub").unlink()
-    (coordinator.nodes / "east.pub").write_bytes(content)
+    east.write_bytes(content or whole[:40])
     (coordinator.nodes / "folder.pub").mkdir()
-    assert sync(coordinator, control, monkeypatch) == ["north"]
+    sync(coordinator, control, monkeypatch)
+    assert sync(coordinator, control, monkeypatch) == ["east", "north"]  # south is gone, twice
     assert len(coordinator.unreadable()) == 2
-    assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert sync(coordinator, control, monkeypatch) == ["east", "north"]
     assert capsys.readouterr().out.count("east.pub is") == 1  # said once, not at each look
+    again = Coordinator(coordinator.folder)  # the coordinator is started again
+    for _ in range(3):
+        assert sync(again, control, monkeypatch) == ["east", "north"]
+    east.write_bytes(whole)
+    assert sync(again, control, monkeypatch) == ["east", "north"]
+    assert control.known["east"] is known  # never unregistered: Flower would not admit it again
+    assert again.refused() == {}
+
+
+def test_a_node_is_unregistered_when_its_file_is_gone_on_two_looks(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, name) for name in ("north", "south")])
+    sync(coordinator, control, monkeypatch)
+    north, south = (coordinator.nodes / f"{name}.pub" for name in ("north", "south"))
+    content = north.read_bytes()
+    for path in (north, south):
+        path.unlink()
+    assert sync(coordinator, control, monkeypatch) == ["north", "south"]
+    north.write_bytes(content)  # it was only being replaced
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    north.unlink()
+    again = Coordinator(coordinator.folder)
+    assert sync(again, control, monkeypatch) == ["north"]
+    assert sync(again, control, monkeypatch) == []
+
+
+def test_a_folder_that_is_away_unregisters_no_node(
+    coordinator: Coordinator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, "north")])
+    sync(coordinator, control, monkeypatch)
+    away = coordinator.nodes.rename(tmp_path / "away")
+    for _ in range(3):
+        assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert capsys.readouterr().out.count("there is no folder") == 1
+    coordinator.admit([])  # `udjfl flower up` makes no empty folder in its place
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    away.rename(coordinator.nodes)
+    (coordinator.nodes / "north.pub").unlink()
+    assert sync(coordinator, control, monkeypatch) == ["north"]  # one look
+    assert sync(coordinator, control, monkeypatch) == []
 
 
 def test_a_refusal_stops_neither_revocation_nor_admission(
@@ -152,6 +202,7 @@ def test_a_refusal_stops_neither_revocation_nor_admission(
         path.unlink()
     coordinator.admit([public_key(tmp_path, name) for name in ("c", "d")])
     control.refused = ("a", "c")
+    sync(coordinator, control, monkeypatch)
     assert sync(coordinator, control, monkeypatch) == ["a", "d"]
     assert coordinator.refused() == {"c": "c.pub is refused: refused"}
     control.refused = ()

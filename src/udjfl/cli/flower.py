@@ -132,8 +132,8 @@ def up_command(
     """Start a SuperLink that only admitted nodes can use; if it runs, admit more nodes.
 
     Nodes connect to one port, with TLS. Nothing but what nodes need passes there; runs are started
-    on this machine only. The keys of admitted nodes are in nodes/: without its file, a node is
-    admitted no longer.
+    on this machine only. The keys of admitted nodes are in nodes/: remove its file, and a node is
+    admitted no longer. That is final: to come back, it has to make a new key.
     """
     from udjfl.deployment.coordinator import Coordinator
 
@@ -153,7 +153,7 @@ def up_command(
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
-        print(f"admits nobody: {problem}", file=sys.stderr)
+        print(f"changes nothing: {problem}", file=sys.stderr)
     if refused:
         raise DeploymentError("; ".join(refused.values()))
 
