@@ -248,6 +248,25 @@ def test_a_name_is_the_name_of_a_file(name: str) -> None:
         check_name(name)
 
 
+def test_a_wrong_address_is_found_before_anything_is_started(coordinator: Coordinator) -> None:
+    for start in (coordinator.start, coordinator.run_services):
+        with pytest.raises(DeploymentError, match=r"listen: '0\.0\.0\.0:84x3' is not of the form"):
+            start("0.0.0.0:84x3")
+    assert not coordinator.state.exists()
+
+
+def test_an_address_of_ipv6_is_probed_in_ipv6(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    running = {"superlink": "here", "listen": "[::]:8443"}
+    monkeypatch.setattr(coordinator, "running", lambda: running)
+    monkeypatch.setattr(coordinator_module, "is_healthy", lambda *_: True)
+    monkeypatch.setattr(coordinator_module, "is_listening", lambda *to: bool(asked.append(to)))
+    assert not coordinator.is_open()
+    assert asked == [("::1", 8443)]
+
+
 def test_errors_name_the_command_that_is_missing(coordinator: Coordinator) -> None:
     with pytest.raises(DeploymentError, match=r"ca\.crt is missing; .*udjfl flower keys"):
         coordinator.start("127.0.0.1:1")

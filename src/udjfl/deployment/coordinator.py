@@ -35,7 +35,14 @@ from udjfl.deployment.admission import (
 )
 from udjfl.deployment.control import connect, read_public_key
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
-from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.network import (
+    HOST,
+    LOOPBACK,
+    free_port,
+    is_healthy,
+    is_listening,
+    parse_address,
+)
 from udjfl.deployment.service_commands import superexec_command, superlink_command
 from udjfl.deployment.submissions import Submitted, append_submitted, read_submitted
 from udjfl.deployment.supervisor import (
@@ -126,6 +133,7 @@ class Coordinator:
 
     def run_services(self, listen: str) -> None:
         """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
+        parse_address(listen, "listen")
         self._check_files()
         port, home = free_port(), self.state / "superlink"
         address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
@@ -146,6 +154,7 @@ class Coordinator:
 
     def start(self, listen: str) -> None:
         """Start the services in the background and wait until nodes are admitted."""
+        parse_address(listen, "listen")
         self._check_files()
         arguments = ["flower", "up", str(self.folder), "--listen", listen, "--foreground"]
         process = start_in_background(arguments, self.state)
@@ -171,9 +180,8 @@ class Coordinator:
         running = self.running()
         if running is None or not is_healthy(running["superlink"], self.ca):
             return False
-        host, _, port = str(running["listen"]).rpartition(":")
-        reachable = {"0.0.0.0": HOST, "": HOST, "[::]": HOST}.get(host, host)
-        if not is_listening(reachable.strip("[]"), int(port)):
+        host, port = parse_address(str(running["listen"]), "listen")
+        if not is_listening(LOOPBACK.get(host, host), port):
             return False
         with self.control() as control:
             known = {node.name: node.key for node in control.nodes()}
