@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from conftest import make_federation
 from docs_pages import CHECKED_PATTERNS, ROOT, Block, find_blocks, find_pages, read_page
 from packaging.requirements import Requirement
 from typer.main import get_group
@@ -130,7 +131,11 @@ def test_what_a_hospital_discloses_is_kept_and_enforced(
     pytest.importorskip("flwr")
     from udjfl.deployment.node import Node
     from udjfl.errors import SettingsError
-    from udjfl.flower.disclosure import Disclosure
+    from udjfl.flower.disclosure import Disclosure, needed_disclosures
+    from udjfl.methods import method
+    from udjfl.settings import TrainingSettings
+    from udjfl.training.federation_info import FederationInfo
+    from udjfl.training.state import Run, RunSpec
 
     monkeypatch.chdir(tmp_path)
     node = Node(Path("north"))
@@ -142,9 +147,15 @@ def test_what_a_hospital_discloses_is_kept_and_enforced(
     (command,) = find_block("--disclose").commands
     assert Command(monkeypatch, capsys)(command.removeprefix("udjfl ")).code == 0
     allowed = Disclosure.of({"disclose": node.read_settings()["disclose"]})
-    allowed.check(["updates", "losses", "steps"])
-    with pytest.raises(SettingsError, match="does not send sizes"):
-        allowed.check(["updates", "sizes"])
+
+    def check(name: str, *options: bool) -> None:
+        spec = RunSpec(method(name), TrainingSettings(), 0, None, *options)
+        allowed.check(needed_disclosures(Run(spec, FederationInfo.of(make_federation())), False))
+
+    check("fedavg", True)  # the two runs on that page
+    check("rawls")
+    with pytest.raises(SettingsError, match="does not send score_sizes, scores"):
+        check("rawls:budget=0.1")
 
 
 def test_flower_takes_the_commands_of_a_simulation() -> None:

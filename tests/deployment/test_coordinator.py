@@ -123,7 +123,7 @@ def sync(
 @pytest.mark.parametrize(
     "content", [b"", b"\xff", b"-----BEGIN PRIVATE KEY-----", b"ssh-x AAAA", b"ssh-dss AAAA x"]
 )
-def test_a_bad_file_does_not_keep_other_nodes_admitted(
+def test_a_file_that_cannot_be_read_changes_nothing_for_any_node(
     coordinator: Coordinator,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -133,13 +133,63 @@ def test_a_bad_file_does_not_keep_other_nodes_admitted(
     control = FakeControl()
     coordinator.admit([public_key(tmp_path, name) for name in ("east", "north", "south")])
     assert sync(coordinator, control, monkeypatch) == ["east", "north", "south"]
+    east = coordinator.nodes / "east.pub"
+    whole, known = east.read_bytes(), control.known["east"]
     (coordinator.nodes / "south.pub").unlink()
-    (coordinator.nodes / "east.pub").write_bytes(content)
+    east.write_bytes(content or whole[:40])
     (coordinator.nodes / "folder.pub").mkdir()
-    assert sync(coordinator, control, monkeypatch) == ["north"]
+    sync(coordinator, control, monkeypatch)
+    assert sync(coordinator, control, monkeypatch) == ["east", "north"]  # south is gone, twice
     assert len(coordinator.unreadable()) == 2
-    assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert sync(coordinator, control, monkeypatch) == ["east", "north"]
     assert capsys.readouterr().out.count("east.pub is") == 1  # said once, not at each look
+    again = Coordinator(coordinator.folder)  # the coordinator is started again
+    for _ in range(3):
+        assert sync(again, control, monkeypatch) == ["east", "north"]
+    east.write_bytes(whole)
+    assert sync(again, control, monkeypatch) == ["east", "north"]
+    assert control.known["east"] is known  # never unregistered: Flower would not admit it again
+    assert again.refused() == {}
+
+
+def test_a_node_is_unregistered_when_its_file_is_gone_on_two_looks(
+    coordinator: Coordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, name) for name in ("north", "south")])
+    sync(coordinator, control, monkeypatch)
+    north, south = (coordinator.nodes / f"{name}.pub" for name in ("north", "south"))
+    content = north.read_bytes()
+    for path in (north, south):
+        path.unlink()
+    assert sync(coordinator, control, monkeypatch) == ["north", "south"]
+    north.write_bytes(content)  # it was only being replaced
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    north.unlink()
+    again = Coordinator(coordinator.folder)
+    assert sync(again, control, monkeypatch) == ["north"]
+    assert sync(again, control, monkeypatch) == []
+
+
+def test_a_folder_that_is_away_unregisters_no_node(
+    coordinator: Coordinator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    control = FakeControl()
+    coordinator.admit([public_key(tmp_path, "north")])
+    sync(coordinator, control, monkeypatch)
+    away = coordinator.nodes.rename(tmp_path / "away")
+    for _ in range(3):
+        assert sync(coordinator, control, monkeypatch) == ["north"]
+    assert capsys.readouterr().out.count("there is no folder") == 1
+    coordinator.admit([])  # `udjfl flower up` makes no empty folder in its place
+    assert sync(coordinator, control, monkeypatch) == ["north"]
+    away.rename(coordinator.nodes)
+    (coordinator.nodes / "north.pub").unlink()
+    assert sync(coordinator, control, monkeypatch) == ["north"]  # one look
+    assert sync(coordinator, control, monkeypatch) == []
 
 
 def test_a_refusal_stops_neither_revocation_nor_admission(
@@ -152,6 +202,7 @@ def test_a_refusal_stops_neither_revocation_nor_admission(
         path.unlink()
     coordinator.admit([public_key(tmp_path, name) for name in ("c", "d")])
     control.refused = ("a", "c")
+    sync(coordinator, control, monkeypatch)
     assert sync(coordinator, control, monkeypatch) == ["a", "d"]
     assert coordinator.refused() == {"c": "c.pub is refused: refused"}
     control.refused = ()
@@ -195,6 +246,25 @@ def test_a_key_that_was_taken_back_is_refused_in_words(
 def test_a_name_is_the_name_of_a_file(name: str) -> None:
     with pytest.raises(DeploymentError, match="is no name"):
         check_name(name)
+
+
+def test_a_wrong_address_is_found_before_anything_is_started(coordinator: Coordinator) -> None:
+    for start in (coordinator.start, coordinator.run_services):
+        with pytest.raises(DeploymentError, match=r"listen: '0\.0\.0\.0:84x3' is not of the form"):
+            start("0.0.0.0:84x3")
+    assert not coordinator.state.exists()
+
+
+def test_an_address_of_ipv6_is_probed_in_ipv6(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+    running = {"superlink": "here", "listen": "[::]:8443"}
+    monkeypatch.setattr(coordinator, "running", lambda: running)
+    monkeypatch.setattr(coordinator_module, "is_healthy", lambda *_: True)
+    monkeypatch.setattr(coordinator_module, "is_listening", lambda *to: bool(asked.append(to)))
+    assert not coordinator.is_open()
+    assert asked == [("::1", 8443)]
 
 
 def test_errors_name_the_command_that_is_missing(coordinator: Coordinator) -> None:

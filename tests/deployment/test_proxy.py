@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -16,7 +20,8 @@ import uvicorn
 from flwr.supercore.protobuf.translation import PROTOBUF_REQUEST_TYPES
 from uvicorn.server import ServerState
 
-from udjfl.deployment import proxy
+from udjfl.deployment import keys, listener, proxy
+from udjfl.deployment.network import free_port, is_listening
 
 ROUTES = sorted(PROTOBUF_REQUEST_TYPES)  # every (method, path) that Flower serves
 PATHS = [path.decode() for path in sorted(proxy.NODE_PATHS)]
@@ -273,20 +278,48 @@ def test_every_request_of_a_connection_has_to_come_whole(monkeypatch: pytest.Mon
     asyncio.run(exchange())
 
 
-def test_one_address_cannot_take_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy, "MAX_PER_PEER", 2)
+def test_the_port_is_one_that_counts_connections(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Strangers that are silent before TLS keep out only themselves, and not for long."""
+    monkeypatch.setattr(proxy, "MAX_PER_PEER", 3)
+    monkeypatch.setattr(listener, "HANDSHAKE", 1.0)
+    keys.make_ca(tmp_path)
+    keys.make_server_certificate(tmp_path, ["127.0.0.1"])
+    port = free_port()
+    options = argparse.Namespace(
+        **{"listen": f"127.0.0.1:{port}", "superlink": "127.0.0.1:1", "max_body": 10},
+        **{"ca": tmp_path / "ca.crt", "certificate": tmp_path / "server.crt"},
+        key=tmp_path / "server.key",
+    )
+    trusted = ssl.create_default_context(cafile=tmp_path / "ca.crt")
 
-    async def exchange() -> list[bool]:
-        state = ServerState()
-        hosts = ["192.0.2.1"] * 3 + ["192.0.2.9"]
-        hosts += ["2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::3"]
-        transports = [FakeTransport(host) for host in hosts]
-        for transport in transports:
-            open_connection(state, transport, Mock())
-        return [transport.aborted.is_set() for transport in transports]
+    async def request() -> int:
+        async with httpx.AsyncClient(verify=trusted, trust_env=False) as client:
+            return (await client.get(f"https://127.0.0.1:{port}/")).status_code
 
-    refused = asyncio.run(exchange())
-    assert refused == [False, False, True, False, False, False, True, False]
+    async def exchange() -> None:
+        serving = asyncio.create_task(proxy.serve(options))
+        while not is_listening("127.0.0.1", port):
+            await asyncio.sleep(0.05)
+        assert await request() == 404
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        with pytest.raises(httpx.TransportError):
+            await request()
+        for reader, writer in silent:  # each is closed without a word
+            assert await asyncio.wait_for(reader.read(), 60) == b""
+            writer.close()
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                assert await request() == 404
+                break
+            await asyncio.sleep(0.05)
+        serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+
+    with asyncio.Runner(loop_factory=listener.ListenerLoop) as runner:
+        runner.run(asyncio.wait_for(exchange(), 60))
 
 
 def test_a_superlink_that_does_not_answer_is_a_bad_gateway() -> None:

@@ -13,17 +13,32 @@ import torch
 pytest.importorskip("flwr")
 
 from flwr.app import RecordDict
-from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_strategy
+from in_process_grid import FIRST_NODE, InProcessGrid, make_federation, run_strategy, with_groups
+from torch import nn
 
-from udjfl.errors import DataError, DeploymentError, ReportError, SettingsError, quote_values
+from udjfl.errors import (
+    DataError,
+    DeploymentError,
+    ReportError,
+    SettingsError,
+    UdjflError,
+    quote_values,
+)
 from udjfl.flower import client_app
 from udjfl.flower.client_app import MessageHandler
-from udjfl.flower.disclosure import Disclosure, needed_disclosures, releasing_errors
+from udjfl.flower.disclosure import (
+    DISCLOSES,
+    EVALUATIONS,
+    Disclosure,
+    needed_disclosures,
+    releasing_errors,
+)
 from udjfl.flower.messages import EVALUATION_ERROR, make_reply
-from udjfl.flower.tensors import tensors_of, values_of
+from udjfl.flower.tensors import EXTRA, tensors_of, values_of
 from udjfl.methods import method
 from udjfl.settings import TrainingSettings
-from udjfl.training.state import RunSpec
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.state import Run, RunSpec
 
 BAD = FIRST_NODE + 1  # the node of client-2
 
@@ -46,10 +61,10 @@ def test_a_node_that_discloses_enough_takes_part_with_the_same_numbers() -> None
 
 def test_a_run_that_needs_more_is_refused_before_anything_is_sent() -> None:
     federation = make_federation()
-    with pytest.raises(ReportError, match="disclose: this node does not send losses, steps"):
+    with pytest.raises(ReportError, match="disclose: this node does not send losses, steps;"):
         run_strategy(federation, "rawls", make_grid(disclose="updates,uncertainties,evaluations"))
     grid = make_grid(disclose="updates")
-    with pytest.raises(ReportError, match="does not send sizes"):
+    with pytest.raises(ReportError, match="does not send evaluations, sizes"):
         run_strategy(federation, "fedavg", grid)
     assert all(reply.has_error() for node, _, reply in grid.sent("query.introduce") if node == BAD)
 
@@ -117,7 +132,7 @@ def test_the_text_of_an_error_that_can_quote_the_data_stays_there(
 
 def test_the_text_of_an_error_of_udjfl_is_sent_and_written_down(tmp_path: Path) -> None:
     log = tmp_path / "sent.jsonl"
-    grid = make_grid(**{"disclose-log": str(log), "disclose": "updates"})
+    grid = make_grid(**{"disclose-log": str(log), "disclose": "updates,evaluations"})
     with pytest.raises(ReportError, match="SettingsError: disclose: this node does not send sizes"):
         run_strategy(make_federation(), "fedavg", grid)
     assert "this node does not send sizes" in json.loads(log.read_text())["error"]
@@ -173,9 +188,58 @@ def test_unknown_names_are_refused() -> None:
 
 
 def test_a_run_names_what_it_needs() -> None:
-    def needed(name: str, reports: bool = False) -> set[str]:
-        return needed_disclosures(RunSpec(method(name), TrainingSettings(), 0, None, reports))
+    def needed(name: str, reports: bool = False, **settings: Any) -> set[str]:
+        spec = RunSpec(method(name), TrainingSettings(**settings), 0, None, reports)
+        return needed_disclosures(Run(spec, FederationInfo.of(make_federation())), False)
 
-    assert needed("fedavg") == {"updates", "sizes"}
-    assert needed("fedavg", reports=True) == {"updates", "sizes", "uncertainties"}
-    assert needed("rawls") == {"updates", "losses", "steps", "uncertainties"}
+    least = {"updates", "evaluations"}
+    assert needed("fedavg") == {*least, "sizes"}
+    assert needed("fedavg", on_bad_report="exclude") == {"updates", "sizes"}
+    assert needed("fedavg", reports=True) == {*least, "sizes", "uncertainties"}
+    assert needed("rawls") == {*least, "losses", "steps", "uncertainties"}
+
+
+def norm_model() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("fedavg", {}),
+        ("fedavg", {"record_scores": True}),
+        ("fedavg", {"service": "prior-rawls"}),
+        ("fedavg", {"service": "checkpoints", "on_bad_report": "exclude"}),
+        ("fedavg", {"model": norm_model}),
+        ("rawls", {"report_uncertainties": True}),
+        ("rawls:budget=50:limit=10", {}),
+        ("effl", {}),
+        ("qffl", {"score": "balanced-accuracy"}),
+        ("fedfair3", {}),
+        ("ditto", {}),
+    ],
+)
+def test_what_a_run_needs_is_what_its_clients_send(name: str, changes: dict[str, Any]) -> None:
+    """No less, or a run would be refused after training; no more, or needlessly."""
+    federation = with_groups(make_federation())
+    model = changes.get("model", "mlp")
+    free = InProcessGrid(federation, model)
+    strategy = run_strategy(federation, name, free, **changes)
+    sent = {
+        DISCLOSES.get(field, field)
+        for *_, reply in free.log
+        for field in (
+            *(text.removeprefix(EXTRA) for text in tensors_of(reply.content)),
+            *reply.content["metrics"],
+        )
+    }
+    has_buffers = any(buffer.numel() for buffer in strategy.module.buffers())
+    needed = needed_disclosures(strategy.run, has_buffers)
+    assert sent == needed | {EVALUATIONS}  # which a run that excludes can do without
+    for missing in sorted(needed):
+        grid = InProcessGrid(federation, model)
+        for context in grid.contexts.values():
+            context.node_config["disclose"] = ",".join(needed - {missing})
+        with pytest.raises(UdjflError, match=f"does not send {missing}"):
+            run_strategy(federation, name, grid, **changes)
+        assert {kind for kind, *_ in grid.log} == {"query.introduce"}

@@ -17,6 +17,7 @@ import torch
 from flwr.app import Context, RecordDict
 
 import udjfl
+from udjfl.cli.flower import init_command
 from udjfl.errors import DataError
 from udjfl.flower.new_app import OWN_SETTINGS, PACKAGE, write_app
 from udjfl.flower.settings import SIMULATOR_ONLY, FlowerSettings
@@ -47,6 +48,44 @@ def test_an_agreement_has_names_and_no_values(example: Path, tmp_path: Path) -> 
     assert TableSchema.load(tmp_path / "schema.json") == schema
     text = (tmp_path / "schema.json").read_text()
     assert not any(str(number) in text for number in range(120, 150))
+
+
+def write_names(path: Path) -> Path:
+    """Write a table with the name of each patient, wards, and one country; 24 rows."""
+    rows = [f"P{i:02},{'ab'[i % 2]},Chad,{20 + 7 * i % 31},{i % 3 == 0}" for i in range(24)]
+    rows[5:8] = [row.replace("P06", "P05").replace("P07", "P05") for row in rows[5:8]]
+    path.write_text("name,ward,country,age,ill\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+def test_names_of_patients_are_not_in_an_agreement(tmp_path: Path) -> None:
+    path = write_names(tmp_path / "example.csv")
+    schema = TableSchema.infer(path, "ill")
+    assert [column.name for column in schema.columns] == ["ward", "age"]
+    assert schema.left_out == {
+        "name": "most of its 22 texts are in one or two rows: an id, or free text; "
+        "--categories keeps it",
+        "country": "constant",
+    }
+    schema.save(tmp_path / "schema.json")
+    text = (tmp_path / "schema.json").read_text()
+    assert "P0" not in text
+    assert "Chad" not in text
+    named = TableSchema.infer(path, "ill", categories=["name"])
+    assert len(named.columns[0].labels) == 22  # wanted, and printed by `udjfl flower init`
+    with pytest.raises(DataError, match=r"no column is left .* 'name': most of its 22 texts"):
+        TableSchema.infer(path, "ill", drop=["ward", "age"])
+
+
+def test_init_prints_every_text_that_nodes_receive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_names(tmp_path / "example.csv")
+    init_command(tmp_path / "study", path, "ill")
+    printed = capsys.readouterr().out
+    assert "left out: name (most of its 22 texts" in printed
+    assert "go to every node" in printed
+    assert "\n  ill (classes): False, True\n  ward: a, b\nnext:" in printed
 
 
 def test_a_clients_table_is_scaled_by_its_own_train_part(example: Path, tmp_path: Path) -> None:

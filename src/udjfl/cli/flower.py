@@ -36,14 +36,19 @@ def init_command(
     model: Annotated[str, typer.Option(help="mlp, logistic, or package.module:function.")] = "mlp",
     drop: Annotated[str, typer.Option(help="Columns to leave out, separated by commas.")] = "",
     categories: Annotated[
-        str, typer.Option(help="Columns whose numbers are codes, separated by commas.")
+        str,
+        typer.Option(
+            help="Columns whose numbers are codes, or whose rare texts are no ids, separated by "
+            "commas."
+        ),
     ] = "",
 ) -> None:
     """Write a Flower app that trains on a CSV file at each node.
 
-    Of the file --like, only the names of columns, categories and classes are written to the app:
-    no values. Every setting is declared in pyproject.toml, so that `udjfl flower run -c` can change
-    it; schema.json and task.py are the parts to change by hand.
+    Of the file --like, the names of columns and classes are written to the app, and every text of
+    columns with categories: all nodes receive them, so read the list that is printed. Columns whose
+    texts seem to be names or ids are left out. Every setting is declared in pyproject.toml, so that
+    `udjfl flower run -c` can change it; schema.json and task.py are the parts to change by hand.
     """
     from udjfl.flower.new_app import write_app
 
@@ -53,6 +58,11 @@ def init_command(
     print(f"{folder}: an app with {len(schema.columns)} columns, {len(schema.class_names)} classes")
     for name, reason in schema.left_out.items():
         print(f"  left out: {name} ({reason})")
+    print("these texts go to every node; leave columns out with --drop:")
+    print(f"  {target} (classes): {', '.join(schema.class_names)}")
+    for column in schema.columns:
+        if column.labels:
+            print(f"  {column.name}: {', '.join(column.labels)}")
     print(f"next: udjfl flower keys {folder} --host NAME-OF-THIS-MACHINE")
 
 
@@ -122,8 +132,8 @@ def up_command(
     """Start a SuperLink that only admitted nodes can use; if it runs, admit more nodes.
 
     Nodes connect to one port, with TLS. Nothing but what nodes need passes there; runs are started
-    on this machine only. The keys of admitted nodes are in nodes/: without its file, a node is
-    admitted no longer.
+    on this machine only. The keys of admitted nodes are in nodes/: remove its file, and a node is
+    admitted no longer. That is final: to come back, it has to make a new key.
     """
     from udjfl.deployment.coordinator import Coordinator
 
@@ -143,7 +153,7 @@ def up_command(
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
-        print(f"admits nobody: {problem}", file=sys.stderr)
+        print(f"changes nothing: {problem}", file=sys.stderr)
     if refused:
         raise DeploymentError("; ".join(refused.values()))
 

@@ -1,4 +1,9 @@
-"""Admission of nodes to a SuperLink: those whose public keys are in nodes/, and no others."""
+"""Admission of nodes to a SuperLink: those whose public keys are in nodes/, and no others.
+
+Flower admits no key twice, so a node is unregistered only if its file is gone on two looks in a
+row. A file that cannot be read (it is being written, or its disk is away) or a missing folder
+changes nothing for nodes that are admitted.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +13,47 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from udjfl._files import write_atomic
-from udjfl.deployment.control import UNREGISTERED, Control
+from udjfl.deployment.control import UNREGISTERED, Control, read_public_key
 from udjfl.deployment.supervisor import report
 from udjfl.errors import DeploymentError
 
 TAKEN_BACK = "was admitted before and taken back; Flower admits no key twice: ask for a new one"
+
+
+@dataclass(frozen=True)
+class NodeFiles:
+    """A look at nodes/.
+
+    keys      public keys by name
+    problems  by name, what is wrong with a file that is no public key
+    exists    whether there is such a folder
+    """
+
+    keys: dict[str, bytes] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    exists: bool = True
+
+    def is_without(self, name: str) -> bool:
+        """Tell if the folder is there, and has no file of this node."""
+        return self.exists and name not in self.keys and name not in self.problems
+
+
+def read_node_files(folder: Path) -> NodeFiles:
+    """Read the public keys in a folder."""
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".pub")
+    except OSError:
+        return NodeFiles(exists=False)
+    read: dict[str, bytes] = {}
+    problems: dict[str, str] = {}
+    for path in paths:
+        try:
+            read[path.stem] = read_public_key(path)
+        except FileNotFoundError:
+            continue  # removed since
+        except (DeploymentError, OSError) as error:
+            problems[path.stem] = str(error)
+    return NodeFiles(read, problems)
 
 
 @dataclass
@@ -42,12 +83,17 @@ def read_refused(path: Path, wanted: Mapping[str, bytes]) -> dict[str, str]:
     return {name: why for name, (key, why) in rows.items() if keys.get(name) == key}
 
 
-def admit_only(control: Control, wanted: Mapping[str, bytes]) -> Admission:
-    """Make a SuperLink admit these keys only; what it refuses stops nothing else."""
+def admit_only(control: Control, files: NodeFiles, before: NodeFiles | None) -> Admission:
+    """Make a SuperLink admit these keys only; what it refuses stops nothing else.
+
+    `before` is the look at nodes/ before this one, if there was one.
+    """
+    wanted = files.keys
     known = {node.name: node for node in control.nodes()}
     admission = Admission()
     for name, node in known.items():
-        if wanted.get(name) != node.key:
+        is_gone = before is not None and before.is_without(name) and files.is_without(name)
+        if is_gone or wanted.get(name, node.key) != node.key:
             try:
                 control.unregister(node)
                 report(f"node {name} is admitted no longer")

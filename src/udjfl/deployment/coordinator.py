@@ -25,10 +25,24 @@ from filelock import FileLock, Timeout
 
 from udjfl._files import make_private_folder, write_atomic
 from udjfl.deployment import keys
-from udjfl.deployment.admission import TAKEN_BACK, admit_only, find_taken_back, read_refused
+from udjfl.deployment.admission import (
+    TAKEN_BACK,
+    NodeFiles,
+    admit_only,
+    find_taken_back,
+    read_node_files,
+    read_refused,
+)
 from udjfl.deployment.control import connect, read_public_key
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
-from udjfl.deployment.network import HOST, free_port, is_healthy, is_listening
+from udjfl.deployment.network import (
+    HOST,
+    LOOPBACK,
+    free_port,
+    is_healthy,
+    is_listening,
+    parse_address,
+)
 from udjfl.deployment.service_commands import superexec_command, superlink_command
 from udjfl.deployment.submissions import Submitted, append_submitted, read_submitted
 from udjfl.deployment.supervisor import (
@@ -55,8 +69,9 @@ class Coordinator:
         self.folder = folder.resolve()
         self.keys, self.state = self.folder / "keys", self.folder / "state"
         self.nodes, self.runs = self.folder / "nodes", self.folder / "runs"
-        self._synced: dict[str, bytes] | None = None
-        self._unreadable: list[str] = []
+        # Looks at nodes/: the last, and the two that the SuperLink was last brought in line with.
+        self._looked: NodeFiles | None = None
+        self._synced: tuple[NodeFiles | None, NodeFiles] | None = None
         self._next_sync = 0.0
 
     @property
@@ -73,21 +88,11 @@ class Coordinator:
 
     def admitted(self) -> dict[str, bytes]:
         """Return the public keys of the nodes that are admitted, by name."""
-        return self._read_nodes()[0]
+        return read_node_files(self.nodes).keys
 
     def unreadable(self) -> list[str]:
-        """Return what is wrong with files in nodes/ that are no public keys: they admit nobody."""
-        return self._read_nodes()[1]
-
-    def _read_nodes(self) -> tuple[dict[str, bytes], list[str]]:
-        read: dict[str, bytes] = {}
-        problems = []
-        for path in sorted(self.nodes.glob("*.pub")):
-            try:
-                read[path.stem] = read_public_key(path)
-            except (DeploymentError, OSError) as error:
-                problems.append(str(error))
-        return read, problems
+        """Return what is wrong with files in nodes/ that are no public keys."""
+        return list(read_node_files(self.nodes).problems.values())
 
     def admit(self, paths: Sequence[Path]) -> list[str]:
         """Copy public keys to those that are admitted; a key of the same name is replaced."""
@@ -108,7 +113,9 @@ class Coordinator:
                 )
             names[key] = name
         self._check_not_taken_back({name: own[1] for name, own in read.items()})
-        make_private_folder(self.nodes)
+        # An empty folder in the place of one that is away would unregister all nodes.
+        if read or not self.state.exists():
+            make_private_folder(self.nodes)
         for name, (content, _) in read.items():
             write_atomic(self.nodes / f"{name}.pub", content)
         return list(read)
@@ -126,6 +133,7 @@ class Coordinator:
 
     def run_services(self, listen: str) -> None:
         """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
+        parse_address(listen, "listen")
         self._check_files()
         port, home = free_port(), self.state / "superlink"
         address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
@@ -146,6 +154,7 @@ class Coordinator:
 
     def start(self, listen: str) -> None:
         """Start the services in the background and wait until nodes are admitted."""
+        parse_address(listen, "listen")
         self._check_files()
         arguments = ["flower", "up", str(self.folder), "--listen", listen, "--foreground"]
         process = start_in_background(arguments, self.state)
@@ -171,14 +180,15 @@ class Coordinator:
         running = self.running()
         if running is None or not is_healthy(running["superlink"], self.ca):
             return False
-        host, _, port = str(running["listen"]).rpartition(":")
-        reachable = {"0.0.0.0": HOST, "": HOST, "[::]": HOST}.get(host, host)
-        if not is_listening(reachable.strip("[]"), int(port)):
+        host, port = parse_address(str(running["listen"]), "listen")
+        if not is_listening(LOOPBACK.get(host, host), port):
             return False
         with self.control() as control:
             known = {node.name: node.key for node in control.nodes()}
-        refused = self.refused()
-        return known == {name: k for name, k in self.admitted().items() if name not in refused}
+        files, refused = read_node_files(self.nodes), self.refused()
+        # Without a file that can be read, a node stays as it was.
+        known = {name: key for name, key in known.items() if name in files.keys}
+        return known == {name: key for name, key in files.keys.items() if name not in refused}
 
     def refused(self) -> dict[str, str]:
         """Return why the SuperLink refuses keys that are in nodes/, by name."""
@@ -205,22 +215,28 @@ class Coordinator:
             return
         self._next_sync = now + 1
         try:
-            wanted, unreadable = self._read_nodes()
-            for problem in unreadable:
-                if problem not in self._unreadable:
-                    report(f"nodes: {problem}")
-            self._unreadable = unreadable
-            if wanted == self._synced or not is_healthy(address, self.ca):
+            before, files = self._looked, read_node_files(self.nodes)
+            self._looked = files
+            self._report_problems(before, files)
+            if (before, files) == self._synced or not is_healthy(address, self.ca):
                 return
             with connect(address, self.ca) as control:
-                admission = admit_only(control, wanted)
-            admission.write(make_private_folder(self.state) / REFUSED, wanted)
+                admission = admit_only(control, files, before)
+            admission.write(make_private_folder(self.state) / REFUSED, files.keys)
             if admission.problems:
                 raise DeploymentError("; ".join(admission.problems))
-            self._synced = wanted
+            self._synced = (before, files)
         except Exception as error:  # the services go on, whatever is wrong with a file or an answer
             report(f"nodes: {error!r}")
             self._next_sync = now + 10
+
+    def _report_problems(self, before: NodeFiles | None, files: NodeFiles) -> None:
+        """Say once what is wrong with nodes/."""
+        for name, problem in files.problems.items():
+            if before is None or before.problems.get(name) != problem:
+                report(f"nodes: {problem}")
+        if not files.exists and (before is None or before.exists):
+            report(f"nodes: there is no folder {self.nodes}: who is admitted stays so")
 
     def _check_files(self) -> None:
         folder = self.folder

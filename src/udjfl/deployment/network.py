@@ -1,4 +1,4 @@
-"""The loopback interface: free ports, and the health of a SuperLink."""
+"""Addresses, free ports on the loopback interface, and the health of a SuperLink."""
 
 from __future__ import annotations
 
@@ -10,7 +10,26 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from udjfl.errors import DeploymentError
+
 HOST = "127.0.0.1"
+# Where to reach a server on the same machine that listens on all of its addresses.
+LOOPBACK = {"0.0.0.0": HOST, "::": "::1"}
+
+
+def parse_address(text: str, field: str) -> tuple[str, int]:
+    """Return host and port of HOST:PORT; an address of IPv6 is in brackets."""
+    host, _, port = text.rpartition(":")
+    inside = host.removeprefix("[").removesuffix("]")
+    is_host = host == (f"[{inside}]" if ":" in inside else inside) != ""
+    if not is_host or set(inside) & set("/[]@ ") or not port.isascii() or not port.isdigit():
+        raise DeploymentError(
+            f"{field}: {text!r} is not of the form HOST:PORT, as in fl.example.org:8443, "
+            "192.0.2.1:8443 or [2001:db8::1]:8443"
+        )
+    if not 0 < int(port) < 2**16:
+        raise DeploymentError(f"{field}: {text!r} has no port from 1 to 65535")
+    return inside, int(port)
 
 
 def free_port() -> int:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from udjfl._files import PRIVATE, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
-from udjfl.deployment.network import HOST, free_port
+from udjfl.deployment.network import HOST, free_port, parse_address
 from udjfl.deployment.service_commands import superexec_command, supernode_command, warm_command
 from udjfl.deployment.supervisor import (
     LOGS,
@@ -135,9 +135,7 @@ class Node:
             if not path.exists():
                 raise DeploymentError(f"{field}: there is no {path}")
             setattr(settings, field, str(path))
-        host, _, port = settings.server.rpartition(":")
-        if not host or not port.isdigit():
-            raise DeploymentError(f"server: {settings.server!r} is not of the form HOST:PORT")
+        parse_address(settings.server, "server")
         path = self.folder / "node.toml"
         if settings.model_dump(exclude_none=True) != before:
             write_atomic(path, _format_settings(settings).encode(), PRIVATE)

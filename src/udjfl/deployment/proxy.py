@@ -11,11 +11,13 @@ as it was sent, before anything is decoded. The SuperLink checks keys and signat
 
 Slow strangers must not keep nodes out:
 
-- a connection is closed if its first request has not begun after `SILENCE` seconds, or if the head
-  of any request, once begun, takes longer than that;
+- a connection is closed if it has not come to TLS after `HANDSHAKE` seconds (`listener`), if its
+  first request has not begun `SILENCE` seconds later, or if the head of any request, once begun,
+  takes longer than that;
 - a body has to come at `SLOWEST` bytes a second on average, with `SILENCE` seconds in advance, and
   the SuperLink is connected to only when it is there, or its first `SMALL` bytes are;
-- one address has at most `MAX_PER_PEER` connections (of IPv6, one network of 64 bits).
+- one address has at most `MAX_PER_PEER` connections (of IPv6, one network of 64 bits), counted from
+  the moment they are accepted (`listener`).
 
 A SuperLink holds a body in memory before it checks the signature. Only the paths in `LARGE_PATHS`
 may have one of up to `MAX_BODY` bytes, all others one of `SMALL` bytes; and of the larger ones,
@@ -27,9 +29,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import resource
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
@@ -42,6 +44,9 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from udjfl._ids import printable
+from udjfl.deployment.listener import ListenerLoop, describe_peer, listen
+from udjfl.deployment.network import parse_address
+from udjfl.errors import DeploymentError
 
 logger = logging.getLogger("udjfl.proxy")
 NODE_PATHS = frozenset(
@@ -164,7 +169,8 @@ class FleetProxy:
     @contextlib.asynccontextmanager
     async def _large_turn(self, scope: Scope) -> AsyncIterator[None]:
         """Wait until few large bodies of the same address are being forwarded."""
-        peer = _describe_peer(scope.get("client"))
+        client = scope.get("client")  # None if it is gone already
+        peer = "" if client is None else describe_peer(client[0])
         turns = self._large.get(peer)
         if turns is None:
             turns = self._large[peer] = asyncio.Semaphore(LARGE_AT_ONCE)
@@ -192,17 +198,11 @@ class FleetProxy:
 class Connection(H11Protocol):
     """A connection that is closed when a request does not come whole in time."""
 
-    peer = ""
     _silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the first request, unless the peer has too many connections."""
+        """Wait for the first request."""
         super().connection_made(transport)
-        self.peer = _describe_peer(self.client)
-        others = [other for other in self.connections if isinstance(other, Connection)]
-        if sum(other.peer == self.peer for other in others) > MAX_PER_PEER:
-            transport.abort()
-            return
         self._watch_silence()
 
     def data_received(self, data: bytes) -> None:
@@ -252,14 +252,6 @@ async def _chain(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield part
 
 
-def _describe_peer(client: tuple[str, int] | None) -> str:
-    """Return the address of a peer, of IPv6 its network: a peer has all addresses of one."""
-    if client is None:
-        return ""
-    address = ipaddress.ip_address(client[0].partition("%")[0])
-    return address.exploded[:19] if address.version == 6 else str(address)
-
-
 def _forwarded(headers: Headers) -> Headers:
     return [(name, value) for name, value in headers if name.lower() not in NOT_FORWARDED]
 
@@ -274,11 +266,18 @@ async def _answer(send: Send, status: int) -> None:
 
 async def serve(options: argparse.Namespace) -> None:
     """Serve until SIGTERM or SIGINT."""
+    listeners = listen(*parse_address(options.listen, "listen"), MAX_PER_PEER)
+    with contextlib.ExitStack() as opened:
+        for listener in listeners:
+            opened.enter_context(listener)
+        await _serve_on(listeners, options)
+
+
+async def _serve_on(listeners: list[socket.socket], options: argparse.Namespace) -> None:
     trusted = ssl.create_default_context(cafile=options.ca)
     limits = httpx.Limits(
         max_connections=MAX_CONNECTIONS, max_keepalive_connections=20, keepalive_expiry=KEPT_OPEN
     )
-    host, _, port = options.listen.rpartition(":")
     async with httpx.AsyncClient(
         base_url=f"https://{options.superlink}",
         verify=trusted,
@@ -288,8 +287,6 @@ async def serve(options: argparse.Namespace) -> None:
     ) as client:
         config = uvicorn.Config(
             FleetProxy(client, options.max_body),
-            host=host.strip("[]"),
-            port=int(port),
             http=Connection,
             ws="none",
             lifespan="off",
@@ -306,7 +303,7 @@ async def serve(options: argparse.Namespace) -> None:
         config.load()
         assert config.ssl is not None, "there are a certificate and a key"
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-        await uvicorn.Server(config).serve()
+        await uvicorn.Server(config).serve(listeners)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -325,7 +322,12 @@ def main(arguments: list[str] | None = None) -> None:
     if soft < wanted:
         most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    asyncio.run(serve(parser.parse_args(arguments)))
+    options = parser.parse_args(arguments)
+    try:
+        with asyncio.Runner(loop_factory=ListenerLoop) as runner:
+            runner.run(serve(options))
+    except (OSError, DeploymentError) as error:
+        parser.exit(1, f"cannot listen on {options.listen}: {error}\n")
 
 
 if __name__ == "__main__":

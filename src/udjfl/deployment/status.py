@@ -146,7 +146,8 @@ def _describe_nodes(
 ) -> list[NodeStatus]:
     known = {node.name: node for node in nodes}
     described = []
-    for name in coordinator.admitted():
+    # A node whose file cannot be read stays admitted.
+    for name in sorted({*coordinator.admitted(), *known}):
         node = known.get(name)
         missed = followed.missed.get(name) if followed else None
         is_behind = missed is not None and followed is not None and missed.last == followed.reached

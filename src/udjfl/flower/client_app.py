@@ -93,10 +93,11 @@ class MessageHandler:
 
     def introduce(self) -> RecordDict:
         """Describe the client, unless the run needs more than its node discloses."""
-        Disclosure.of(self.context.node_config).check(needed_disclosures(self.spec))
-        check_score(self.federation, self.spec.settings)
         module = self.spec.adapt_model(self.base_model)
         has_buffers = any(buffer.numel() for buffer in module.buffers())
+        needed = needed_disclosures(self.run, has_buffers)
+        Disclosure.of(self.context.node_config).check(needed)
+        check_score(self.federation, self.spec.settings)
         info = self.run.federation
         values = {
             "input-shape": list(info.input_shape),

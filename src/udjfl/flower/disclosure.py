@@ -26,12 +26,12 @@ from flwr.app import RecordDict
 
 from udjfl._files import PRIVATE
 from udjfl.errors import DataError, DeploymentError, SettingsError, UdjflError
-from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS
-from udjfl.flower.service import CLASS_TERM, SCORE
+from udjfl.flower.messages import HIGH, JUDGED, LOW, NUMBERS, required_numbers
+from udjfl.flower.service import CLASS_TERM, SCORE, fact_limits
 from udjfl.flower.tensors import BUFFERS, DELTA, EXTRA, describe_tensors, values_of
 from udjfl.methods import SERVER_SIDE
 from udjfl.methods.reports import EXTRAS
-from udjfl.training.state import RunSpec
+from udjfl.training.state import Run
 
 logger = logging.getLogger("udjfl")
 UPDATES, EVALUATIONS, UNCERTAINTIES = "updates", "evaluations", "uncertainties"
@@ -84,7 +84,7 @@ class Disclosure:
         forbidden = sorted(set(names) - (set(names) if self.allowed is None else self.allowed))
         if forbidden:
             raise SettingsError(
-                f"disclose: this node does not send {', '.join(forbidden)}; choose a method that "
+                f"disclose: this node does not send {', '.join(forbidden)}; choose a run that "
                 "does not need it, or ask its owner"
             )
 
@@ -145,8 +145,15 @@ def _write_down(log: Path | None, kind: str, sent: Mapping[str, Any]) -> None:
             file.write(line + "\n")
 
 
-def needed_disclosures(spec: RunSpec) -> set[str]:
-    """Return what a client must send to take part in a run, as far as the method declares it."""
-    method = spec.method
-    needed = {UPDATES} | ((method.needs | method.probes) - SERVER_SIDE).intersection(KNOWN)
-    return needed | ({UNCERTAINTIES} if spec.needs_uncertainties else set())
+def needed_disclosures(run: Run, has_buffers: bool) -> set[str]:
+    """Return what a client must send to take part in a run with this method, data and model.
+
+    Without a service, a run that excludes bad reports goes on without a client's evaluations.
+    """
+    spec = run.spec
+    needed = {UPDATES, *required_numbers(spec, has_buffers)} | ({BUFFERS} if has_buffers else set())
+    declared = spec.method.needs | spec.method.probes | run.extras
+    needed |= (declared - SERVER_SIDE).intersection(KNOWN)
+    if spec.service is not None:
+        needed |= {EVALUATIONS, *fact_limits(spec.service, run.federation.n_classes)}
+    return needed | ({EVALUATIONS} if run.settings.on_bad_report == "fail" else set())

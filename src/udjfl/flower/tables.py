@@ -1,9 +1,10 @@
 """Tables of clients that never meet: columns and classes that are agreed on beforehand.
 
 The simulator reads all clients' tables and finds the columns that they share. On real machines no
-process sees more than one table, so an app brings the agreement: the names of columns, of their
-categories, and of the classes; no values. Each client fills and scales its columns by its own
-train part (`scaling="own"` in docs/data.md), so that nothing else has to be shared.
+process sees more than one table, so an app brings the agreement: the names of columns and of the
+classes, and the different texts of columns with categories; no numbers. Each client fills and
+scales its columns by its own train part (`scaling="own"` in docs/data.md), so that nothing else
+has to be shared.
 """
 
 import json
@@ -12,16 +13,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from udjfl.data.federate import federate
 from udjfl.data.partition import Partition
 from udjfl.data.problems import log_problems
 from udjfl.data.split import TEST_SHARE
-from udjfl.data.tables.columns import Column, Schema
+from udjfl.data.tables.columns import MOSTLY, Column, Schema, Values
 from udjfl.data.tables.files import read_table
 from udjfl.data.tables.frames import Agreement, make_pools
 from udjfl.errors import DataError
 from udjfl.flower.data import ClientData, ServerData
 from udjfl.settings import TableSettings, validate_settings
+
+FEW = 2  # a text that no more rows have may be somebody's name or id
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,32 @@ class TableSchema:
     def infer(
         path: Path, target: str, *, drop: Sequence[str] = (), categories: Sequence[str] = ()
     ) -> "TableSchema":
-        """Make an agreement of the columns, categories and classes that a table has."""
+        """Make an agreement of the columns, categories and classes that a table has.
+
+        All clients receive it: columns of texts that seem to be names or ids are left out, unless
+        they are named in `categories`.
+        """
         settings = _table_settings(target, drop=list(drop), categories=list(categories))
         pools = make_pools({path.stem: read_table(path)}, settings)
-        schema, _ = pools.preprocess.schema.keep([pools.clean.x.numpy()])  # type: ignore[union-attr]
-        dropped = dict.fromkeys(drop, "named in --drop")
-        return TableSchema(
-            target, pools.class_names, schema.columns, {**schema.left_out, **dropped}
-        )
+        found: Schema = pools.preprocess.schema  # type: ignore[union-attr]
+        values = pools.clean.x.numpy()
+        schema, positions = found.keep([values])
+        # `keep` quotes the only value of a constant column.
+        left_out = {name: found.left_out.get(name, "constant") for name in schema.left_out}
+        left_out |= dict.fromkeys(drop, "named in --drop")
+        columns = []
+        for column, position in zip(schema.columns, positions, strict=True):
+            if column.name not in categories and _has_rare_texts(column, values[:, position]):
+                left_out[column.name] = (
+                    f"most of its {len(column.labels)} texts are in one or two rows: an id, or "
+                    "free text; --categories keeps it"
+                )
+            else:
+                columns.append(column)
+        if not columns:
+            reasons = "; ".join(f"{name!r}: {reason}" for name, reason in left_out.items())
+            raise DataError(f"no column is left to learn from: {reasons}")
+        return TableSchema(target, pools.class_names, tuple(columns), left_out)
 
     @staticmethod
     def load(path: Path) -> "TableSchema":
@@ -100,6 +123,14 @@ class TableSchema:
         """Return what a server without examples knows: the shape of one."""
         shape = (len(Schema(self.columns, {}).features),)
         return ServerData(None, None, input_shape=shape, n_classes=len(self.class_names))
+
+
+def _has_rare_texts(column: Column, values: Values) -> bool:
+    """Tell if most categories of a column are in very few rows."""
+    if not column.codes:
+        return False
+    _, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+    return bool((counts <= FEW).mean() > MOSTLY)
 
 
 def _table_settings(target: str, **values: Any) -> TableSettings:
