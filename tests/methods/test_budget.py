@@ -288,6 +288,34 @@ def test_caution_asks_for_no_more_than_fedavg_has():
     close(state["price"], 1.0)
 
 
+def test_a_budget_below_what_caution_asks_for_is_told_with_the_numbers() -> None:
+    """Two clients with 50 of 100 right: e = sqrt(2 * 0.25 / 100) / 2 = 3.54 points, z e = 7.07."""
+    rule = method("rawls", budget=2.0)
+    state, _, _ = rule.aggregate(start(2, reference=[[0.5, 0.5]]), scored([0.5, 0.5]))
+    (note,) = rule.final_notes(state)
+    assert note.startswith("budget=2: the scores of 200 examples cannot tell 2 points from chance")
+    assert "(about 7.1 would be needed)" in note
+    assert "every budget below 7.1 does the same" in note
+    for quiet in ({"budget": 7.2}, {"budget": 2.0, "caution": 0.0}, {"budget": 2.0, "limit": 50.0}):
+        other = method("rawls", **quiet)
+        after, _, _ = other.aggregate(start(2, reference=[[0.5, 0.5]]), scored([0.5, 0.5]))
+        assert other.final_notes(after) == []
+    # A later round with surer scores: from there on the budget has an effect.
+    state, _, _ = rule.aggregate(state, scored([0.5, 0.5], round=2, n=10_000))
+    assert rule.final_notes(state) == []
+    assert rule.final_notes(start(2)) == []  # no round at all
+    assert method("rawls").final_notes({}) == []  # no budget
+
+
+def test_a_state_of_version_0_1_0_goes_on_without_the_margin() -> None:
+    rule = method("rawls", budget=2.0)
+    state = start(2, reference=[[0.5, 0.5]])
+    del state["least_margin"]
+    assert rule.final_notes(state) == []
+    state, _, _ = rule.aggregate(state, scored([0.5, 0.5]))
+    assert rule.final_notes(state)
+
+
 def test_caution_is_about_all_clients_known_so_far():
     # Round 2: one of two clients reports, and e is still of both.
     state, _, _ = one_round(start(2), scored([0.5, 0.5], n=50), absolute=0.5, mean=0.0)

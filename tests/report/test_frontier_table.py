@@ -32,10 +32,10 @@ def shown(width: int, *, failed: bool = False) -> str:
 
 def test_it_has_the_marked_points_both_fronts_and_a_map_of_each_measure() -> None:
     text = shown(120)
-    assert "digits: 4 points, 2 of them of the grid, 1 seeds, 7 rounds" in text
+    assert "digits: 4 points, 2 of them of the grid, 1 seed, 7 rounds" in text
     assert "UDJ-FL rawls" in text
     assert "p = 2, gamma = 1" in text  # on a front
-    for title in ("Psi ↑", "STD ↓", "Global ↑", "r ↓"):
+    for title in ("Psi ↑", "STD ↓", "Global ↑", "r ↓", "Worst ↑"):
         assert title in text
     assert "·" in text  # p = 1, gamma = 1 was not trained
     assert "choose on test data" in text
@@ -47,4 +47,32 @@ def test_it_fits_the_terminal(width: int) -> None:
 
 
 def test_points_without_a_value_are_counted() -> None:
-    assert "1 points are on no front" in shown(120, failed=True)
+    assert "1 point is on no front" in shown(120, failed=True)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_budgets_that_did_the_same_are_one_row(width: int) -> None:
+    rules = [FedAvg(), *(UDJ(theory="rawls", budget=b) for b in (1.0, 2.0, 5.0, 9.0))]
+    rules += [UDJ(theory="desert", budget=b) for b in (1.0, 2.0)]
+    points = tuple(Point.of(m, "budget" if n else "reference") for n, m in enumerate(rules))
+    worst = [70.0, 71.0, 71.0, 71.0, 75.0, 71.0, 71.0]
+    runs = {
+        (point.name, seed): PointRun((90.0, last + seed), (0.1, 0.3), 88.0, (50, 50))
+        for point, last in zip(points, worst, strict=True)
+        for seed in (0, 1)
+    }
+    runs[points[-1].name, 1] = PointRun(failed="diverged")
+    clients = ("client-1", "client-2")
+    frontier = Frontier("digits", clients, (0, 1), {"rounds": 7}, points, runs, n_classes=10)
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(frontier_view(frontier))
+    text = capture.get()
+    assert max(map(len, text.splitlines())) <= width
+    words = " ".join(text.split())
+    assert "Budgets in one row did exactly the same" in words
+    if width == 120:
+        assert "rawls (budget=1, 2, 5)" in text
+        assert "rawls (budget=9)" in text
+        assert "desert (budget=1)" in text  # another theory with the same scores, and one failed
+        assert "desert (budget=2)" in text

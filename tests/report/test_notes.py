@@ -7,6 +7,7 @@ from dataclasses import replace
 from paired_comparison import compare_gains
 
 import udjfl
+from udjfl.methods.budget_notes import note_caution
 from udjfl.report.notes import join_notes
 from udjfl.uncertainty import INDISTINCT as APART
 
@@ -25,3 +26,16 @@ def test_notes_that_differ_by_seed_are_joined() -> None:
     ]
     assert join_notes([replace(row, notes=many[:1]), row]) == many[:1]
     assert join_notes([replace(row, notes=[])]) == []
+
+
+def test_budgets_that_caution_makes_alike_are_one_line() -> None:
+    row = compare_gains({udjfl.method("rawls"): [0.0] * 5}).rows[0]
+    one = [note_caution(1.0, 384, 0.0584), "Held: f."]
+    others = [note_caution(5.0, 384, 0.0611), note_caution(2.0, 380, 0.0584)]
+    assert join_notes([replace(row, notes=one), replace(row, notes=others)]) == [
+        "budget=1, 2, 5: the scores of 380 to 384 examples cannot tell 5 points from chance (about "
+        "5.8 to 6.1 would be needed), so the goal is FedAvg's own mean; every budget below 5.8 "
+        "does the same. caution=0 takes the risk.",
+        "Held: f.",
+    ]
+    assert join_notes([replace(row, notes=one)]) == one

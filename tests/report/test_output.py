@@ -79,3 +79,14 @@ def test_a_very_long_id_leaves_room_for_numbers(width: int) -> None:
         with console.capture() as capture:
             console.print(make_blocks(width, "Client", headings, names, [[Text("62.50")]]))
         assert "62.50" in capture.get()
+
+
+def test_names_are_folded_further_where_that_saves_a_table() -> None:
+    names = [Text("a name of so many letters that a third of the line is full")]
+    headings = [Text(f"column-{n}{n}") for n in range(6)]  # 10 wide with the gap
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        console.print(make_blocks(80, "Name", headings, names, [[Text("1")] * 6]))
+    lines = capture.get().splitlines()
+    assert lines[0].split() == ["Name", *(heading.plain for heading in headings)]
+    assert max(map(len, lines)) <= 80

@@ -120,6 +120,10 @@ class Method(ABC):
         """Return sentences on the method and this federation that belong under its results."""
         return []
 
+    def final_notes(self, state: State) -> list[str]:
+        """Return sentences on the finished training, from the last state; under the results too."""
+        return []
+
     def select(
         self, state: State, n_clients: int, count: int, generator: np.random.Generator
     ) -> Sequence[int]:

@@ -94,6 +94,7 @@ def initial_state(setup: Setup) -> State:
         "uncertainties": unknown.clone(),
         "reference": torch.empty(0, n, dtype=torch.float64) if reference is None else reference,
         "alone": unknown.clone() if setup.alone is None else setup.alone,
+        "least_margin": torch.tensor(float("inf"), dtype=torch.float64),
     }
 
 
@@ -166,13 +167,32 @@ def update_prices(
     scores, reference = state["scores"], state["reference_scores"]
     known = ~scores.isnan() & (~reference.isnan() if limits.absolute is None else True)
     violation = torch.zeros((), dtype=torch.float64)
-    price = state["price"]
+    price, least_margin = state["price"], _least_margin(state)
     if known.any():
         error = standard_error(state, known, is_regression)
+        least_margin = least_margin.clamp_max(limits.caution * error)
         goal = mean_goal(limits, float(reference[known].mean()), error)
         violation = goal - scores[known].mean()
         price = (price + RATE * violation).clamp(0.0, LARGEST_PRICE)
-    return {**update_client_prices(state, rows, limits), "price": price}, violation
+    state = update_client_prices(state, rows, limits)
+    return {**state, "price": price, "least_margin": least_margin}, violation
+
+
+def _least_margin(state: State) -> Tensor:
+    """Return the smallest z e of all rounds so far; checkpoints of version 0.1.0 have none."""
+    return state.get("least_margin", torch.tensor(float("inf"), dtype=torch.float64))
+
+
+def swallowed_by_caution(state: State, limits: BudgetLimits) -> tuple[int, float] | None:
+    """Return how many examples were scored, and the smallest z e of all rounds, if it is above B.
+
+    The goal was then FedAvg's own mean in every round, and any budget below that z e would have
+    done the same. None otherwise.
+    """
+    margin = float(_least_margin(state))
+    if limits.absolute is not None or not limits.mean < margin < float("inf"):
+        return None
+    return int(state["score_sizes"].nansum()), margin
 
 
 def mean_goal(limits: BudgetLimits, reference: float, error: float) -> float:

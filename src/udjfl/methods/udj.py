@@ -85,6 +85,7 @@ from udjfl.methods._udj_parameters import (
     without_meaning,
 )
 from udjfl.methods.base import Diagnostics, Method, Reports, Setup, State, parameters, weighted_sum
+from udjfl.methods.budget_notes import note_caution
 from udjfl.methods.udj_sums import UDJSums
 
 
@@ -302,6 +303,12 @@ class UDJ(Method):
 
     def scores_alone(self, state: State) -> Tensor | None:
         return state["alone"] if self.needs_alone else None
+
+    def final_notes(self, state: State) -> list[str]:
+        swallowed = (
+            None if self.limits is None else budgets.swallowed_by_caution(state, self.limits)
+        )
+        return [] if swallowed is None else [note_caution(self.budget or 0.0, *swallowed)]
 
     def _check_setup(self, setup: Setup) -> None:
         """Raise an error if a limit or the choice of the least advantaged lacks its numbers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from udjfl.methods.budget_notes import join_cautions
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.uncertainty import INDISTINCT
 
@@ -13,9 +14,10 @@ MOST_PAIRS = 4
 def join_notes(rows: Sequence[MethodSummary]) -> list[str]:
     """Return the notes of all rows, each once.
 
-    Which uncertainties cannot be told apart differs by seed: that becomes one line.
+    Which uncertainties cannot be told apart differs by seed, and so does which budget is too small
+    to be told from chance: each becomes one line.
     """
-    notes = list(dict.fromkeys(note for row in rows for note in row.notes))
+    notes = join_cautions(list(dict.fromkeys(note for row in rows for note in row.notes)))
     apart = [note for note in notes if note.startswith(f"{INDISTINCT}: ")]
     if len(apart) < 2:
         return notes

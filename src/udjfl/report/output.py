@@ -87,7 +87,8 @@ def make_blocks(
 ) -> Group:
     """Make a table of rows with names, or several below each other if one is too wide.
 
-    Each of them repeats the names. `cells` has a row for each name.
+    Each of them repeats the names, which are folded further where that saves a table. `cells` has a
+    row for each name.
     """
     headings, names = [*map(_clean, headings)], [*map(_clean, names)]
     longest_word = max((len(word) for name in names for word in name.plain.split()), default=1)
@@ -97,6 +98,9 @@ def make_blocks(
     widths = [
         min(max(map(text_width, of)), widest) + GAP for of in zip(headings, *cells, strict=True)
     ]
+    folded = min(first, max(longest_word, width // 4))
+    if len(pack_columns(widths, width - folded)) < len(pack_columns(widths, width - first)):
+        first = folded
     blocks = []
     for block in pack_columns(widths, width - first):
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))

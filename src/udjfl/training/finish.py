@@ -77,7 +77,7 @@ def finish_run(
     )
     if evaluation.no_global_reason and "global_accuracy" in undefined:
         undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
-    notes = [*notes, *uncertainty.notes()]
+    notes = [*notes, *method.final_notes(server.state), *uncertainty.notes()]
     missing = [name for name in run.ids if name not in accuracies]
     if missing:
         sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."

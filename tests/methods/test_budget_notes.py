@@ -1,0 +1,33 @@
+"""Sentences on budgets that are too small to be told from chance."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from udjfl.methods.budget_notes import join_cautions, note_caution
+
+
+def test_the_sentence() -> None:
+    assert note_caution(1.0, 384, 0.0584) == (
+        "budget=1: the scores of 384 examples cannot tell 1 point from chance (about 5.8 would be "
+        "needed), so the goal is FedAvg's own mean; every budget below 5.8 does the same. "
+        "caution=0 takes the risk."
+    )
+
+
+@given(
+    st.lists(st.floats(1e-6, 100, allow_nan=False), min_size=2, max_size=4, unique=True),
+    st.integers(1, 10**9),
+    st.floats(0.001, 50),
+)
+def test_whatever_the_numbers_they_are_joined(
+    budgets: list[float], examples: int, margin: float
+) -> None:
+    notes = [note_caution(budget, examples, margin) for budget in budgets]
+    assert len(join_cautions([*notes, "Another."])) == 2
+
+
+def test_other_notes_stay() -> None:
+    assert join_cautions(["One.", "Two."]) == ["One.", "Two."]
+    assert join_cautions([]) == []
