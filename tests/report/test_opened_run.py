@@ -89,7 +89,7 @@ def test_folders_that_cannot_be_opened(tmp_path: Path) -> None:
         udjfl.open(tmp_path)
     with pytest.raises(Stopped):
         train_briefly(federation, out=tmp_path / "half", on_progress=stop_after(1))
-    with pytest.raises(StorageError, match="is not finished; `udjfl resume"):
+    with pytest.raises(StorageError, match=r"is not finished; `udjfl\.simulate\(.*resume=True\)`"):
         udjfl.open(tmp_path / "half")
     udjfl.compare(
         federation, ["fedavg"], seeds=2, rounds=1, uncertainty_epochs=1, out=tmp_path / "several"

@@ -17,6 +17,7 @@ from udjfl.training.file_names import MODEL
 from udjfl.training.inputs import Inputs
 from udjfl.training.records import History
 from udjfl.training.result import FinishedRun, Result, read_served
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import RunSpec
 from udjfl.training.tensor_file import unpack_content
@@ -44,7 +45,7 @@ def open(
             + (f", such as {below[0]}" if below else "")
         )
     if not run_folder.finished:
-        raise StorageError(f"{folder} is not finished; `udjfl resume {folder}` goes on")
+        raise StorageError(f"{folder} is not finished; {advise_to_resume(Path(folder))} goes on")
     saved = read_run(Path(folder))
     inputs = Inputs.from_description(run_folder.read_settings("federation")["federation"])
     network = _build_network(run_folder, saved, inputs, model, trust_model)

@@ -42,6 +42,7 @@ class Comparison:
     margin_for_all    hold methods with a budget of their own to the margin, too
     least_advantaged  how the clients that Rawls' theory should benefit are chosen
     columns           keys of the metrics that the table shows; None: the usual ones
+    unfinished        says which runs are missing, and how to go on, if not all are finished
     """
 
     data: str
@@ -53,6 +54,7 @@ class Comparison:
     least_advantaged: LeastAdvantaged = "uncertainty"
     columns: tuple[str, ...] | None = None
     margin_for_all: bool = False
+    unfinished: str | None = None
 
     @property
     def shown_metrics(self) -> list[Metric]:
@@ -195,6 +197,7 @@ class Comparison:
             "versions": versions(),
             "reference": self.rows[0].label,
             **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
+            **({} if self.unfinished is None else {"unfinished": self.unfinished}),
             **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
             "margin_for_all": self.margin_for_all,
