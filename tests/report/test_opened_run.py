@@ -15,6 +15,7 @@ from torch import nn
 import udjfl
 from udjfl.errors import SettingsError, StorageError
 from udjfl.models import to_vector
+from udjfl.report.opened_run import open_result, refuse_several
 
 
 def make_named(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
@@ -89,13 +90,31 @@ def test_folders_that_cannot_be_opened(tmp_path: Path) -> None:
         udjfl.open(tmp_path)
     with pytest.raises(Stopped):
         train_briefly(federation, out=tmp_path / "half", on_progress=stop_after(1))
-    with pytest.raises(StorageError, match="is not finished; `udjfl resume"):
+    with pytest.raises(StorageError, match=r"is not finished; `udjfl\.simulate\(.*resume=True\)`"):
         udjfl.open(tmp_path / "half")
-    udjfl.compare(
-        federation, ["fedavg"], seeds=2, rounds=1, uncertainty_epochs=1, out=tmp_path / "several"
+
+
+def test_a_comparison_is_opened_as_it_was(tmp_path: Path) -> None:
+    methods = ["udj:theory=rawls", "afl"]
+    before = udjfl.compare(
+        make_federation(), methods, seeds=12, rounds=1, uncertainty_epochs=1, out=tmp_path / "all"
     )
-    with pytest.raises(StorageError, match="comparison of several runs; open one of them, such as"):
-        udjfl.open(tmp_path / "several")
+    opened = udjfl.open(tmp_path / "all")
+    assert isinstance(opened, udjfl.Comparison)
+    assert opened.unfinished is None
+    # Seed 10 lies before seed 2 among the folders, and all the same after it in the values.
+    assert opened.to_records(seeds=True) == before.to_records(seeds=True)
+    assert opened.to_records() == before.to_records()
+
+
+def test_one_model_is_not_taken_from_a_comparison_or_a_search(tmp_path: Path) -> None:
+    udjfl.compare(
+        make_federation(), ["afl"], seeds=1, rounds=1, uncertainty_epochs=1, out=tmp_path / "all"
+    )
+    with pytest.raises(StorageError, match=r"holds a comparison; train one .*such as \S*/afl\S*$"):
+        open_result(tmp_path / "all")
+    with pytest.raises(StorageError, match=r"holds a search; .*`udjfl run --config x/tuned\.toml"):
+        refuse_several(Path("x"), {"tune": {}})
 
 
 def test_a_folder_of_an_older_version(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from small_runs import make_client_arrays, make_federation_of, train_briefly
 import udjfl
 from udjfl.errors import SettingsError
 from udjfl.report.plain_results import chosen_format, format_comparison, format_result
-from udjfl.simulation.comparison import RECORD_COLUMNS
+from udjfl.simulation.comparison_records import RECORD_COLUMNS
 
 HOSTILE = "=1+1|<b>&_%"
 
@@ -76,6 +76,37 @@ def test_formats_cannot_be_combined() -> None:
     assert chosen_format(json=False, csv=True) == "csv"
     with pytest.raises(SettingsError, match="--json and --csv cannot be combined"):
         chosen_format(json=True, csv=True)
+
+
+def test_client_rows_have_differences_and_are_named_by_the_score(
+    federation: udjfl.Federation,
+) -> None:
+    comparison = udjfl.compare(
+        federation, "afl", "logistic", seeds=3, rounds=2, score="log-loss", uncertainty_epochs=1
+    )
+    records = [r for r in comparison.to_records() if r["client"] == "b"]
+    assert {r["metric"] for r in records} == {"log-loss", "uncertainty"}
+    before, after = [r for r in records if r["metric"] == "log-loss"]
+    assert before["difference"] is None
+    assert after["difference"] == pytest.approx(after["mean"] - before["mean"])
+    test = comparison.client_tests[1]["b"]
+    assert (after["p"], test.n) == (test.p, 3)
+    assert after["p"] <= after["p_holm"] <= 2 * after["p"]  # two clients, so two tests
+
+
+def test_each_seed_has_a_row(comparison: udjfl.Comparison) -> None:
+    records = comparison.to_records(seeds=True)
+    label = comparison.rows[1].label
+    found = [
+        (record["seed"], record["value"])
+        for record in records
+        if (record["method"], record["client"], record["metric"]) == (label, "b", "accuracy")
+    ]
+    assert found == list(enumerate(comparison.rows[1].client_scores["b"].values))
+    keys = [tuple(record.values())[:4] for record in records]
+    assert len(set(keys)) == len(keys)
+    pytest.importorskip("pandas")
+    assert list(comparison.to_frame(seeds=True).columns) == list(records[0])
 
 
 def test_frames(comparison: udjfl.Comparison, result: udjfl.Result) -> None:

@@ -42,8 +42,12 @@ def advise_after_stop(arguments: list[str]) -> str:
     if command in ("run", "compare", "reproduce") and "--out" not in arguments:
         return "stopped; nothing was kept (give --out FOLDER to be able to continue)"
     if command in ("run", "compare"):
+        from pathlib import Path
+
+        from udjfl.training.resuming import advise_to_resume
+
         folder = (arguments[arguments.index("--out") + 1 :] or ["FOLDER"])[0]
-        return f"stopped; continue with `udjfl resume {folder}`"
+        return f"stopped; continue with {advise_to_resume(Path(folder))}"
     continues = command in ("resume", "reproduce") or arguments[:2] == ["data", "prepare"]
     return "stopped; run the same command again to continue" if continues else "stopped"
 

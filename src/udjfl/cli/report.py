@@ -47,7 +47,8 @@ def report_command(
     from udjfl.metrics import choose_metrics
     from udjfl.report.comparison_table import result_view
     from udjfl.report.plain_results import chosen_format, format_result
-    from udjfl.report.saved_runs import compare_runs, find_runs
+    from udjfl.report.saved_comparison import compare_found, find_unfinished
+    from udjfl.report.saved_runs import find_runs
     from udjfl.training.result import summary
 
     format = chosen_format(json=json, csv=csv, markdown=markdown, latex=latex)
@@ -55,8 +56,10 @@ def report_command(
     if len(folders) == 1 and format in (None, "json") and show_search(folders[0], json):
         return
     runs = find_runs(folders)
-    if len(runs) > 1:
-        show_comparison(replace(compare_runs(runs), columns=columns), format)
+    unfinished = find_unfinished(folders)
+    if unfinished or len(runs) > 1:
+        comparison = compare_found(runs, folders, unfinished)
+        show_comparison(replace(comparison, columns=columns), format)
     elif format in (None, "json"):
         show(result_view(runs[0], columns), summary(runs[0]), json)
     else:
@@ -137,9 +140,11 @@ def check_command(
     The exit code is 1 if something is damaged.
     """
     from udjfl.report.folders import describe_folders, folders_view
+    from udjfl.report.saved_comparison import count_unfinished
     from udjfl.training.folder_check import check_folder
 
     folders = check_folder(folder)
-    show(folders_view(folders), describe_folders(folders), json)
+    unfinished = count_unfinished(folder)
+    show(folders_view(folders, unfinished), describe_folders(folders, unfinished), json)
     if any(each.is_damaged for each in folders):
         raise typer.Exit(1)

@@ -43,12 +43,12 @@ def predict_command(
     --client, by the values of all clients together. Prints a CSV file: the prediction and, of
     classes, the probability of each.
     """
-    from udjfl.report.opened_run import open as open_run
+    from udjfl.report.opened_run import open_result
     from udjfl.report.output import show
     from udjfl.report.plain_tables import to_csv
 
     with collect_warnings(), show_status("predicting"):
-        result = open_run(folder, trust_model=trust_model)
+        result = open_result(folder, trust_model=trust_model)
         if result.inputs is None:
             raise SettingsError(f"{folder} does not say what its model takes")
         result.served_model(client)  # an error of its own if there is no such client
@@ -90,9 +90,9 @@ def export_command(
     It takes a batch of examples and returns a score for each class; their softmax are the
     probabilities. ONNX needs `pip install 'udjfl[onnx]'`.
     """
-    from udjfl.report.opened_run import open as open_run
+    from udjfl.report.opened_run import open_result
     from udjfl.training.export import export
 
     with show_status("exporting"):
-        export(open_run(folder, trust_model=trust_model), file, client, format)
+        export(open_result(folder, trust_model=trust_model), file, client, format)
     print(f"written to {file}", file=sys.stderr)

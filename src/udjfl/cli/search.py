@@ -144,7 +144,7 @@ def show_search(folder: Path, json: bool) -> bool:
         return False
     choice, tuned = read_tuned(folder)
     if tuned is None:
-        show(choice_view(choice), choice.as_dict(), json)
+        show(choice_view(choice, folder), choice.as_dict(), json)
     else:
         show(tune_view(tuned), tuned.as_dict(), json)
     return True

@@ -50,6 +50,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType]:
     seeds = "1 seed" if len(comparison.seeds) == 1 else f"{len(comparison.seeds)} seeds"
     parts: list[RenderableType] = [
+        *([] if comparison.unfinished is None else [Text(comparison.unfinished, "bold red")]),
         *warning_lines(comparison.warning),
         heading(f"{comparison.data}: mean over {seeds}, below it the 95% interval"),
         _metric_tables(comparison, width),

@@ -15,9 +15,12 @@ from udjfl.training.folder_check import FolderStatus
 STYLES = {"whole": "green", "damaged": "bold red", "missing": "yellow"}
 
 
-def describe_folders(folders: Sequence[FolderStatus]) -> dict[str, Any]:
-    """Return the state of every file as plain values."""
+def describe_folders(
+    folders: Sequence[FolderStatus], unfinished: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the state of every file as plain values, and what is not finished."""
     return {
+        "unfinished": list(unfinished),
         "whole": all(folder.is_whole for folder in folders),
         "folders": [
             {
@@ -34,8 +37,11 @@ def describe_folders(folders: Sequence[FolderStatus]) -> dict[str, Any]:
     }
 
 
-def folders_view(folders: Sequence[FolderStatus]) -> RenderableType:
-    """Show one folder file by file; of several, the files that are not whole."""
+def folders_view(folders: Sequence[FolderStatus], unfinished: Sequence[str] = ()) -> RenderableType:
+    """Show one folder file by file; of several, the files that are not whole.
+
+    `unfinished` are lines that say what is not finished, and how to go on.
+    """
     parts: list[RenderableType] = []
     for folder in folders:
         files = [f for f in folder.files if len(folders) == 1 or f.state != "whole"]
@@ -51,12 +57,16 @@ def folders_view(folders: Sequence[FolderStatus]) -> RenderableType:
             state = Text(file.state, style=STYLES.get(file.state, ""))
             table.add_row(Text(f"  {file.name}"), state, Text(file.note))
         parts.append(table)
-    return Group(*parts, _summarise(folders))
+    return Group(*parts, _summarise(folders), *map(Text, unfinished))
 
 
 def _summarise(folders: Sequence[FolderStatus]) -> Text:
     states = Counter(file.state for folder in folders for file in folder.files)
     states["damaged"] += sum(folder.error is not None for folder in folders)
     counts = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    noun = "folder" if len(folders) == 1 else "folders"
-    return Text(f"{len(folders)} {noun}: {counts}.")
+    files, n = sum(states.values()), len(folders)
+    noun = "file" if files == 1 else "files"
+    place = "1 folder" if n == 1 else f"{n} folders"
+    if files and files == states["whole"]:
+        counts = "whole" if files == 1 else "all whole"
+    return Text(f"{files} {noun} in {place}: {counts}.")

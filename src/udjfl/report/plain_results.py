@@ -10,7 +10,8 @@ from udjfl.metrics import Metric
 from udjfl.report.cells import ARROW, format_number, interval_text
 from udjfl.report.judged_metrics import for_score, metrics_for
 from udjfl.report.plain_tables import to_csv, to_latex, to_markdown
-from udjfl.simulation.comparison import RECORD_COLUMNS, Comparison
+from udjfl.simulation.comparison import Comparison
+from udjfl.simulation.comparison_records import RECORD_COLUMNS
 from udjfl.training.result import FinishedRun
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -41,7 +42,7 @@ def format_result(run: FinishedRun, format: str) -> str:
     """Return one run as text: in CSV a line for each number, else one table of each kind."""
     if format == "csv":
         metrics = [["", key, _plain(value)] for key, value in run.metrics.items()]
-        columns = {"accuracy": run.client_scores, "uncertainty": run.uncertainty}
+        columns = {run.score.name: run.client_scores, "uncertainty": run.uncertainty}
         clients = [
             [client, name, _plain(value)]
             for name, values in columns.items()

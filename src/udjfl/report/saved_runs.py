@@ -24,16 +24,23 @@ from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.folder_check import refuse_damage, warn_of_unchecked
 from udjfl.training.follow import is_being_written
 from udjfl.training.result import FinishedRun, outcome_of, read_result
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 
 NO_RUN = "there is no run of it"
+MethodKey = tuple[str, str]  # the name that a method was given by, and its parameters as text
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SavedRun(FinishedRun):
-    """A finished run as its folder has it; `checked` against its manifest, if there is one."""
+    """A finished run as its folder has it.
+
+    checked   against its manifest, if there is one
+    spec      the name that its method was given by
+    """
 
     checked: bool
+    spec: str
     folder: Path
     data: str
     fingerprint: str | None
@@ -51,7 +58,7 @@ def find_runs(paths: Sequence[Path]) -> list[SavedRun]:
             elif is_being_written(path):
                 advice = f"it goes on; `udjfl watch {path}` shows how far it is"
             else:
-                advice = f"it was not finished; `udjfl resume {path}` goes on"
+                advice = f"it was not finished; {advise_to_resume(path)} goes on"
             raise StorageError(f"{path} holds no finished run: {advice}")
         runs += [read_run(folder) for folder in folders]
     warn_of_unchecked([run.folder for run in runs if not run.checked])
@@ -68,6 +75,7 @@ def read_run(path: Path) -> SavedRun:
     try:
         run = SavedRun(
             checked=folder.manifest is not None,
+            spec=settings["method"],
             folder=path,
             data=settings["federation"]["name"],
             fingerprint=settings["federation"].get("fingerprint"),
@@ -148,8 +156,11 @@ def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int 
     return len(counts[0]) if counts and counts[0] else None
 
 
-def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
-    """Compare runs of several methods on the same federations. One method has to be FedAvg."""
+def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> Comparison:
+    """Compare runs of several methods on the same federations. One method has to be FedAvg.
+
+    FedAvg comes first, then the methods in the given order, then others as they are listed.
+    """
     seeds = tuple(sorted({run.seed for run in runs}))
     by_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
@@ -167,7 +178,14 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
     references = by_method.pop(_written_form(fedavg[0]))
     _check_comparable(references, runs)
     rows = []
-    others = sorted(by_method.values(), key=lambda runs: table_position(next(iter(runs.values()))))
+
+    def position(of_method: Mapping[int, SavedRun]) -> tuple[Any, ...]:
+        run = next(iter(of_method.values()))
+        key = method_key(run.spec, run.method.params)
+        place = order.index(key) if key in order else len(order)
+        return (run.service != "none", place, *table_position(run))
+
+    others = sorted(by_method.values(), key=position)
     for of_method in (references, *others):
         by_seed: dict[int, SavedRun | str] = dict.fromkeys(seeds, NO_RUN)
         for seed, run in of_method.items():
@@ -185,6 +203,11 @@ def compare_runs(runs: Sequence[SavedRun]) -> Comparison:
         CompareSettings, {**training, "seeds": list(seeds), "methods": methods}
     )
     return Comparison(runs[0].data, seeds, settings, tuple(rows), own_data=True)
+
+
+def method_key(spec: str, params: Mapping[str, Any]) -> MethodKey:
+    """Return what tells a method from others; parameters need not be hashable."""
+    return spec, json.dumps(params, sort_keys=True, default=str)
 
 
 def table_position(run: FinishedRun) -> tuple[bool, int, int, bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,6 +13,7 @@ from udjfl.report.comparison_table import comparison_view
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.search.scoring import CandidateScore
 from udjfl.search.tune import HeldOutChoice, Tuned
+from udjfl.training.resuming import advise_to_resume
 
 MEASURES = {
     "rawls": "Psi",
@@ -24,7 +27,6 @@ HELD_OUT = (
     "all clients, in {unit}."
 )
 RUNG_HEADINGS = ("Rounds", "Points", "Best within the limits")
-NOT_TESTED = "The test is not finished; `udjfl resume` continues it."
 NOT_CLEAR = (
     "The default stays: the best point was not better by more than one standard error, seed by "
     "seed."
@@ -36,9 +38,10 @@ def tune_view(tuned: Tuned) -> RenderableType:
     return Group(*_choice_parts(tuned.choice), Text(""), _test_view(tuned))
 
 
-def choice_view(choice: HeldOutChoice) -> RenderableType:
-    """Lay out a tuned point whose test is not finished."""
-    return Group(*_choice_parts(choice), Text(""), Text(NOT_TESTED))
+def choice_view(choice: HeldOutChoice, folder: Path) -> RenderableType:
+    """Lay out a tuned point whose test, in the same folder, is not finished."""
+    not_tested = f"The test is not finished; {advise_to_resume(folder)} continues it."
+    return Group(*_choice_parts(choice), Text(""), Text(not_tested))
 
 
 def _choice_parts(choice: HeldOutChoice) -> list[RenderableType]:

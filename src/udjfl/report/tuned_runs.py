@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from udjfl.errors import UdjflError
-from udjfl.report.saved_runs import compare_runs, find_runs
+from udjfl.report.saved_comparison import WRITTEN_LAST, read_comparison
 from udjfl.search.tune import TEST, HeldOutChoice, Tuned
 from udjfl.simulation.comparison import Comparison
 
@@ -14,11 +13,9 @@ from udjfl.simulation.comparison import Comparison
 def read_tuned(folder: Path) -> tuple[HeldOutChoice, Tuned | None]:
     """Read a choice, and the same with its test; None while the test is not finished."""
     choice = HeldOutChoice.load(folder)
-    try:
-        test = compare_runs(find_runs([folder / TEST]))
-    except UdjflError:
+    if not (folder / TEST / WRITTEN_LAST).exists():
         return choice, None
-    return choice, Tuned(choice, hold_to_limits(test, choice))
+    return choice, Tuned(choice, hold_to_limits(read_comparison(folder / TEST), choice))
 
 
 def hold_to_limits(test: Comparison, choice: HeldOutChoice) -> Comparison:

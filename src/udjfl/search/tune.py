@@ -32,6 +32,7 @@ from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.records import OnProgress
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty.alone import task_of
 
@@ -111,7 +112,8 @@ class HeldOutChoice:
             )
         except FileNotFoundError:
             raise StorageError(
-                f"{folder} has no {CHOICE}: the search is not finished; `udjfl resume` continues it"
+                f"{folder} has no {CHOICE}: the search is not finished; "
+                f"{advise_to_resume(Path(folder))} continues it"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
             raise StorageError(

@@ -44,6 +44,7 @@ from udjfl.training.lifecycle import check_complete, versions
 from udjfl.training.observers import observe
 from udjfl.training.records import OnProgress
 from udjfl.training.result import FinishedRun
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty import Uncertainty
 
@@ -277,7 +278,7 @@ def _comparison_folder(
     if not resume:
         raise StorageError(
             f"{folder.path} already holds a comparison; continue it with "
-            f"`udjfl resume {folder.path}`, or choose another folder"
+            f"{advise_to_resume(folder.path)}, or choose another folder"
         )
     folder.lock()
     try:

@@ -11,8 +11,22 @@ from udjfl._pandas_frame import make_frame
 from udjfl._plots import draw
 from udjfl.metrics import METRICS, Metric, table_metrics
 from udjfl.settings import CompareSettings, DataSettings, TrainingSettings
+from udjfl.simulation.comparison_records import (
+    RECORD_COLUMNS,
+    SEED_COLUMNS,
+    list_means,
+    list_values,
+)
 from udjfl.simulation.method_summary import MethodSummary, interval_of
-from udjfl.statistics import THEORY_METRIC, Summary, correct_tests, metric_of, rank_methods
+from udjfl.statistics import (
+    THEORY_METRIC,
+    PairedTest,
+    Summary,
+    correct_tests,
+    metric_of,
+    paired_test,
+    rank_methods,
+)
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.lifecycle import versions
 from udjfl.verdicts import (
@@ -26,11 +40,6 @@ from udjfl.verdicts import (
     left_out_reason,
 )
 
-RECORD_COLUMNS = (
-    *("method", "client", "metric", "mean", "ci95_low", "ci95_high", "seeds"),
-    *("difference", "p", "p_holm"),
-)
-
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
@@ -42,6 +51,7 @@ class Comparison:
     margin_for_all    hold methods with a budget of their own to the margin, too
     least_advantaged  how the clients that Rawls' theory should benefit are chosen
     columns           keys of the metrics that the table shows; None: the usual ones
+    unfinished        says which runs are missing, and how to go on, if not all are finished
     """
 
     data: str
@@ -53,6 +63,7 @@ class Comparison:
     least_advantaged: LeastAdvantaged = "uncertainty"
     columns: tuple[str, ...] | None = None
     margin_for_all: bool = False
+    unfinished: str | None = None
 
     @property
     def shown_metrics(self) -> list[Metric]:
@@ -86,27 +97,18 @@ class Comparison:
         titles = [" ".join(metric.heading.split()) for metric in metrics]
         return html_table(caption, ["Method", *titles], rows)
 
-    def to_records(self) -> list[dict[str, Any]]:
+    def to_records(self, seeds: bool = False) -> list[dict[str, Any]]:
         """Return each mean over seeds as plain values, with the keys `RECORD_COLUMNS`.
 
-        Every metric of every method, and of every client its accuracy and its uncertainty. Tests
-        are paired with FedAvg; `p_holm` is corrected for all tests of the table.
+        Every metric of every method, and of every client its score and its uncertainty. Tests are
+        paired with FedAvg; `p_holm` is corrected for all tests of the table, of metrics or of
+        clients. With `seeds`, each value of each seed instead, with the keys `SEED_COLUMNS`.
         """
-        records = []
-        for index, row in enumerate(self.rows):
-            for key, summary in row.metrics.items():
-                test = row.against_fedavg.get(key)
-                tested = {} if test is None else {"difference": test.difference, "p": test.p}
-                corrected = {"p_holm": self.corrected_p.get((index, key))}
-                records.append(_record(row, None, key, summary) | tested | corrected)
-            clients = {"accuracy": row.client_scores, "uncertainty": row.uncertainty}
-            for key, summaries in clients.items():
-                records += [_record(row, client, key, s) for client, s in summaries.items()]
-        return records
+        return list_values(self) if seeds else list_means(self)
 
-    def to_frame(self) -> Any:
+    def to_frame(self, seeds: bool = False) -> Any:
         """Return `to_records` as a `pandas.DataFrame`; needs the extra `udjfl[frames]`."""
-        return make_frame(self.to_records(), RECORD_COLUMNS)
+        return make_frame(self.to_records(seeds), SEED_COLUMNS if seeds else RECORD_COLUMNS)
 
     @functools.cached_property
     def verdicts(self) -> tuple[tuple[Verdict, ...], ...]:
@@ -148,6 +150,24 @@ class Comparison:
         ]
         tests = [self.rows[index].against_fedavg[key] for index, key in keys]
         return dict(zip(keys, correct_tests(tests), strict=True))
+
+    @functools.cached_property
+    def client_tests(self) -> tuple[dict[str, PairedTest], ...]:
+        """Of each row a paired test of every client's score; none of the reference."""
+        before = self.rows[0].client_scores
+        return tuple(
+            {
+                client: paired_test(scores.values, before[client].values)
+                for client, scores in (row.client_scores if index else {}).items()
+            }
+            for index, row in enumerate(self.rows)
+        )
+
+    @functools.cached_property
+    def corrected_client_p(self) -> dict[tuple[int, str], float | None]:
+        """The p of each of `client_tests`, by row and client (Holm, for all of them)."""
+        tests = {(i, c): test for i, row in enumerate(self.client_tests) for c, test in row.items()}
+        return dict(zip(tests, correct_tests(list(tests.values())), strict=True))
 
     @functools.cached_property
     def joining(self) -> list[dict[str, Joining]]:
@@ -195,6 +215,7 @@ class Comparison:
             "versions": versions(),
             "reference": self.rows[0].label,
             **({} if self.score == ACCURACY else {"score": self.score.as_dict()}),
+            **({} if self.unfinished is None else {"unfinished": self.unfinished}),
             **({} if self.warning is None else {"warning": self.warning}),
             "margin": self.margin,
             "margin_for_all": self.margin_for_all,
@@ -254,14 +275,6 @@ class Comparison:
             )
         better = "higher" if metric.better_for(self.score.better) > 0 else "lower"
         return {"metric": metric.key, "better": better, "order": order}
-
-
-def _record(
-    row: MethodSummary, client: str | None, metric: str, summary: Summary
-) -> dict[str, Any]:
-    low, high = summary.ci95 or (None, None)
-    values = (row.label, client, metric, summary.mean, low, high, summary.n)
-    return {**dict.fromkeys(RECORD_COLUMNS), **dict(zip(RECORD_COLUMNS, values, strict=False))}
 
 
 def _cell(summary: Summary, score: ScoreKind) -> str:

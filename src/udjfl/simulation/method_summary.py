@@ -167,8 +167,8 @@ def summarise_method(
         return [results[s].client_scores[client] if s in results else None for s in by_seed]
 
     def uncertainties(client: str) -> list[float | None]:
-        known = [outcome.uncertainty[client] for outcome in references.values()]
-        return [value if math.isfinite(value) else None for value in known]
+        known = [references[s].uncertainty[client] if s in references else None for s in by_seed]
+        return [None if value is None or not math.isfinite(value) else value for value in known]
 
     runs = list(by_seed.values())
     is_reference = all(results.get(seed) is outcome for seed, outcome in references.items())

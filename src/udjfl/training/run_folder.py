@@ -44,6 +44,7 @@ from udjfl.training.listed_files import ListedFiles
 from udjfl.training.manifest import MANIFEST, Entry, Manifest, load_manifest
 from udjfl.training.record_file import CHECKPOINT, RECORDS, START_AGAIN, RecordFile
 from udjfl.training.records import History, Record
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.tensor_file import pack, unpack_content
 
 # In settings.json: the folder has a manifest, so one without was not made by an older version.
@@ -91,8 +92,8 @@ class RunFolder(ListedFiles):
     def _check_is_free(self) -> None:
         if self.holds_a_run:
             raise StorageError(
-                f"{self.path} already holds a run; continue it with `udjfl resume {self.path}`, "
-                "or choose another folder"
+                f"{self.path} already holds a run; continue it with "
+                f"{advise_to_resume(self.path)}, or choose another folder"
             )
         left = [name for name in LEFTOVERS if os.path.lexists(self.path / name)]
         if left:

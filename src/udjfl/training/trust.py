@@ -17,12 +17,17 @@ def refuse_code(folder: Path, settings: Mapping[str, Any]) -> None:
 
     Names without a colon are looked up among what is built in or installed.
     """
-    for name in _names_in(settings):
-        if names_code(name):
-            raise SettingsError(
-                f"{folder} names code to import: {name}. If you trust it, add --trust-model "
-                "(in Python, trust_model=True)"
-            )
+    name = find_code(settings)
+    if name is not None:
+        raise SettingsError(
+            f"{folder} names code to import: {name}. If you trust it, add --trust-model "
+            "(in Python, trust_model=True)"
+        )
+
+
+def find_code(settings: Mapping[str, Any]) -> str | None:
+    """Return the first name in the settings that would be imported, None if there is none."""
+    return next((name for name in _names_in(settings) if names_code(name)), None)
 
 
 def _names_in(settings: Mapping[str, Any]) -> Iterator[str]:

@@ -45,7 +45,7 @@ def test_an_unfinished_run_has_curves_but_no_scores(run_folder: Path) -> None:
     material = read_material([run_folder])
     assert material.rows == ()
     assert [problem.folder for problem in material.problems] == ["run"]
-    assert "udjfl resume" in material.problems[0].text
+    assert "resume=True" in material.problems[0].text
     assert material.curves[0].reached == 8
     assert material.client_ids
 

@@ -11,9 +11,9 @@ from typing import Any
 from udjfl.errors import UdjflError
 from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.settings import CompareSettings, RunSettings, Settings, validate_settings
+from udjfl.training.resuming import LEVELS_TO_COMPARISON
 from udjfl.training.run_folder import RunFolder
 
-LEVELS_TO_COMPARISON = 2  # a run lies in COMPARISON/seed-0/METHOD
 SEARCHES: dict[str, type[Settings]] = {"frontier": FrontierSettings, "tune": TuneSettings}
 NOT_SETTINGS = ("fingerprint", "searched")  # kept beside the settings of a search
 

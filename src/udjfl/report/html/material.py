@@ -20,6 +20,13 @@ from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
 from udjfl.report.html.score_text import ScoreText
 from udjfl.report.html.searches import Problem, is_tuning, read_searches
+from udjfl.report.saved_comparison import (
+    Unfinished,
+    drop_partial_seeds,
+    find_order,
+    find_unfinished,
+    is_comparison,
+)
 from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
 from udjfl.report.tuned_runs import hold_to_limits
 from udjfl.search.frontier import Frontier
@@ -28,6 +35,7 @@ from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary, summarise_method
 from udjfl.training.folder_check import refuse_damage
 from udjfl.training.follow import is_being_written
+from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 
 NO_FINISHED_RUN = "No run here is finished yet."
@@ -113,9 +121,11 @@ def read_material(paths: Sequence[Path]) -> Material:
     """Read every run in these folders and below them, and the searches among them."""
     searches = read_searches(paths)
     folders = _find_folders(searches.others)
-    runs, unfinished, problems = _read_runs(folders)
+    partial, in_part = _find_partial(searches.others)
+    runs, unfinished, problems = _read_runs(folders, partial)
     whole = {*unfinished, *(run.folder for run in runs)}
-    comparison, reason = _compare(runs)
+    runs = drop_partial_seeds(runs, [each for each in partial if each.seeds])
+    comparison, reason = _compare(runs, searches.others)
     if comparison is not None and searches.tuning is not None:
         comparison = hold_to_limits(comparison, searches.tuning)
     rows = comparison.rows if comparison else _summarise(runs)
@@ -126,7 +136,7 @@ def read_material(paths: Sequence[Path]) -> Material:
         rows=rows,
         comparison=comparison,
         no_comparison=reason,
-        problems=(*problems, *searches.problems),
+        problems=(*in_part, *problems, *searches.problems),
         clients=described.get("clients", {}),
         curves=_in_order(read_curves([f for f in folders if f in whole]), rows),
         settings=described.get("settings", {}),
@@ -143,6 +153,15 @@ def _seeds_of(runs: Sequence[SavedRun], frontier: Frontier | None) -> tuple[int,
     if not runs and frontier is not None:
         return frontier.seeds
     return tuple(sorted({run.seed for run in runs}))
+
+
+def _find_partial(paths: Sequence[Path]) -> tuple[list[Unfinished], list[Problem]]:
+    """Find comparisons that are not finished; each is one problem, not one for each of its runs."""
+    try:
+        partial = find_unfinished(paths)
+    except StorageError as error:
+        return [], [Problem("settings", str(error))]
+    return partial, [Problem(each.folder.name, str(each)) for each in partial]
 
 
 def _read_versions(folders: Sequence[Path]) -> dict[str, str]:
@@ -177,22 +196,12 @@ def _find_folders(paths: Sequence[Path]) -> list[Path]:
                 "name the folder given as --out"
             )
         found += [folder for folder in below if folder not in found]
-    return [folder for folder in found if not (_is_comparison(folder) or is_tuning(folder))]
+    return [folder for folder in found if not (is_comparison(folder) or is_tuning(folder))]
 
 
-def _is_comparison(folder: Path) -> bool:
-    if (folder / "records.jsonl").exists() or (folder / "result.json").exists():
-        return False
-    if (folder / "comparison.json").exists():
-        return True
-    try:
-        settings = RunFolder.open(folder).read_json("settings.json")
-    except StorageError:
-        return False
-    return isinstance(settings, dict) and "comparison" in settings
-
-
-def _read_runs(folders: Sequence[Path]) -> tuple[list[SavedRun], list[Path], list[Problem]]:
+def _read_runs(
+    folders: Sequence[Path], partial: Sequence[Unfinished]
+) -> tuple[list[SavedRun], list[Path], list[Problem]]:
     """Return finished runs, the folders of unfinished ones, and why folders are left out."""
     runs, unfinished, problems = [], [], []
     for folder in folders:
@@ -202,20 +211,22 @@ def _read_runs(folders: Sequence[Path]) -> tuple[list[SavedRun], list[Path], lis
                 if not is_being_written(folder):  # files of a run that goes on are replaced
                     refuse_damage(opened)
                 unfinished.append(folder)
-                raise StorageError("not finished; `udjfl resume` continues it")
+                if any(each.folder in folder.parents for each in partial):
+                    continue
+                raise StorageError(f"not finished; {advise_to_resume(folder)} continues it")
             runs.append(read_run(folder))
         except UdjflError as error:
             problems.append(Problem(folder.name, str(error).replace(f"{folder}/", "")))
     return runs, unfinished, problems
 
 
-def _compare(runs: Sequence[SavedRun]) -> tuple[Comparison | None, str]:
+def _compare(runs: Sequence[SavedRun], paths: Sequence[Path]) -> tuple[Comparison | None, str]:
     if not runs:
         return None, NO_FINISHED_RUN
     if len(runs) == 1:
         return None, "There is one run only; add one of FedAvg to see what the method changes."
     try:
-        return compare_runs(runs), ""
+        return compare_runs(runs, find_order(paths)), ""
     except UdjflError as error:
         return None, f"These runs cannot be compared: {error}."
 
