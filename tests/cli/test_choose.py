@@ -30,6 +30,17 @@ def test_flags_answer_without_questions(udjfl_command: Command) -> None:
     assert "udjfl run --data heart --method desert:budget=1" in output.out
 
 
+def test_commands_for_files_name_the_target(udjfl_command: Command) -> None:
+    files = ("choose --aim lift --defaults --json --data", "hospitals/*.csv")
+    for more, words in ((), "COLUMN"), (("--target", "y==ill"), "y==ill"):
+        document = json.loads(udjfl_command(*files, *more).out)
+        commands = [step["command"] for step in document["steps"]]
+        named = [c for c in commands if "hospitals" in c]
+        assert len(named) == 3
+        assert all(f"--data 'hospitals/*.csv' --target {words}" in c for c in named[1:])
+        assert named[0] == f"udjfl data describe 'hospitals/*.csv' --target {words}"
+
+
 def test_json_is_one_document_and_asks_nothing(udjfl_command: Command) -> None:
     output = udjfl_command("choose --aim whole --gap severe --json")
     document = json.loads(output.out)

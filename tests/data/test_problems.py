@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from udjfl.data import Federation
+from udjfl.data.problems import find_small_test_parts, find_tiny_clients
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -66,3 +68,30 @@ def test_long_vectors_and_images_have_no_columns() -> None:
 
     assert make((257,)) == make((4, 4)) == []
     assert len(make((256,))) == 11  # ten, and how many there are beside them
+
+
+def test_small_clients_are_named_with_what_would_help() -> None:
+    frames = {
+        name: pd.DataFrame({"x": range(n), "y": [i % 2 for i in range(n)]})
+        for name, n in (("large", 200), ("medium", 60), ("small", 50), ("tiny", 3))
+    }
+    federation = Federation.from_frames(frames, target="y")
+    assert find_tiny_clients(federation) == [
+        "client 'tiny' has 2 train rows and 1 test row: too few to train, to judge or to measure "
+        "its uncertainty; leave it out or join it with another client"
+    ]
+    assert find_small_test_parts(federation) == [
+        "client 'medium': 12 test rows, so one row is 8.3 points; fewer than 30 tell little "
+        "(--test-share 0.5 gives 30)",
+        "client 'small': 10 test rows, so one row is 10.0 points; fewer than 30 tell little",
+    ]
+
+
+def test_tiny_clients_are_a_warning_before_training(caplog: pytest.LogCaptureFixture) -> None:
+    frames = {
+        name: pd.DataFrame({"x": range(n), "y": [i % 2 for i in range(n)]})
+        for name, n in (("medium", 60), ("tiny", 3))
+    }
+    Federation.from_frames(frames, target="y")
+    assert "client 'tiny' has 2 train rows and 1 test row" in caplog.text
+    assert "12 test rows" not in caplog.text  # the results say so

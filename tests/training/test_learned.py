@@ -45,6 +45,25 @@ def test_a_shared_model_is_compared_with_the_most_frequent_class() -> None:
     assert warn(50.0, counts=None) is None  # the server does not know
 
 
+def test_a_tiny_client_does_not_decide() -> None:
+    """Two clients of three learned; the third has one test example, and it is wrong."""
+    ids = ("a", "b", "c")
+    counts = torch.tensor([[30, 30], [12, 12], [0, 1]])
+    info = FederationInfo(ids, (9.0,) * 3, torch.zeros(3, 2), 2, test_counts=counts)
+    evaluation = Evaluation({"a": 0.3, "b": 0.5, "c": 9.0}, {"a": 93.3, "b": 79.2, "c": 0.0})
+    known = Uncertainty("crossfit", dict.fromkeys(ids, 0.3))
+    assert warn_if_unlearned(info, evaluation, known) is None
+
+
+def test_a_tiny_client_does_not_decide_a_regression() -> None:
+    info = FederationInfo(
+        ("a", "b"), (9.0, 9.0), torch.zeros(2, 1), 1, test_sizes=(98, 2), labels_are_numbers=True
+    )
+    for explained, warned in ((60.0, False), (0.5, True)):
+        evaluation = Evaluation({"a": 1.0, "b": 1.0}, {"a": explained, "b": -50_000.0})
+        assert (warn_if_unlearned(info, evaluation, KNOWN) is not None) == warned
+
+
 def test_one_class_everywhere_cannot_be_learned_and_is_not_blamed() -> None:
     assert warn(100.0, counts=torch.tensor([[10, 0], [10, 0]])) is None
 

@@ -42,6 +42,9 @@ def choose_command(
         str,
         typer.Option("--data", help="Data to name in the commands.", autocompletion=complete_data),
     ] = DATA,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Column of the labels to name in the commands.")
+    ] = None,
     defaults: Annotated[
         bool, typer.Option("--defaults", help="Ask nothing: what no flag answers has its default.")
     ] = False,
@@ -64,7 +67,7 @@ def choose_command(
     given = {key: answer for key, answer in flags.items() if answer is not None}
     read_answers(given)  # mistakes in flags are told before the first question
     answers = read_answers(given if defaults or json else ask(given))
-    advice = advise(answers, data)
+    advice = advise(answers, data, target)
     show(advice_view(advice), advice.as_dict(), json)
 
 

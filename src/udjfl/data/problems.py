@@ -6,6 +6,7 @@ They are no errors: the data can be used, but a reader of the results should kno
 from __future__ import annotations
 
 import logging
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ logger = logging.getLogger("udjfl")
 MAX_LOGGED = 8
 MAX_OF_A_KIND = 10
 MAX_COLUMNS = 256  # a longer vector is an image or an embedding: a column of it means nothing
+FEWEST_TEST_ROWS = 30  # with fewer, a score tells little
+FEWEST_TRAIN_ROWS = 10  # with fewer, nothing can be trained or measured
+SHARE_STEP, LARGEST_SHARE = 0.05, 0.5  # of the test parts that are suggested
 Rows = npt.NDArray[np.void]
 
 
@@ -35,6 +39,42 @@ def find_problems(federation: Federation) -> list[str]:
         *_find_column_problems(federation, labels),
         *find_duplicates(train, test),
     ]
+
+
+def find_tiny_clients(federation: Federation) -> list[str]:
+    """Find clients with too few rows for anything."""
+    advice = "leave it out or join it with another client"
+    return limit(
+        f"client {client.id!r} has {_count(len(client.train), 'train row')} and "
+        f"{_count(len(client.test), 'test row')}: too few to train, to judge or to measure its "
+        f"uncertainty; {advice}"
+        for client in federation.clients
+        if len(client.train) < FEWEST_TRAIN_ROWS
+    )
+
+
+def find_small_test_parts(federation: Federation) -> list[str]:
+    """Find test parts that are too small for a score, of clients that are not tiny."""
+    return limit(_describe_small_test_parts(federation))
+
+
+def _describe_small_test_parts(federation: Federation) -> Iterable[str]:
+    for client in federation.clients:
+        n, total = len(client.test), len(client.test) + len(client.train)
+        if n >= FEWEST_TEST_ROWS or len(client.train) < FEWEST_TRAIN_ROWS:
+            continue
+        weight = f", so one row is {100 / n:.1f} points" if federation.class_names else ""
+        share = SHARE_STEP * math.ceil(FEWEST_TEST_ROWS / total / SHARE_STEP)
+        can_split = federation.preprocessing is not None and share <= LARGEST_SHARE
+        advice = f" (--test-share {share:g} gives {round(share * total)})" if can_split else ""
+        yield (
+            f"client {client.id!r}: {_count(n, 'test row')}{weight}; fewer than "
+            f"{FEWEST_TEST_ROWS} tell little{advice}"
+        )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"1 {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def _find_column_problems(
@@ -62,8 +102,13 @@ def _find_column_problems(
 
 
 def log_problems(federation: Federation) -> None:
-    """Log the problems of a federation that was read from tables, as warnings."""
-    problems = () if federation.preprocessing is None else federation.preprocessing.problems
+    """Log the problems of a federation that was read from tables, as warnings.
+
+    Small test parts are no part of them: below every result stands which they are.
+    """
+    if federation.preprocessing is None:
+        return
+    problems = [*find_tiny_clients(federation), *federation.preprocessing.problems]
     for problem in problems[:MAX_LOGGED]:
         logger.warning("%s", problem)
     if len(problems) > MAX_LOGGED:

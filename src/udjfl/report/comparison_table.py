@@ -102,7 +102,8 @@ def _small_test_parts(comparison: Comparison) -> list[str]:
     if small:
         smallest = min(small, key=lambda client: sizes[client])
         size, all_alike = sizes[smallest], len(set(sizes.values())) == 1 < len(sizes)
-        text = f"{'each client' if all_alike else printable(smallest)}: {size} test examples"
+        text = f"{'each client' if all_alike else printable(smallest)}: {size} test example"
+        text += "" if size == 1 else "s"
         if comparison.score.is_share:
             text += f", one example is {100 / size:.2f} points"
         if len(small) > 1 and not all_alike:

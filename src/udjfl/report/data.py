@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from udjfl.data import SOURCES, Federation, Source, find_source
+from udjfl.data.problems import find_small_test_parts, find_tiny_clients
 from udjfl.errors import DataError
 from udjfl.report.output import FitWidth, facts_table, make_blocks
 
@@ -111,7 +112,11 @@ def describe_federation(federation: Federation, data: str, seed: int) -> dict[st
         "preprocessing": None
         if federation.preprocessing is None
         else federation.preprocessing.as_dict(),
-        "problems": federation.problems,
+        "problems": [
+            *find_tiny_clients(federation),
+            *find_small_test_parts(federation),
+            *federation.problems,
+        ],
     }
 
 

@@ -2,12 +2,15 @@
 
 Nobody learned if one of these holds:
 
-- the shared model is no better than always predicting one class: neither is the mean of the
-  clients' accuracies above that of the most frequent class (one-sided test at 95%, the clients'
-  test parts as samples), nor the mean test loss below the entropy of the class frequencies
+- the shared model is no better than always predicting one class: neither is its accuracy above
+  that of the most frequent class (one-sided test at 95%, the clients' test parts as samples), nor
+  its test loss below the entropy of the class frequencies
 - trained alone, no client's model is better than its class frequencies (`uncertainty.evidence`)
-- in a regression, the shared model explains no more than 1% of the labels' variance
+- in a regression, the shared model explains no more than 1% of the labels' variance; less than
+  -100% of a client's counts as that
 - the clients' uncertainties, in nats, are all near the highest possible, ln(classes)
+
+Every test example has the same weight, so that a client with two of them does not decide.
 """
 
 from __future__ import annotations
@@ -45,8 +48,7 @@ def warn_if_unlearned(
 
 def _shared_reason(federation: FederationInfo, evaluation: Evaluation) -> str | None:
     if federation.labels_are_numbers:
-        explained = [value for value in evaluation.accuracies.values() if math.isfinite(value)]
-        mean = sum(explained) / len(explained) if explained else math.inf
+        mean = _mean_explained(federation, evaluation)
         if mean > 100 * LEAST_GAIN:
             return None
         return f"the shared model explains {mean:.1f}% of the labels' variance on average"
@@ -56,8 +58,9 @@ def _shared_reason(federation: FederationInfo, evaluation: Evaluation) -> str | 
         return None
     counts = counts[rows].to(torch.float64)
     ids = [federation.ids[row] for row in rows]
-    accuracy = sum(evaluation.accuracies[name] for name in ids) / len(ids)
-    loss = sum(evaluation.losses[name] for name in ids) / len(ids)
+    shares = (counts.sum(dim=1) / counts.sum()).tolist()
+    accuracy = sum(w * evaluation.accuracies[name] for w, name in zip(shares, ids, strict=True))
+    loss = sum(w * evaluation.losses[name] for w, name in zip(shares, ids, strict=True))
     best, noise, entropy = _constant_prediction(counts)
     is_better = accuracy > 100 * (best + ONE_SIDED * noise) or loss < (1 - LEAST_GAIN) * entropy
     if is_better or entropy == 0:
@@ -66,17 +69,27 @@ def _shared_reason(federation: FederationInfo, evaluation: Evaluation) -> str | 
 
 
 def _constant_prediction(counts: Tensor) -> tuple[float, float, float]:
-    """Return mean accuracy and its noise of the best constant class, and the label entropy.
+    """Return accuracy and its noise of the best constant class, and the label entropy.
 
-    `counts` [N, C] are those of the clients' test parts; clients have equal weight.
+    `counts` [N, C] are those of the clients' test parts.
     """
-    sizes = counts.sum(dim=1)
-    shares = counts / sizes[:, None]
-    means = shares.mean(dim=0)
-    best = int(means.argmax())
-    own = shares[:, best]
-    noise = float((own * (1 - own) / sizes).sum().sqrt()) / len(counts)
-    return float(means[best]), noise, float(torch.special.entr(means).sum())
+    sizes, pooled = counts.sum(dim=1), counts.sum(dim=0) / counts.sum()
+    best = int(pooled.argmax())
+    own = counts[:, best] / sizes
+    noise = float((sizes * own * (1 - own)).sum().sqrt() / sizes.sum())
+    return float(pooled[best]), noise, float(torch.special.entr(pooled).sum())
+
+
+def _mean_explained(federation: FederationInfo, evaluation: Evaluation) -> float:
+    """Return the share of the labels' variance that the shared model explains, in percent."""
+    sizes = federation.test_sizes or (1,) * len(federation.ids)
+    pairs = [
+        (size, max(evaluation.accuracies[name], -100.0))
+        for name, size in zip(federation.ids, sizes, strict=True)
+        if math.isfinite(evaluation.accuracies.get(name, math.nan))
+    ]
+    total = sum(size for size, _ in pairs)
+    return sum(size * value for size, value in pairs) / total if total else math.inf
 
 
 def _alone_reason(uncertainty: Uncertainty) -> str | None:

@@ -198,7 +198,6 @@ SOUTH = make_hospitals()["south"]
             "client 'south', column 'income': 2 values are infinite and count as missing",
         ),
         (NORTH, "different rows are in both train parts"),
-        (change(SOUTH, ill=SOUTH.ill.str.upper()), "classes 'ILL', 'WELL', 'ill', 'well' differ"),
     ],
 )
 def test_problems_name_client_and_column(south: pd.DataFrame, words: str) -> None:

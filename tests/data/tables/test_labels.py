@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from udjfl.data.tables.labels import OPERATORS, Target, find_similar_classes, read_labels
+from udjfl.data.tables.labels import OPERATORS, Target, read_labels
 from udjfl.errors import DataError
 
 
@@ -43,8 +43,8 @@ def test_a_comparison_makes_two_classes() -> None:
 
 @given(st.sampled_from(sorted(OPERATORS)), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
 def test_comparisons_are_those_of_python(sign: str, value: float, bound: float) -> None:
-    holds = read(f"y{sign}{bound!r}", one=[value])[0]["one"]
-    assert holds == [int(OPERATORS[sign](value, bound))]
+    compared = Target.parse(f"y{sign}{bound!r}", ["y"]).compare(pd.Series([value]))
+    assert compared.tolist() == [int(OPERATORS[sign](value, bound))]
 
 
 def test_a_column_whose_name_looks_like_a_comparison_is_a_column() -> None:
@@ -85,7 +85,37 @@ def test_labels_of_another_type_name_the_client() -> None:
     )
 
 
-def test_classes_that_differ_in_case_are_a_problem() -> None:
-    assert find_similar_classes(["No", "yes", "Yes"]) == [
-        "classes 'yes', 'Yes' differ in case only"
-    ]
+def test_classes_that_differ_in_case_name_clients_and_spellings() -> None:
+    with pytest.raises(DataError) as raised:
+        read("y", one=["ill", "healthy"], two=["Ill", "healthy"], three=["Ill", "ill"])
+    assert str(raised.value) == (
+        "column 'y': client 'one' has 'ill', client 'two' has 'Ill', which differ in case only: "
+        "write them in one way"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "values", "words"),
+    [
+        ("y==sick", ["ill", "healthy"], "no row has 'y==sick'; there are 'healthy', 'ill'"),
+        ("y!=sick", ["ill", "healthy"], "every row has 'y!=sick'; there are 'healthy', 'ill'"),
+        ("y>9", [1, 2, None], "no row has 'y>9'; there are numbers from 1 to 2"),
+    ],
+)
+def test_comparisons_that_hold_for_all_or_none(
+    target: str, values: list[object], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        read(target, one=values)
+    # A client alone, with classes agreed on: the others may have the rest.
+    frames = {"one": pd.DataFrame({"y": values})}
+    made = Target.parse(target, ["y"])
+    assert read_labels(frames, made, made.class_names or ()).class_names == made.class_names
+
+
+def test_ages_are_no_classes_and_labels_are() -> None:
+    with pytest.raises(DataError, match=r"60 different numbers, from 20 to 79.*--task"):
+        read("y", one=[20 + i % 60 for i in range(480)])
+    digits, letters = [i % 10 for i in range(30)], [i % 26 for i in range(26 * 20)]
+    assert len(read("y", one=digits)[1]) == 10
+    assert len(read("y", one=letters)[1]) == 26

@@ -25,7 +25,6 @@ from udjfl.data.tables.columns import (
 from udjfl.data.tables.labels import (
     Labels,
     Target,
-    find_similar_classes,
     read_labels,
     read_numbers,
     suggest_column,
@@ -82,7 +81,6 @@ def make_pools(
     labels = (
         read_numbers(tables, target) if is_regression else read_labels(tables, target, class_names)
     )
-    problems += find_similar_classes(labels.class_names)
     unlabelled: list[str] = []
     labelled = {
         name: _leave_out_unlabelled(name, table, labels, target, unlabelled)

@@ -32,7 +32,9 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 OPPOSITE = {">=": "<", "<=": ">", "==": "!=", "!=": "==", ">": "<=", "<": ">="}
 COMPARISON = re.compile(r"\s*(.+?)\s*(>=|<=|==|!=|>|<)\s*(.+?)\s*")
 MOST_NUMBERS = 100  # a target with more different numbers is a quantity, not a class
-MAX_SHOWN = 3
+# So are more than a few numbers with few rows for each: ages, counts, days.
+FEW_NUMBERS, ROWS_OF_A_CLASS = 20, 20
+MAX_SHOWN, MOST_CLASSES = 3, 8
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def read_labels(
             client: target.compare(frame[target.column]).fillna(-1).to_numpy().astype(np.int64)
             for client, frame in frames.items()
         }
+        if not class_names:  # of one client alone, all rows may well be of one class
+            _check_comparison(frames, target, numbers)
         return Labels(numbers, target.class_names)
     columns = {client: _clean_labels(frame[target.column]) for client, frame in frames.items()}
     if class_names:
@@ -132,7 +136,9 @@ def read_labels(
             "least two classes"
         )
     if isinstance(values[0], float):
-        _check_class_numbers(values, target)
+        _check_class_numbers(values, target, sum(column.count() for column in columns.values()))
+    if isinstance(values[0], str):
+        _check_spellings(columns, target)
     position = {value: number for number, value in enumerate(values)}
     return Labels(
         {
@@ -206,13 +212,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def find_similar_classes(names: Sequence[str]) -> list[str]:
-    """Find classes whose names differ in case or spaces only."""
-    folded = Counter(name.strip().casefold() for name in names)
-    twice = [name for name in names if folded[name.strip().casefold()] > 1]
-    return [f"classes {', '.join(map(repr, twice))} differ in case only"] if twice else []
-
-
 def _clean_text(value: Any) -> str:
     return str(value).strip()
 
@@ -260,9 +259,46 @@ def _name_type(label: Any) -> str:
     return "numbers" if isinstance(label, float) else "texts"
 
 
-def _check_class_numbers(values: Sequence[float], target: Target) -> None:
+def _check_spellings(columns: Mapping[str, pd.Series], target: Target) -> None:
+    """Raise an error for classes whose names differ in case only."""
+    spellings: dict[str, dict[str, str]] = {}  # each spelling, and the first client that has it
+    for client, column in columns.items():
+        for label in column.dropna().unique():
+            spellings.setdefault(label.casefold(), {}).setdefault(label, client)
+    mistakes = [
+        f"column {target.column!r}: "
+        + ", ".join(f"client {client!r} has {quote_values([s])}" for s, client in own.items())
+        + ", which differ in case only: write them in one way"
+        for own in spellings.values()
+        if len(own) > 1
+    ]
+    if mistakes:
+        raise DataError("\n".join(mistakes))
+
+
+def _check_comparison(
+    frames: Mapping[str, pd.DataFrame], target: Target, numbers: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Raise an error if a comparison holds for all rows, or for none."""
+    found = {int(number) for own in numbers.values() for number in np.unique(own)} - {-1}
+    if len(found) != 1:
+        return
+    values = [v for frame in frames.values() for v in frame[target.column].dropna().unique()]
+    texts = sorted({_clean_text(value) for value in values if isinstance(value, str)})
+    rows = "every row has" if found == {1} else "no row has"
+    if texts:
+        listed = ", ".join(map(quote_values, ([t] for t in texts[:MOST_CLASSES])))
+        there = listed + (" and others" if len(texts) > MOST_CLASSES else "")
+    else:
+        low, high = (quote_values(as_text(float(v))) for v in (min(values), max(values)))
+        there = f"numbers from {low} to {high}"
+    raise DataError(f"target {str(target)!r}: {rows} {str(target)!r}; there are {there}")
+
+
+def _check_class_numbers(values: Sequence[float], target: Target, n_rows: int) -> None:
     whole = all(value.is_integer() for value in values)
-    if whole and len(values) <= MOST_NUMBERS:
+    is_sparse = len(values) > FEW_NUMBERS and n_rows < ROWS_OF_A_CLASS * len(values)
+    if whole and len(values) <= MOST_NUMBERS and not is_sparse:
         return
     low, middle, high = (
         quote_values(as_text(value)) for value in (values[0], values[len(values) // 2], values[-1])

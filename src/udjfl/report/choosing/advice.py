@@ -56,7 +56,7 @@ class Advice:
         }
 
 
-def advise(answers: Answers, data: str = DATA) -> Advice:
+def advise(answers: Answers, data: str = DATA, target: str | None = None) -> Advice:
     """Return what follows from the answers, with commands for these data."""
     theories = (answers.theory,) if answers.theory else tuple(THEORIES)
     others = tuple(name for name in THEORIES if name not in theories)
@@ -71,7 +71,7 @@ def advise(answers: Answers, data: str = DATA) -> Advice:
             for measurement in read_measurements()
             if measurement.theory in theories and measurement.has_budget == answers.has_budget
         ),
-        steps=_steps(answers, methods, data),
+        steps=_steps(answers, methods, data, target),
     )
 
 
@@ -89,8 +89,16 @@ def _method(theory: str, answers: Answers) -> str:
     return ":".join(parts)
 
 
-def _steps(answers: Answers, methods: tuple[str, ...], data: str) -> tuple[Step, ...]:
-    named = f"--data {shlex.quote(data)}"
+def _steps(
+    answers: Answers, methods: tuple[str, ...], data: str, target: str | None
+) -> tuple[Step, ...]:
+    """Return the commands; of files without a target, with COLUMN to be replaced."""
+    from udjfl.data.tables.files import name_files  # with torch: too slow for every command
+
+    if target is None and name_files(data):
+        target = "COLUMN"
+    described = shlex.quote(data) + ("" if target is None else f" --target {shlex.quote(target)}")
+    named = f"--data {described}"
     holdout = f" --holdout {HOLDOUT:g}" if answers.client_limit == ALONE else ""
     beside = (
         "Try all four theories beside FedAvg."
@@ -98,7 +106,7 @@ def _steps(answers: Answers, methods: tuple[str, ...], data: str) -> tuple[Step,
         else "Try it beside FedAvg, and see what the other three theories would do."
     )
     steps = [
-        Step("See the clients and their data.", f"udjfl data describe {shlex.quote(data)}"),
+        Step("See the clients and their data.", f"udjfl data describe {described}"),
         Step(
             f"{beside} Where seeds do not decide, the verdict says how many would.",
             f"udjfl compare {named} --methods {','.join(methods)}{holdout} --seeds {SEEDS} "
