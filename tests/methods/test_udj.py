@@ -590,6 +590,8 @@ def test_a_warning_names_the_clients_at_the_floor():
     sentence = rule.warning(reports.ids, diagnostics_of(rule, reports))
     assert sentence is not None
     assert sentence.startswith("UDJ-FL desert: the uncertainty of a is below a hundredth")
+    both = {"floored": torch.tensor([1.0, 1.0])}
+    assert "the uncertainty of a, b is below" in rule.warning(reports.ids, both)
     assert rule.warning(reports.ids, diagnostics_of(rule, two_clients())) is None
 
 
