@@ -487,6 +487,10 @@ def test_parameters_that_have_a_meaning_beside_others():
     assert UDJ.parameters_beside({"theory": "rawls", "budget": 2}).isdisjoint({"beta", "gamma"})
 
 
+def test_without_a_budget_no_reference_is_needed():
+    assert UDJ.rawls().needs_reference is False
+
+
 def test_names_of_a_point_are_those_of_its_theory():
     assert (UDJ.rawls().short, UDJ.rawls().theories) == ("Rawls", ("rawls",))
     by_hand = UDJ(beta=2.0, gamma=1.0)
