@@ -133,9 +133,12 @@ class Functions:
             if name and not is_named:
                 continue
             for function in self.live.get(_key(code), ()):
-                # One that was made before and no longer uses a name around it stays as it is.
-                if len(function.__code__.co_freevars) == len(code.co_freevars):
-                    function.__code__ = code
+                free = function.__code__.co_freevars
+                # Names around it have to be as many: `super()` is one, also where it is gone.
+                new = code if code.co_freevars else code.replace(co_freevars=free)
+                # One that was made before and no longer uses some of them stays as it is.
+                if len(free) == len(new.co_freevars):
+                    function.__code__ = new
         for cache in self.caches:
             cache.cache_clear()
 

@@ -18,7 +18,7 @@ from udjfl.methods.base import size_shares
 ONE = Reports(["a"], [[1.0]])
 
 
-def mine(**attributes: Any) -> type[Method]:
+def mine(**attributes: Any) -> Any:
     """Return the class of a method that steps along the first update, with these attributes."""
 
     class Mine(Method):

@@ -443,6 +443,14 @@ def test_the_price_of_a_client_far_above_its_floor_or_without_one_falls_by_five(
     close(state["client_prices"], [10.0])
 
 
+def test_scores_alone_are_those_that_the_rule_is_held_to_or_chooses_by():
+    state = start(2, alone=[0.6, 0.7])
+    for params in ({"floor": "alone"}, {"advantage": "alone"}):
+        rule = UDJ(theory="rawls", budget=2, **params)
+        assert rule.scores_alone(state).tolist() == [0.6, 0.7]
+    assert UDJ(theory="rawls", budget=2).scores_alone(state) is None
+
+
 def test_of_two_floors_the_higher_counts():
     # Floors 0.8 and 0.75 from FedAvg, 0.7 and 0.85 alone; scores 0.7: 0.1 and 0.15 below.
     start_state = start(2, [[0.9, 0.85]], alone=[0.7, 0.85])

@@ -146,15 +146,15 @@ def test_sums_are_in_double_precision() -> None:
 
 
 def test_clients_that_share_the_largest_weight_are_not_capped() -> None:
-    # 3, 3, 2, 2: no one has half. The others of the first have 3 + 2 + 2.
-    form = BudgetSums(UDJ(theory="rawls", budget=5))
-    weights = [torch.tensor(v, dtype=torch.float64) for v in (3.0, 3.0, 2.0, 2.0)]
-    told = [form.client_below(v, weights[0]) for v in weights]
-    common = {name: sum(own[name] for own in told) for name in ("below", "at")}
-    report = Reports(["a"], [[1.0]])
-    for v in weights:
-        terms = form.client_update(v, report, {**common, "largest": weights[0]}, 0.5)
-        assert terms["weight"] == v
+    # Of 3, 3, 2, 2 no one has half: the others of the first have 3 + 2 + 2. So of 3, 3, 1, 1.
+    form, report = BudgetSums(UDJ(theory="rawls", budget=5)), Reports(["a"], [[1.0]])
+    for low in (2.0, 1.0):
+        weights = [torch.tensor(v, dtype=torch.float64) for v in (3.0, 3.0, low, low)]
+        told = [form.client_below(v, weights[0]) for v in weights]
+        common = {name: sum(own[name] for own in told) for name in ("below", "at")}
+        for v in weights:
+            terms = form.client_update(v, report, {**common, "largest": weights[0]}, 0.5)
+            assert terms["weight"] == v
     # 9, 1, 1, 2 would: half of all is 4, beside the others' 1 + 1 + 2.
     common = {"below": torch.tensor(4.0), "at": torch.tensor(1.0), "largest": torch.tensor(9.0)}
     terms = form.client_update(torch.tensor(9.0, dtype=torch.float64), report, common, 0.5)

@@ -111,6 +111,15 @@ def test_reputation_weighs_by_reputation():
     close(diagnostics["weight"], (5 / 7, 2 / 7))
 
 
+def test_weights_by_reputation_are_shares_of_those_that_report():
+    # Two of four that are all alike: A is the mean of their changes.
+    rule = CFFL(clip=2.0, aggregation="reputation")
+    state, _, _ = rule.aggregate(start(rule, 4), reports_of([[0.0] * 3] * 4, [0.5] * 4))
+    _, step, diagnostics = rule.aggregate(state, two_clients(accuracies=[0.5, 0.5], round=2))
+    close(step, (-0.5, -0.5, -0.25))
+    assert diagnostics["reputable"].tolist() == [1, 1]
+
+
 def test_reputation_remembers():
     # Round 1: c = (5/7, 2/7) at memory 0. Then memory 1/2 and accuracies 1 : 4: c = 1/2 (5/7 + 1/5,
     # 2/7 + 4/5) = (16, 19)/35.

@@ -257,6 +257,15 @@ def test_groups_are_those_of_average_linkage_over_scaled_ranks(count):
         assert cluster([layer.int() for layer in layers], count) == [str(n) for n in expected]
 
 
+def test_groups_are_found_among_clients_that_nearly_agree():
+    # Of forty edges the first two, or the last two, are swapped: distances far below 1.
+    up = list(range(40))
+    first, last = [1, 0, *up[2:]], [*up[:38], 39, 38]
+    layer = torch.tensor([first, last, first, last, last], dtype=torch.int32)
+    labels = cluster([layer], 2)
+    assert labels[0] == labels[2] != labels[1] == labels[3] == labels[4]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_more_groups_than_clients_are_as_many_as_clients(n):
     reports = reports_of(scores_of(n), scores_of(1, seed=1)[0])

@@ -147,7 +147,9 @@ def test_authors_sign_repairs_a_large_update_and_breaks_a_small_one():
 def test_authors_rule_refuses_exponent_one(theory):
     # Their sign(e-1) is 0 there: 0 in the denominator.
     with pytest.raises(SettingsError, match=r"step='authors'.*zero.*calibrated"):
-        method(theory, step="authors").aggregate({}, two_clients())
+        method(theory, step="authors")
+    # Where only some clients' exponents are 1, the others have a denominator.
+    assert UDJ(beta=(1.0, 2.0), gamma=1.0, step="authors").exponent(2.0) == 2
 
 
 def test_calibrated_takes_the_mean_number_of_steps():
@@ -393,9 +395,13 @@ def test_named_constructors_pass_their_arguments_on():
     assert step_of(UDJ.rawls(beta=1.0, gamma=0.0, step="paper"), reports).tolist() == pytest.approx(
         q_fedavg([[1.0, 0.0], [0.0, 2.0]], [1.0, 2.0], 1.0, 0.5)
     )
-    assert UDJ.egalitarian(gamma=2.0, step="safe").params["gamma"] == 2.0
-    assert UDJ.utilitarian(beta=0.1, gamma=-2.0).params["beta"] == 0.1
-    assert UDJ.desert(beta=(0.1, 0.2)).params["beta"] == (0.1, 0.2)
+    for point in (
+        {"theory": "egalitarian", "gamma": 2.0, "step": "safe"},
+        {"theory": "utilitarian", "beta": 0.1, "gamma": -2.0, "step": "safe"},
+        {"theory": "desert", "beta": (0.1, 0.2), "gamma": 1.0, "step": "safe"},
+    ):
+        arguments = {name: value for name, value in point.items() if name != "theory"}
+        assert getattr(UDJ, point["theory"])(**arguments) == UDJ(**point)
 
 
 @pytest.mark.parametrize(
@@ -473,6 +479,16 @@ def test_a_beta_beyond_a_million_is_refused():
     for beta in (1e7, -1e7, (1.0, 1e7), {"a": 1.0, "b": -1e7}):
         with pytest.raises(SettingsError, match=r"beta is .*between -1e\+06 and 1e\+06"):
             UDJ(beta=beta, gamma=0.0)
+
+
+def test_parameters_that_have_a_meaning_beside_others():
+    beside_theory = UDJ.parameters_beside({"theory": "rawls"})
+    assert {"beta", "gamma", "step", "cap"} <= beside_theory
+    assert UDJ.parameters_beside({"theory": "rawls", "budget": 2}).isdisjoint({"beta", "gamma"})
+
+
+def test_without_a_budget_no_reference_is_needed():
+    assert UDJ.rawls().needs_reference is False
 
 
 def test_names_of_a_point_are_those_of_its_theory():
@@ -578,6 +594,8 @@ def test_a_warning_names_the_clients_at_the_floor():
     sentence = rule.warning(reports.ids, diagnostics_of(rule, reports))
     assert sentence is not None
     assert sentence.startswith("UDJ-FL desert: the uncertainty of a is below a hundredth")
+    both = {"floored": torch.tensor([1.0, 1.0])}
+    assert "the uncertainty of a, b is below" in rule.warning(reports.ids, both)
     assert rule.warning(reports.ids, diagnostics_of(rule, two_clients())) is None
 
 

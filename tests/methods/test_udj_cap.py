@@ -115,6 +115,8 @@ def test_two_clients_have_no_cap():
 
 @pytest.mark.parametrize("step", ["paper", "authors"])
 def test_the_published_rules_have_no_cap_unless_it_is_chosen(step):
+    assert UDJ(theory="rawls", step=step).largest_share(4) == 1
+    assert UDJ(theory="rawls", step=step, cap=0.7).largest_share(4) == 0.7
     reports = four_clients(losses=[2.0, 1, 1, 1], uncertainties=[1.0] * 4)
     rule = UDJ(theory="rawls", step=step)
     close(diagnostics_of(rule, reports)["weight"], (32 / 35, 1 / 35, 1 / 35, 1 / 35))

@@ -396,7 +396,7 @@ class UDJ(Method):
         """The parameters that differ from the theory's own."""
         usual: dict[str, Any] = {"step": DEFAULT_STEP}
         if self.theory:
-            usual = UDJ(theory=self.theory).params | {"theory": self.theory}
+            usual = UDJ(theory=self.theory).params
             if self.budget is not None:
                 usual |= {"beta": None, "gamma": None}
         return {k: v for k, v in self.params.items() if v != usual.get(k)}
