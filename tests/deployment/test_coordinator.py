@@ -262,7 +262,12 @@ def test_an_address_of_ipv6_is_probed_in_ipv6(
     running = {"superlink": "here", "listen": "[::]:8443"}
     monkeypatch.setattr(coordinator, "running", lambda: running)
     monkeypatch.setattr(coordinator_module, "is_healthy", lambda *_: True)
-    monkeypatch.setattr(coordinator_module, "is_listening", lambda *to: bool(asked.append(to)))
+
+    def is_listening(host: str, port: int) -> bool:
+        asked.append((host, port))
+        return False
+
+    monkeypatch.setattr(coordinator_module, "is_listening", is_listening)
     assert not coordinator.is_open()
     assert asked == [("::1", 8443)]
 

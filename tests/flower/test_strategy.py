@@ -12,7 +12,7 @@ import torch
 
 pytest.importorskip("flwr")
 
-from flwr.app import Message
+from flwr.app import Error, Message
 from in_process_grid import (
     InProcessGrid,
     client_data,
@@ -27,6 +27,7 @@ import udjfl
 from udjfl.errors import DataError, NotDefinedError, QuorumError, ReportError, SettingsError
 from udjfl.flower import ServerData
 from udjfl.methods import FedAvg, parameters
+from udjfl.training.folder_check import check_folder
 
 
 def test_a_new_run_waits_for_all_clients(federation: udjfl.Federation) -> None:
@@ -160,6 +161,36 @@ def test_psi_is_measured_from_a_finished_run_of_fedavg(
     assert "psi" not in run_strategy(federation, "rawls").result.metrics
     with pytest.raises(SettingsError, match=r"reference: .* has seed 0, this run has seed 1"):
         run_strategy(federation, "rawls", reference=tmp_path / "fedavg", seed=1)
+    with pytest.raises(SettingsError, match=r"has accuracy as score, this run log-loss"):
+        run_strategy(federation, "rawls", reference=tmp_path / "fedavg", score="log-loss")
+
+
+def test_a_client_that_missed_the_last_evaluation_is_evaluated_by_resuming(
+    federation: Any, tmp_path: Path
+) -> None:
+    def lose(message: Message, reply: Message) -> Message | None:
+        gone = message.metadata.message_type == "evaluate" and message.metadata.dst_node_id == BAD
+        return Message(Error(8, "gone"), reply_to=message) if gone else reply
+
+    def scores() -> dict[str, float]:
+        return json.loads((out / "result.json").read_text())["client_scores"]
+
+    out = tmp_path / "fedavg"
+    losing = InProcessGrid(federation, tamper=lose)
+    run_strategy(federation, "fedavg", losing, out=out, report_uncertainties=True)
+    assert list(scores()) == ["client-1", "client-3"]
+    words = r"did not evaluate client-2 after its last round; resume .*run FOLDER --resume NAME`"
+    with pytest.raises(SettingsError, match=words):
+        run_strategy(federation, "rawls", reference=out)
+    again = {"out": out, "report_uncertainties": True, "resume": True}
+    result = run_strategy(federation, "fedavg", **again).result
+    assert scores() == simulate_small(federation, "fedavg").client_scores == result.client_scores
+    assert run_strategy(federation, "rawls", reference=out).result.metrics["psi"] is not None
+    whole = (out / "result.json").read_bytes()
+    run_strategy(federation, "fedavg", InProcessGrid(federation, tamper=lose), **again)
+    assert (out / "result.json").read_bytes() == whole  # fewer clients replace nothing
+    (status,) = check_folder(out)
+    assert status.is_whole
 
 
 def test_a_server_without_data_gets_the_shape_from_its_clients(

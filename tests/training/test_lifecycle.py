@@ -14,6 +14,7 @@ from small_runs import Stopped, make_federation, stop_after, train_briefly
 import udjfl
 from udjfl.errors import DataError, SettingsError, StorageError
 from udjfl.settings import TrainingSettings
+from udjfl.tasks import ACCURACY
 from udjfl.training.federation_info import FederationInfo
 from udjfl.training.lifecycle import (
     RunLog,
@@ -201,7 +202,7 @@ def test_uncertainties_are_read_from_the_folder(tmp_path: Path) -> None:
 
 
 def test_without_a_reference_there_are_no_accuracies() -> None:
-    assert reference_accuracies(None, IDS, 0) is None
+    assert reference_accuracies(None, IDS, 0, ACCURACY) is None
 
 
 @pytest.mark.parametrize("kind", ["result", "folder", "text"])
@@ -210,8 +211,8 @@ def test_the_accuracies_of_the_reference_come_from_a_result_or_a_folder(
 ) -> None:
     result = train_briefly(make_federation(), seed=2, out=tmp_path / "run")
     reference = {"result": result, "folder": tmp_path / "run", "text": str(tmp_path / "run")}[kind]
-    assert reference_accuracies(reference, IDS, 2) == result.client_scores
-    assert reference_accuracies(reference, IDS[::-1], 2) == result.client_scores
+    assert reference_accuracies(reference, IDS, 2, ACCURACY) == result.client_scores
+    assert reference_accuracies(reference, IDS[::-1], 2, ACCURACY) == result.client_scores
 
 
 @pytest.mark.parametrize("kind", ["result", "folder"])
@@ -232,16 +233,16 @@ def test_another_reference_is_refused(
     reference = result if kind == "result" else tmp_path / "run"
     label = "" if kind == "result" else f" {tmp_path / 'run'}"
     with pytest.raises(SettingsError, match=f"^reference:{label} {message}"):
-        reference_accuracies(reference, ids, seed)
+        reference_accuracies(reference, ids, seed, ACCURACY)
 
 
 def test_a_reference_that_is_not_finished_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         train_briefly(make_federation(), out=tmp_path / "run", on_progress=stop_after(2))
     with pytest.raises(SettingsError, match=r"reference: .*run is not finished; resume it first"):
-        reference_accuracies(tmp_path / "run", IDS, 0)
+        reference_accuracies(tmp_path / "run", IDS, 0, ACCURACY)
 
 
 def test_a_reference_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="holds no run"):
-        reference_accuracies(tmp_path, IDS, 0)
+        reference_accuracies(tmp_path, IDS, 0, ACCURACY)

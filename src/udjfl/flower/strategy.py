@@ -203,7 +203,8 @@ class MethodStrategy(Strategy):
             self.registry.check_enough(self.clients)
         else:
             self.registry.wait_for(min(self.clients, len(sizes)))
-        self._reference = reference_accuracies(self.reference, self.run.ids, self.spec.seed)
+        score = self.spec.task(federation).score.kind
+        self._reference = reference_accuracies(self.reference, self.run.ids, self.spec.seed, score)
         if self.out is not None:
             self._folder = open_run_folder(self.out, self._describe(), self.resume)
             load_uncertainties(self._folder, self.registry)

@@ -256,7 +256,7 @@ def run_methods(
     """
     fingerprint = federation.hold_out(settings.holdout, seed).fingerprint
     score = task_of(federation, settings).score.kind
-    before = reference_accuracies(reference, federation.ids, seed, fingerprint, score)
+    before = reference_accuracies(reference, federation.ids, seed, score, fingerprint)
     scores = reference_scores(reference, federation.ids)
     task = SeedTask(federation, seed, tasks, uncertainty, before, scores)
     (results,) = run_seeds([task], settings, model=model, resume=resume)

@@ -16,7 +16,7 @@ from udjfl.training.evaluation import Evaluation, JudgedScores
 from udjfl.training.file_names import MODEL, RESULT, SERVED
 from udjfl.training.learned import warn_if_unlearned
 from udjfl.training.lifecycle import RunLog
-from udjfl.training.result import Result, make_outcome, summary
+from udjfl.training.result import Result, make_outcome, read_result, summary
 from udjfl.training.run_folder import RunFolder
 from udjfl.training.state import Run
 from udjfl.training.tensor_file import pack
@@ -131,7 +131,10 @@ def _intervals(
 
 
 def _write_result(folder: RunFolder, result: Result, round: int, has_reference: bool) -> None:
-    """Write what is missing or damaged of the files that a finished run has."""
+    """Write what is missing or damaged of the files that a finished run has.
+
+    A result of a run that is resumed replaces one in which fewer clients were evaluated.
+    """
     contents = {RESULT: to_json(summary(result))}
     if result.method.global_model:
         contents[MODEL] = pack(result.model.state_dict(), {"round": round})
@@ -140,11 +143,21 @@ def _write_result(folder: RunFolder, result: Result, round: int, has_reference: 
         if result.served.offsets is not None:
             tensors["offsets"] = result.served.offsets
         contents[SERVED] = pack(tensors, {"round": round})
-    if not has_reference:
-        # A whole result may hold a psi that cannot be computed again.
-        contents = {k: v for k, v in contents.items() if not folder.is_whole(k)}
+    kept = {name for name in contents if folder.is_whole(name)}
+    before = read_result(folder) if RESULT in kept else {}
+    now = set(result.client_scores)
+    earlier = set(before.get("client_scores", now))
+    # A whole result may hold a psi that cannot be computed again.
+    has_new_clients = earlier < now and (has_reference or before.get("psi") is None)
+    if has_new_clients:
+        kept -= {RESULT, SERVED}
+        names = ", ".join(name for name in result.client_scores if name not in earlier)
+        logger.info("%s: evaluated now, and in the result: %s.", folder.path, names)
+    elif has_reference and not now < earlier:
+        kept = set()
+    contents = {name: content for name, content in contents.items() if name not in kept}
     lost = [name for name in contents if not folder.expects(name, contents[name])]
-    if lost and not has_reference:
+    if lost and not has_reference and not has_new_clients:
         logger.warning(
             "%s: %s was made again, and is not what it was: the run had a reference, or other "
             "versions of the libraries.",

@@ -20,8 +20,8 @@ def reference_accuracies(
     reference: Result | str | os.PathLike[str] | None,
     ids: Sequence[str],
     seed: int,
+    score: ScoreKind,
     fingerprint: str | None = None,
-    score: ScoreKind | None = None,
 ) -> dict[str, float] | None:
     """Return the scores of the clients in the reference run, from which psi is measured.
 
@@ -31,7 +31,7 @@ def reference_accuracies(
     if reference is None:
         return None
     if isinstance(reference, Result):
-        label, data = "reference:", reference.fingerprint
+        label, data, members = "reference:", reference.fingerprint, list(reference.uncertainty)
         result = summary(reference)
     else:
         folder = RunFolder.open(reference)
@@ -39,13 +39,21 @@ def reference_accuracies(
         result = read_result(folder)
         if result is None:
             raise SettingsError(f"{label} is not finished; resume it first")
-        data = folder.read_settings("federation")["federation"].get("fingerprint")
-    if set(result["client_scores"]) != set(ids):
+        federation = folder.read_settings("federation")["federation"]
+        data = federation.get("fingerprint")
+        members = [own["id"] for own in federation["clients"]]
+    if set(members) != set(ids):
         raise SettingsError(f"{label} has other clients; use FedAvg on the same federation")
     if result["method"] != "fedavg":
         raise SettingsError(f"{label} is a run of {result['label']}; psi is measured from FedAvg")
+    missing = [name for name in ids if name not in result["client_scores"]]
+    if missing:
+        raise SettingsError(
+            f"{label} did not evaluate {', '.join(missing)} after its last round; resume it while "
+            "they take part, with resume = true or `udjfl flower run FOLDER --resume NAME`"
+        )
     judged = result.get("score", ACCURACY.as_dict())["name"]
-    if score is not None and judged != score.name:
+    if judged != score.name:
         raise SettingsError(f"{label} has {judged} as score, this run {score.name}; use the same")
     if result["seed"] != seed:
         raise SettingsError(
