@@ -14,6 +14,7 @@ import udjfl
 from udjfl.data import SOURCES, Source
 
 if TYPE_CHECKING:
+    from command import Command
     from shared_deployment import DeployedFederation
 
 
@@ -39,6 +40,16 @@ def tiny_source(monkeypatch: pytest.MonkeyPatch) -> str:
     """Register a small data source and return its name."""
     monkeypatch.setitem(SOURCES, "tiny", Source("tiny", "for tests", "Random.", tiny_pools))
     return "tiny"
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_source: str
+) -> Command:
+    """Return the command `udjfl`, called in this process, with the small data source."""
+    from command import Command
+
+    return Command(monkeypatch, capsys)
 
 
 @pytest.fixture(scope="session")

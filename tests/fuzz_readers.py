@@ -226,12 +226,7 @@ SETUP = Setup(
     sizes=torch.tensor([10.0, 20.0, 30.0], dtype=torch.float64),
     model=torch.zeros(SIZE),
     layers=(SIZE,),
-    participation=1.0,
-    drop_out=0.0,
-    has_groups=False,
     has_validation=False,
-    reference=None,
-    alone=None,
 )
 ROUND: dict[str, Any] = {
     "method": "fedavg",

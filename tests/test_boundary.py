@@ -24,14 +24,6 @@ from udjfl.data.sources.heart import read_patients
 from udjfl.errors import DataError, SettingsError
 from udjfl.settings import read_toml
 
-
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_source: str
-) -> Command:
-    return Command(monkeypatch, capsys)
-
-
 LONG = "a" * 300
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -72,15 +72,7 @@ def test_each_command_of_the_walk_works(command: str, tmp_path: Path) -> None:
     }
     program, *arguments = command.split()
     python = [sys.executable, "-m", "udjfl"] if program == "udjfl" else [sys.executable]
-    done = subprocess.run(
-        [*python, *arguments],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    printed = run_program([*python, *arguments], tmp_path, environment)
     (words,) = [words for part, words in EXPECTED.items() if part in command]
     for word in words:
-        assert word in done.stdout
+        assert word in printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import check_docs
 import docs_pages
@@ -58,13 +59,19 @@ def test_checks_cut_training_short() -> None:
     assert check_docs.shorten_python("f(seeds=10, rounds=x)") == "f(seeds=2, rounds=x)"
 
 
+def check_page(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Run the code blocks of a page with this text."""
+    monkeypatch.setattr(check_docs, "read_page", lambda page: text)
+    outcome: dict[str, Any] = check_docs.PageCheck("page.md").run()
+    return outcome
+
+
 def test_a_page_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         "```python\nx = 1\n```\n```python\nx / 0\n```\n<!-- not run: why -->\n```c\n```\n"
         "<!-- run by: tests/a.py::b -->\n```bash\nfalse\n```\n"
     )
-    monkeypatch.setattr(check_docs, "read_page", lambda page: text)
-    outcome = check_docs.PageCheck("page.md").run()
+    outcome = check_page(text, monkeypatch)
     assert (outcome["ran"], outcome["skipped"]) == (1, ["page.md:9: why"])
     assert outcome["tested"] == ["page.md:12: tests/a.py::b"]
     assert outcome["failures"] == ["page.md:5: ZeroDivisionError: division by zero"]
@@ -75,8 +82,7 @@ def test_output_is_compared_with_what_commands_print(monkeypatch: pytest.MonkeyP
         "```bash\nprintf 'a 1.0\\nb 2\\n'\n```\n<!-- output -->\n```text\na 1.0\n```\n"
         "<!-- output -->\n```text\nb 3\n```\n```bash\ntrue\n```\n```text\na picture\n```\n"
     )
-    monkeypatch.setattr(check_docs, "read_page", lambda page: text)
-    outcome = check_docs.PageCheck("page.md").run()
+    outcome = check_page(text, monkeypatch)
     assert outcome["ran"] == 3
     (failure,) = outcome["failures"]
     assert failure.startswith("page.md:10: BlockError: not printed:\nb 3\n")

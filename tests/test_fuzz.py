@@ -150,13 +150,6 @@ class _Word:
         return self.text
 
 
-@pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_source: str
-) -> Command:
-    return Command(monkeypatch, capsys)
-
-
 def test_random_command_lines(command: Command, tmp_path: Path) -> None:
     check_lines(command, tmp_path, 60, 0)
 

@@ -19,6 +19,7 @@ from command import Command
 from conftest import make_federation
 from docs_pages import CHECKED_PATTERNS, ROOT, Block, find_blocks, find_pages, read_page
 from packaging.requirements import Requirement
+from programs import run_program
 from typer.main import get_group
 
 BLOCKS = [
@@ -87,16 +88,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_installed_package_works(installed: Path) -> None:
     (activate,) = [c for c in find_block("activate").commands if "bin/activate" in c]
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    done = subprocess.run(
-        ["bash", "-euc", f"{activate}\ncommand -v udjfl\nudjfl --version"],
-        cwd=installed,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    program, version = done.stdout.splitlines()
+    commands = f"{activate}\ncommand -v udjfl\nudjfl --version"
+    program, version = run_program(["bash", "-euc", commands], installed, environment).splitlines()
     assert (program, version.split()[-1]) == (
         str(installed / ".venv/bin/udjfl"),
         PROJECT["version"],

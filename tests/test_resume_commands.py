@@ -15,12 +15,6 @@ import udjfl
 from udjfl.simulation.programs import folder_name
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Return the command `udjfl`, called in this process."""
-    return Command(monkeypatch, capsys)
-
-
 def test_the_command_resumes_a_run(
     tmp_path: Path,
     tiny_source: str,

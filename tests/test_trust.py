@@ -44,13 +44,6 @@ class Halved(udjfl.Method):
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_source: str
-) -> Command:
-    return Command(monkeypatch, capsys)
-
-
-@pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a file that importing the module `their_code` creates."""
     (tmp_path / "their_code.py").write_text(CODE)

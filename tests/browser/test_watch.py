@@ -40,9 +40,9 @@ def wait_for(page: Any, text: str) -> None:
     page.get_by_text(text).wait_for()
 
 
-def open_with_held_clock(context: Any, address: str) -> Any:
+def open_with_held_clock(browser: Any, address: str) -> Any:
     """Open a page whose timers fire only when the test moves the page's own clock."""
-    page = context.new_page()
+    page = browser.new_context().new_page()
     page.clock.install(time=0)
     page.clock.pause_at(1)
     page.goto(address)
@@ -76,8 +76,7 @@ def test_the_page_goes_on_with_the_run_and_can_be_paused(browser: Any, tmp_path:
     add_rounds(folder, 1, 2, ("a", "b"))
     errors: list[str] = []
     with LiveServer(Watcher(tmp_path), 5) as server:
-        context = browser.new_context()
-        page = open_with_held_clock(context, server.address)
+        page = open_with_held_clock(browser, server.address)
         page.on("pageerror", lambda error: errors.append(str(error)))
         lead = page.locator(".lead")
         wait_for(page, "2 of 9 rounds")
@@ -99,7 +98,7 @@ def test_the_page_goes_on_with_the_run_and_can_be_paused(browser: Any, tmp_path:
         wait_for(page, "9 of 9 rounds")
         assert page.locator("h1").text_content() == "Finished"
         page.locator("#pause").wait_for(state="hidden")
-        context.close()
+        page.context.close()
     assert errors == []
 
 
@@ -108,8 +107,7 @@ def test_a_pause_holds_back_a_page_that_is_on_its_way(browser: Any, tmp_path: Pa
     add_rounds(folder, 1, 2, ("a", "b"))
     held: list[Any] = []
     with LiveServer(Watcher(tmp_path), 5) as server:
-        context = browser.new_context()
-        page = open_with_held_clock(context, server.address)
+        page = open_with_held_clock(browser, server.address)
         box = page.get_by_role("button", name="Pause").bounding_box()
         middle = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         add_rounds(folder, 3, 4, ("a", "b"))
@@ -127,7 +125,7 @@ def test_a_pause_holds_back_a_page_that_is_on_its_way(browser: Any, tmp_path: Pa
         assert len(held) == 1
         assert "2 of 9 rounds" in page.locator(".lead").text_content()
         assert page.locator("#refresh-state").text_content() == "Not updated."
-        context.close()
+        page.context.close()
     folder.unlock()
 
 
@@ -135,10 +133,9 @@ def test_a_page_without_its_server_keeps_the_last_state(browser: Any, tmp_path: 
     folder = start(tmp_path)
     add_rounds(folder, 1, 3, ("a", "b"))
     with LiveServer(Watcher(tmp_path), 5) as server:
-        context = browser.new_context()
-        page = open_with_held_clock(context, server.address)
+        page = open_with_held_clock(browser, server.address)
     page.clock.run_for(5_000)
     wait_for(page, "The watch has ended")
     assert "3 of 9 rounds" in page.locator(".lead").text_content()
-    context.close()
+    page.context.close()
     folder.unlock()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 LINUX = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="glibc's mallopt is called on Linux only"
@@ -38,14 +38,8 @@ print(os.environ["MALLOC_TRIM_THRESHOLD_"])
 
 
 def output_of(script: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, 'tests')\n{PRELUDE}{script}"],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    whole = f"import sys; sys.path.insert(0, 'tests')\n{PRELUDE}{script}"
+    return run_program([sys.executable, "-c", whole], cwd=Path(__file__).parents[2])
 
 
 @LINUX

@@ -145,12 +145,12 @@ def make_on_device(name: str, module: nn.Module, examples: int = 40) -> tuple[En
     return made, TrainJob(vector, buffers, [0, 1, 2], LocalTraining(0.1, 0.9, 8, 2), ADDRESS)
 
 
-def make_work(job: TrainJob, **kwargs: Any) -> LocalTraining:
-    if "correction" in kwargs:
-        vector = job.vector
-        rows = torch.ones(len(job.client_indices), len(vector))
-        kwargs["correction"] = replace(kwargs["correction"], anchor=rows, shift=vector)
-    return LocalTraining(0.1, 0.9, 8, 2, **kwargs)
+def with_work(job: TrainJob, **changes: Any) -> TrainJob:
+    """Return the job with other local training."""
+    if "correction" in changes:
+        rows = torch.ones(len(job.client_indices), len(job.vector))
+        changes["correction"] = replace(changes["correction"], anchor=rows, shift=job.vector)
+    return replace(job, work=replace(job.work, **changes))
 
 
 @pytest.mark.parametrize("work_name", WORKS)
@@ -161,15 +161,7 @@ def test_training_is_all_on_the_device(
     engine, job = make_on_device(name, build())
     assert all(data.x.is_meta and data.y.is_meta for data in engine.train_data)
     with CountReads():
-        result = engine.train(
-            TrainJob(
-                job.vector,
-                job.buffers,
-                job.client_indices,
-                make_work(job, **WORKS[work_name]),
-                ADDRESS,
-            )
-        )
+        result = engine.train(with_work(job, **WORKS[work_name]))
     assert result.deltas.is_meta
     assert result.deltas.shape == (3, len(job.vector))
     assert (result.first_deltas is not None) == (work_name == "first step")
@@ -185,15 +177,7 @@ def test_no_batch_waits_for_the_device(
     for examples in (20, 200):
         engine, job = make_on_device(name, build(), examples)
         with CountReads() as mode:
-            engine.train(
-                TrainJob(
-                    job.vector,
-                    job.buffers,
-                    job.client_indices,
-                    make_work(job, **WORKS[work_name]),
-                    ADDRESS,
-                )
-            )
+            engine.train(with_work(job, **WORKS[work_name]))
         reads.append(mode.reads)
     assert reads[0] == reads[1]
     assert reads[0] <= 3 * len(job.client_indices)
@@ -210,15 +194,7 @@ def test_an_objective_that_reads_from_the_device_is_counted() -> None:
 
     engine, job = make_on_device("serial", perceptron())
     with CountReads() as mode:
-        engine.train(
-            TrainJob(
-                job.vector,
-                job.buffers,
-                job.client_indices,
-                make_work(job, loss_at="running", objective=read_losses),
-                ADDRESS,
-            )
-        )
+        engine.train(with_work(job, loss_at="running", objective=read_losses))
     assert mode.reads >= 3 * 2 * 5
 
 
@@ -228,15 +204,7 @@ def test_a_tensor_left_on_the_cpu_is_noticed() -> None:
     assert isinstance(engine, StackedEngine)
     engine.y = engine.y.new_zeros(engine.y.shape, device="cpu")
     with CountReads(), pytest.raises(RuntimeError, match="different devices"):
-        engine.train(
-            TrainJob(
-                job.vector,
-                job.buffers,
-                job.client_indices,
-                make_work(job, loss_at="running"),
-                ADDRESS,
-            )
-        )
+        engine.train(with_work(job, loss_at="running"))
 
 
 @pytest.mark.parametrize(("name", "build"), CASES)
@@ -244,10 +212,7 @@ def test_several_jobs_and_evaluation_are_on_the_device(
     name: str, build: Callable[[], nn.Module]
 ) -> None:
     engine, job = make_on_device(name, build())
-    jobs = [
-        TrainJob(job.vector, job.buffers, job.client_indices, make_work(job, loss_at=at), ADDRESS)
-        for at in ("running", "received")
-    ]
+    jobs = [with_work(job, loss_at=at) for at in ("running", "received")]
     shape = engine.train_data[0].x.shape[1:]
     tests = EvaluationSet(
         [client.test.on(engine.device) for client in federation(tuple(shape)).clients]

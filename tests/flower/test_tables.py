@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 pytest.importorskip("flwr")
 pytest.importorskip("pandas")
@@ -163,13 +163,10 @@ def test_the_functions_of_a_new_app_read_a_table(
 
 def test_init_says_what_comes_next(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "udjfl", "flower", "init", str(tmp_path / "study")]
-    done = subprocess.run(
-        [*command, "--like", str(example), "--target", "ill"], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "an app with 3 columns, 2 classes" in done.stdout
-    assert "left out: ward" in done.stdout
-    assert "next: udjfl flower keys" in done.stdout
+    printed = run_program([*command, "--like", str(example), "--target", "ill"])
+    assert "an app with 3 columns, 2 classes" in printed
+    assert "left out: ward" in printed
+    assert "next: udjfl flower keys" in printed
 
 
 @pytest.mark.parametrize(

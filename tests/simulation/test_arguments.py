@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from command import Command, mistakes_of
+from programs import run_program
 from small_runs import make_federation, read_files, rising_uncertainties
 from torch import nn
 
@@ -347,14 +347,11 @@ def test_a_method_of_another_package_works_in_a_process_of_its_own(tmp_path: Pat
         "--model logistic --rounds 2 --uncertainty-epochs 1"
     )
     paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
+    printed = run_program(
         [sys.executable, "-m", "udjfl", *flags.split()],
-        capture_output=True,
-        text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)},
     )
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)["methods"][1]
+    row = json.loads(printed)["methods"][1]
     assert (row["method"], row["params"], len(row["std"]["values"])) == (
         "trimmed-mean",
         {"share": 0.2},

@@ -193,18 +193,7 @@ def make_state(schedule: Schedule, default: dict[str, Tensor]) -> dict[str, Tens
     from udjfl.methods import Setup
 
     sizes = torch.tensor([10.0 * (i + 1) for i in range(schedule.n_clients)], dtype=torch.float64)
-    setup = Setup(
-        ids=schedule.ids,
-        sizes=sizes,
-        model=torch.zeros(2),
-        layers=(2,),
-        participation=1.0,
-        drop_out=0.0,
-        has_groups=False,
-        has_validation=False,
-        reference=None,
-        alone=None,
-    )
+    setup = Setup(schedule.ids, sizes, torch.zeros(2), layers=(2,), has_validation=False)
     return dict(schedule.method.init(setup))
 
 

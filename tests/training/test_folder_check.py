@@ -301,11 +301,6 @@ def test_files_have_the_modes_of_the_users_other_files(folders: Folders) -> None
 # --- the command
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(monkeypatch, capsys)
-
-
 def test_the_command_says_what_is_damaged(finished: Path, stopped: Path, command: Command) -> None:
     assert command("check", finished).code == 0
     damage(finished / "model.safetensors")
