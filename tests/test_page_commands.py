@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 from command import Command
-from conftest import make_federation
 from docs_pages import CHECKED_PATTERNS, ROOT, Block, find_blocks, find_pages, read_page
 from packaging.requirements import Requirement
 from programs import run_program
+from small_runs import make_federation
 from typer.main import get_group
 
 BLOCKS = [

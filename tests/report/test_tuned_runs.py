@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import make_federation
+from small_runs import make_federation
 
 from udjfl.errors import StorageError
 from udjfl.report.tuned_runs import read_tuned
