@@ -286,8 +286,9 @@ def test_batch_norm_on_one_example_names_the_client() -> None:
         with pytest.raises(
             DataError,
             match=r"client 'client-1' cannot train this model: Expected more than 1 value",
-        ):
+        ) as caught:
             train(kind, seeded(batch_norm), make_work(batch_size=4), data)
+        assert caught.value.without_values.endswith("cannot train this model: …")
 
 
 def test_dropout_draws_from_the_seed() -> None:

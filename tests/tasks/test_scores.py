@@ -242,3 +242,13 @@ def test_points_are_percentages_or_hundredths_of_the_references_mean() -> None:
     assert ACCURACY.points_factor([20.0, 30.0]) == 1
     assert SCORES["rmse"].kind.points_factor([2.0, 6.0]) == 25  # a mean of 4 is 100 points
     assert SCORES["rmse"].kind.points_factor([]) == SCORES["rmse"].kind.points_factor([0.0]) == 1
+
+
+def test_what_a_score_of_ones_own_says_of_labels_stays_with_the_data() -> None:
+    def weighted(labels: Any, predicted: Any) -> float:
+        raise ValueError(f"no weight for the label {labels[0]}")
+
+    score = make_score(weighted, "classification")
+    with pytest.raises(udjfl.DataError, match="cannot be computed: no weight for the label 7") as e:
+        score.compute(np.array([7]), np.array([[1.0]]))
+    assert e.value.without_values == "score: weighted cannot be computed: …"

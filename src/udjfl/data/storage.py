@@ -25,7 +25,7 @@ from udjfl._files import (
 )
 from udjfl.data.examples import Client, Examples
 from udjfl.data.tables.preprocessing import Preprocessing
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
     from udjfl.data.federation import Federation
@@ -97,7 +97,8 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
             is_checked=True,
         )
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DataError(f"{path}: {DESCRIPTION} and {TENSORS} do not fit: {error}") from None
+        why = quote_values(str(error))
+        raise DataError(f"{path}: {DESCRIPTION} and {TENSORS} do not fit: {why}") from None
     kept = description["fingerprint"]
     if not verify:
         federation.__dict__["fingerprint"] = kept  # not computed again

@@ -33,7 +33,7 @@ from udjfl.engine.adam import Moments
 from udjfl.engine.base import Engine, LocalResult, LocalTraining, TrainJob, seeded_generator
 from udjfl.engine.batches import batch_order
 from udjfl.engine.correction import Correction
-from udjfl.errors import DataError
+from udjfl.errors import DataError, quote_values
 from udjfl.seeds import stream_seed
 from udjfl.tasks import CROSS_ENTROPY, Criterion, LossFunction
 from udjfl.tasks.losses import cross_entropy
@@ -216,8 +216,9 @@ class MappedEngine(Engine):
                     batch = orders[epoch, clients, columns]
                     total[clients] += self._step(models, clients, batch, work)
                 except ValueError as error:  # such as batch norm's, of a batch with one example
+                    why = quote_values(str(error))
                     raise DataError(
-                        f"client {ids[clients.start]!r} cannot train this model: {error}"
+                        f"client {ids[clients.start]!r} cannot train this model: {why}"
                     ) from None
                 if work.first_step and epoch == 0 and columns.start == 0:
                     first.append(_rows({name: p[clients] for name, p in models.parameters.items()}))

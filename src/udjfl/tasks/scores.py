@@ -19,7 +19,7 @@ from torch import Tensor
 
 from udjfl._ids import printable
 from udjfl._spec import Registry
-from udjfl.errors import DataError, SettingsError
+from udjfl.errors import DataError, SettingsError, quote_values
 from udjfl.seeds import numpy_stream
 from udjfl.tasks.criterion import TaskName
 from udjfl.tasks.losses import prediction
@@ -154,7 +154,8 @@ class Score:
             if self.kind.name in SCORES:
                 raise
             first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(f"score: {self.kind.name} cannot be computed: {first_line}") from error
+            why = quote_values(first_line)
+            raise DataError(f"score: {self.kind.name} cannot be computed: {why}") from error
         return 100 * value if self.kind.percent else value
 
     def interval(
