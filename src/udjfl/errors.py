@@ -43,7 +43,10 @@ class SettingsError(UdjflError, ValueError):
 
 
 class NotDefinedError(SettingsError):
-    """The method is not defined for this federation, or for this way of asking its clients."""
+    """The method is not defined for this federation, or for this way of asking its clients.
+
+    Or the score that is judged has no value for what a model predicts.
+    """
 
 
 class DataError(UdjflError, ValueError):

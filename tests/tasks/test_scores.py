@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import math
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +253,33 @@ def test_what_a_score_of_ones_own_says_of_labels_stays_with_the_data() -> None:
     with pytest.raises(udjfl.DataError, match="cannot be computed: no weight for the label 7") as e:
         score.compute(np.array([7]), np.array([[1.0]]))
     assert e.value.without_values == "score: weighted cannot be computed: …"
+
+
+def test_a_score_without_a_value_after_training_names_the_clients() -> None:
+    seen: list[float] = []
+
+    def late(labels: Any, predicted: Any) -> float:
+        """Have a value in the check before training only, which is once for each client."""
+        seen.append(1.0)
+        return 1.0 if len(seen) <= 3 else math.nan
+
+    words = r"score: late is not a number for client-1, client-2, .* choose another score"
+    with pytest.raises(udjfl.SettingsError, match=words):
+        udjfl.simulate(
+            make_federation(), "fedavg", "logistic", rounds=1, score=late, uncertainty_epochs=1
+        )
+
+
+def test_a_score_of_ones_own_gets_labels_in_their_unit() -> None:
+    def relative(labels: Any, predicted: Any) -> float:
+        assert labels.min() >= 100
+        return float(np.mean(np.abs(predicted - labels) / labels))
+
+    rng = np.random.default_rng(0)
+    pandas = pytest.importorskip("pandas")
+    frames = {
+        name: pandas.DataFrame({"x": rng.normal(size=40), "cost": rng.uniform(100, 900, 40)})
+        for name in ("north", "south")
+    }
+    federation = udjfl.Federation.from_frames(frames, target="cost", task="regression")
+    check_score(federation, TrainingSettings(task="regression", score=relative))

@@ -21,7 +21,7 @@ from udjfl.methods import FedAvg, Method
 from udjfl.models import ModelChoice
 from udjfl.settings import TrainingSettings
 from udjfl.simulation.local_clients import LocalClients
-from udjfl.simulation.lockstep import Failure, MethodRun, run_lockstep
+from udjfl.simulation.lockstep import FAILURES, Failure, MethodRun, run_lockstep
 from udjfl.simulation.prepare import PreparedMethods, StartedMethod, prepare_methods
 from udjfl.simulation.reference import scores_alone
 from udjfl.training.federation_info import FederationInfo
@@ -364,7 +364,10 @@ def _finish(
         evaluation = m.evaluation or m.clients.evaluate(m.server)
         module = copy.deepcopy(m.module).cpu()  # it serves other methods too
         uncertainty = m.clients.uncertainty
-        results.append(
-            finish_run(m.run, module, m.log, evaluation, uncertainty, m.notes, reference)
-        )
+        try:
+            results.append(
+                finish_run(m.run, module, m.log, evaluation, uncertainty, m.notes, reference)
+            )
+        except FAILURES as error:  # such as that of a score without a value for what was predicted
+            results.append(error.with_traceback(None))
     return results

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from udjfl._files import to_json
+from udjfl.errors import NotDefinedError
 from udjfl.metrics import GroupAccuracy, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
-from udjfl.tasks import wilson_interval
+from udjfl.tasks import ScoreKind, wilson_interval
 from udjfl.training.evaluation import Evaluation, JudgedScores
 from udjfl.training.file_names import MODEL, RESULT, SERVED
 from udjfl.training.learned import warn_if_unlearned
@@ -56,6 +57,7 @@ def finish_run(
     score, judged = run.spec.task(run.federation).score.kind, evaluation.judged
     shared = evaluation.global_accuracy
     if judged is not None:
+        _check_judged(judged, score)
         accuracies, shared, common = dict(judged.values), judged.shared, None
     expected = evaluation.expected_accuracies
     readings = uncertainty.readings
@@ -111,6 +113,17 @@ def finish_run(
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
     return result
+
+
+def _check_judged(judged: JudgedScores, score: ScoreKind) -> None:
+    """Raise an error if a function of the user's has no value for what a client was served."""
+    values = {**judged.values, "the shared test set": judged.shared}
+    without = [name for name, v in values.items() if v is not None and not math.isfinite(v)]
+    if without:
+        raise NotDefinedError(
+            f"score: {score.name} is not a number for {', '.join(without)} after the last round; "
+            "let it return one whatever is predicted, or choose another score"
+        )
 
 
 def _by_client(ids: Sequence[str], scores: Tensor | None) -> dict[str, float] | None:

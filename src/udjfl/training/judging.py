@@ -82,8 +82,10 @@ def check_score(federation: Federation, settings: TrainingSettings) -> None:
         outputs = torch.randn(n, task.n_outputs, generator=torch_stream(0, "guess", client.id))
         # A function of a user's, such as a correlation, may have no value for equal predictions.
         guesses = [outputs, torch.zeros_like(outputs)] if score.kind.name in SCORES else [outputs]
-        predicted = [as_predictions(guess, task.criterion.is_regression) for guess in guesses]
-        if not all(math.isfinite(score.compute(labels.numpy(), guess)) for guess in predicted):
+        is_regression, restore = task.criterion.is_regression, federation.restore_labels
+        predicted = [restore(as_predictions(guess, is_regression)) for guess in guesses]
+        truth = restore(labels.numpy())
+        if not all(math.isfinite(score.compute(truth, guess)) for guess in predicted):
             why = f"of {n} example{'' if n == 1 else 's'}"
             if n > 1 and bool((labels == labels[0]).all()):
                 why = "whose labels are all the same"

@@ -62,3 +62,14 @@ def test_frames_are_told_from_arrays() -> None:
     assert is_frame(pd.DataFrame({"a": [1]}))
     assert not is_frame(np.zeros((2, 2)))
     assert not is_frame([[1.0]])
+
+
+def test_a_column_that_is_there_twice_is_named() -> None:
+    frame = pd.DataFrame([[50, "Ely", 51]], columns=["age", "town", "age "])
+    with pytest.raises(DataError, match="column 'age' is there more than once"):
+        prepare_rows(frame, DONE, "north")
+
+
+def test_no_rows_are_refused() -> None:
+    with pytest.raises(DataError, match="there are no rows to predict"):
+        prepare_rows(pd.DataFrame({"age": [], "town": []}), DONE, "north")

@@ -30,6 +30,8 @@ def prepare_rows(frame: Any, preprocessing: Preprocessing, client: str | None) -
     """
     table = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
     table = table.rename(columns=lambda column: str(column).strip()).reset_index(drop=True)
+    if not len(table):
+        raise DataError("there are no rows to predict")
     numbers = preprocessing.numbers.get(client)
     if numbers is None:
         known = [name for name in preprocessing.numbers if name is not None]
@@ -56,6 +58,8 @@ def prepare_rows(frame: Any, preprocessing: Preprocessing, client: str | None) -
 def _find_mistakes(column: Column, table: pd.DataFrame) -> list[str]:
     """Find what keeps a column from being read: that it is not there, or texts among numbers."""
     names = [str(name) for name in table.columns]
+    if names.count(column.name) > 1:
+        return [f"column {column.name!r} is there more than once: give every column its own name"]
     if column.name not in names:
         return [
             f"there is no column {column.name!r}, which the model was trained on."
