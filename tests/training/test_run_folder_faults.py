@@ -161,7 +161,7 @@ def test_a_folder_that_holds_a_run_is_refused_and_not_changed(
     before = read_files(out)
     with pytest.raises(
         StorageError,
-        match=r"already holds a run; continue it with `udjfl resume .*`, or choose another",
+        match=r"already holds a run; continue it with `udjfl.simulate\(.*, resume=True\)`",
     ):
         udjfl.simulate(federation, "rawls", out=out, **TINY)
     assert read_files(out) == before
