@@ -20,6 +20,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from multiprocessing import resource_sharer
 from typing import Any
 
 from udjfl.errors import UdjflError
@@ -63,6 +64,16 @@ class Fault:
         os.kill(victim, signal.SIGKILL)
 
 
+def fork() -> int:
+    """Fork this process without the thread that hands tensors to workers.
+
+    A child of `os.fork` would go on to name that thread to its own workers: only processes that
+    multiprocessing starts forget it. Whether an earlier test had begun it is chance.
+    """
+    resource_sharer.stop()
+    return os.fork()
+
+
 def run_forked(scenario: Callable[[], object], fault: Fault | None = None) -> tuple[int, str]:
     """Run a scenario in a forked process; return its exit code and what it printed as an error.
 
@@ -71,7 +82,7 @@ def run_forked(scenario: Callable[[], object], fault: Fault | None = None) -> tu
     reading, writing = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         _run_and_exit(scenario, fault, writing)
     os.close(writing)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_injection import FINISHED, REFUSED, Fault, preload, run_forked, run_here
+from fault_injection import FINISHED, REFUSED, Fault, fork, preload, run_forked, run_here
 from small_runs import make_federation, read_files
 
 import udjfl
@@ -173,7 +173,7 @@ def test_every_fault_at_every_effect(
 
 def start_forked(scenario: Callable[[], object]) -> int:
     """Start a scenario in a process of its own; return its id. Its exit code says how it ended."""
-    pid = os.fork()
+    pid = fork()
     if pid == 0:
         code, text = run_here(scenario)
         os._exit(REFUSED_AS_SECOND if any(words in text for words in SECOND) else code)
