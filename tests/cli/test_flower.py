@@ -235,3 +235,24 @@ def test_the_examples_for_services_name_existing_commands() -> None:
     for command in ("up", "node"):
         assert f"flower {command} /srv" in text
         assert "--foreground" in run(command, "--help").stdout
+
+
+def test_the_folder_of_a_run_is_named_by_the_run() -> None:
+    with pytest.raises(SettingsError, match="out: a run is kept in runs/NAME; choose NAME"):
+        parse_settings(["out=elsewhere"], {**DECLARED, "out": ""})
+
+
+def test_a_long_method_gives_a_name_that_is_allowed(coordinator: Coordinator) -> None:
+    method = "udj:theory=rawls:budget=2:caution=0:client_budget=3:cap=0.6:advantage=fedavg"
+    prepared = prepare(coordinator, f"method={method}")
+    assert method.replace(":", "-").replace("=", "-").startswith(prepared.name)
+    assert 40 < len(prepared.name) <= 50
+
+
+def test_a_node_needs_a_key_and_known_names_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "north"
+    for more, words in (((), "make one with"), (("--disclose", "updtes"), "unknown updtes")):
+        ended = run("node", str(folder), "--server", "here:1", "--ca", "a", "--data", "b", *more)
+        assert ended.returncode == 2
+        assert words in ended.stderr.replace("\n", " ")
+    assert not folder.exists()

@@ -193,7 +193,10 @@ def node_command(
     sent.jsonl. No port is opened to other machines.
     """
     from udjfl.deployment.node import Node
+    from udjfl.flower.disclosure import Disclosure
 
+    if disclose is not None:
+        Disclosure.of({"disclose": disclose})
     node = Node(folder)
     here = {"ca": ca, "data": data}
     changes = {name: str(Path(path).resolve()) for name, path in here.items() if path is not None}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PAUSE = 0.5  # seconds between two looks
 PATIENCE = 60.0  # seconds that a SuperLink may be away
 KEPT = "flower-settings.json"  # in the coordinator's state: the settings of each run
+LONGEST_DEFAULT = 50  # letters of a run's name that is made from its method; 63 are allowed
 # How a server app logs the error that ended it: the last line of a traceback.
 RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
 
@@ -103,6 +104,8 @@ def parse_settings(given: Sequence[str], declared: Mapping[str, Any]) -> dict[st
         name = name.strip().replace("_", "-")
         if not equals:
             mistakes.append(f"{text}: write NAME=VALUE")
+        elif name == "out":
+            mistakes.append("out: a run is kept in runs/NAME; choose NAME with --name")
         elif name not in declared:
             mistakes.append(f"{name}: no such setting.{did_you_mean(name, declared)}")
         else:
@@ -135,7 +138,7 @@ def _convert(text: str, default: Any) -> Any:
 
 
 def _free_name(coordinator: Coordinator, method: str) -> str:
-    base = re.sub(r"[^A-Za-z0-9._-]+", "-", method).strip("-.") or "run"
+    base = re.sub(r"[^A-Za-z0-9._-]+", "-", method)[:LONGEST_DEFAULT].strip("-.") or "run"
     names = [base, *(f"{base}-{number}" for number in range(2, 10_000))]
     return next(name for name in names if not coordinator.is_taken(name))
 

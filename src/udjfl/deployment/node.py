@@ -120,6 +120,7 @@ class Node:
 
     def configure(self, changes: Mapping[str, Any]) -> NodeSettings:
         """Return the settings in node.toml with these changes, checked and written back."""
+        check_name(self.name)  # without a key nothing is written
         before = self.read_settings()
         values = {**before, **{name: value for name, value in changes.items() if value is not None}}
         try:
