@@ -46,9 +46,9 @@ class HandingOut:
         return [make_reply(node) for node in given if node not in self.cut]
 
 
-def make_reply(node: int) -> Any:
+def make_reply(node: int, is_error: bool = False) -> Any:
     header = SimpleNamespace(reply_to_message_id=f"to-{node}", src_node_id=node)
-    return SimpleNamespace(metadata=header)
+    return SimpleNamespace(metadata=header, has_error=lambda: is_error)
 
 
 def exchange(grid: Any, nodes: Iterable[int], timeout: float) -> list[int]:
@@ -98,6 +98,18 @@ def test_what_was_held_up_is_used_if_it_comes_in_time(held_up: HandingOut) -> No
     timer.start()
     assert exchange(held_up, [1, 2, 3, 4], 2.0) == [1, 3, 4]
     timer.join()
+
+
+@pytest.mark.parametrize("reply_is_first", [True, False])
+def test_a_message_has_one_reply_though_flower_answers_in_its_place(reply_is_first: bool) -> None:
+    class AnswersTwice(HandingOut):
+        def pull_messages(self, names: Iterable[str]) -> list[Any]:
+            both = [make_reply(2), make_reply(2, is_error=True)]
+            return [make_reply(1), *(both if reply_is_first else both[::-1])]
+
+    messages = {node: cast(Message, SimpleNamespace(node=node)) for node in (1, 2)}
+    pairs = send_and_receive(cast(Grid, AnswersTwice({})), messages, 10.0)
+    assert [(node, reply.has_error()) for node, reply in pairs] == [(1, False), (2, False)]
 
 
 def test_an_error_of_the_grid_is_raised() -> None:

@@ -37,20 +37,26 @@ def send_and_receive(
 
 
 def _receive(fetcher: ReplyFetcher, waiting: set[str], timeout: float) -> list[Message]:
-    """Return the replies to messages of these names that come within a number of seconds."""
-    replies: list[Message] = []
+    """Return the replies to messages of these names that come within a number of seconds.
+
+    There is one for each message. While a reply is held up, Flower may answer in its place that
+    the node is gone or too late; if the reply itself still comes, it counts.
+    """
+    replies: dict[str, Message] = {}
     end, pause = time.monotonic() + timeout, FIRST_PAUSE
     while waiting:
         fetcher.look_for(sorted(waiting))
         is_last = time.monotonic() + pause > end
-        arrived = fetcher.wait(GRACE if is_last else PATIENCE, even_if_held_up=is_last)
-        replies += arrived
-        waiting = waiting - {reply.metadata.reply_to_message_id for reply in arrived}
+        for reply in fetcher.wait(GRACE if is_last else PATIENCE, even_if_held_up=is_last):
+            name = reply.metadata.reply_to_message_id
+            if name not in replies or replies[name].has_error():
+                replies[name] = reply
+        waiting = waiting - set(replies)
         if not waiting or is_last:
             break
         time.sleep(pause)
         pause = min(GROWTH * pause, LONGEST_PAUSE)
-    return replies
+    return list(replies.values())
 
 
 class ReplyFetcher:
