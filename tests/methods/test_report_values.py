@@ -15,7 +15,12 @@ from udjfl.methods._report_values import check_ids, check_model, check_real, che
 
 @pytest.mark.parametrize(
     ("lr", "momentum", "round"),
-    [(0.1, 0, 1), (sys.float_info.max, 0.999, 0), (1, 0.0, np.int64(3)), (np.float32(0.1), 0, -1)],
+    [
+        (0.1, 0, 1),
+        (sys.float_info.max, 0.999, 0),
+        (1, 0.0, np.int64(3)),
+        (np.float32(0.1), 0, 2**53),
+    ],
 )
 def test_scalars_that_pass(lr: Any, momentum: Any, round: Any) -> None:
     check_scalars(lr, momentum, round)
@@ -37,6 +42,26 @@ def test_momenta_that_are_none(momentum: Any) -> None:
 def test_rounds_that_are_none(round: Any) -> None:
     with pytest.raises(SettingsError, match=r"Reports\.round: is "):
         check_scalars(0.1, 0.0, round)
+
+
+@pytest.mark.parametrize(
+    ("round", "shown"),
+    [(-1, "-1"), (2**53 + 1, "9007199254740993"), (10**5000, "a number of very many digits")],
+    ids=["negative", "large", "endless"],
+)
+def test_rounds_beyond_what_methods_compute_with(round: int, shown: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        check_scalars(0.1, 0.0, round)
+    assert str(caught.value) == f"Reports.round: is {shown}; it must be from 0 to 2^53"
+
+
+def test_numbers_of_many_digits_are_not_repeated() -> None:
+    with pytest.raises(SettingsError, match=r"lr: is -1; it must be a finite number above zero"):
+        check_scalars(-1, 0.0, 1)
+    with pytest.raises(SettingsError, match=rf"lr: is {-(2**128 - 1)};"):
+        check_scalars(-(2**128 - 1), 0.0, 1)
+    with pytest.raises(SettingsError, match=r"lr: is a number of very many digits; it must be a"):
+        check_scalars(-(2**128), 0.0, 1)
 
 
 @pytest.mark.parametrize(

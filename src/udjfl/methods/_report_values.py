@@ -12,6 +12,10 @@ from torch import Tensor
 
 from udjfl.errors import SettingsError
 
+# Up to here every whole number is a number of its own in float64.
+LARGEST_WHOLE = 2**53
+LONGEST_SHOWN = 128  # bits of a whole number that an error repeats
+
 
 def check_ids(ids: Any) -> Iterable[Any]:
     """Return the ids if they are several values."""
@@ -23,11 +27,20 @@ def check_ids(ids: Any) -> Iterable[Any]:
 def check_scalars(lr: Any, momentum: Any, round: Any) -> None:
     """Refuse a learning rate, a momentum or a round that is none."""
     if not _is_finite(lr) or lr <= 0:
-        raise SettingsError(f"Reports.lr: is {lr!r}; it must be a finite number above zero")
+        raise _refuse("lr", lr, "a finite number above zero")
     if not _is_finite(momentum) or not 0 <= momentum < 1:
-        raise SettingsError(f"Reports.momentum: is {momentum!r}; it must be at least 0 and below 1")
+        raise _refuse("momentum", momentum, "at least 0 and below 1")
     if isinstance(round, bool) or not isinstance(round, int | np.integer):
-        raise SettingsError(f"Reports.round: is {round!r}; it must be a whole number")
+        raise _refuse("round", round, "a whole number")
+    if not 0 <= round <= LARGEST_WHOLE:
+        raise _refuse("round", round, "from 0 to 2^53")
+
+
+def _refuse(name: str, value: Any, needed: str) -> SettingsError:
+    """Return the error for a scalar; numbers too long to read are left out of it."""
+    is_long = isinstance(value, int) and value.bit_length() > LONGEST_SHOWN
+    shown = "a number of very many digits" if is_long else f"{value!r}"
+    return SettingsError(f"Reports.{name}: is {shown}; it must be {needed}")
 
 
 def _is_finite(value: Any) -> bool:

@@ -17,6 +17,7 @@ from udjfl._ids import id_sort_key
 from udjfl.errors import ReportError, SettingsError
 from udjfl.methods._linalg import rows_not_finite
 from udjfl.methods._report_values import (
+    LARGEST_WHOLE,
     check_ids,
     check_model,
     check_real,
@@ -57,9 +58,7 @@ LOWER_BOUNDS = {
     "steps": (0, False, ABOVE_ZERO),
     "client_indices": (0, True, "indices count from 0"),
 }
-# Up to here every whole number is a number of its own in float64.
-MOST_EXAMPLES = 2**53
-UPPER_BOUNDS = {"sizes": MOST_EXAMPLES, "steps": MOST_EXAMPLES}
+UPPER_BOUNDS = {"sizes": LARGEST_WHOLE, "steps": LARGEST_WHOLE}
 NON_NEGATIVE_EXTRAS = ("squared_losses", "gradient_norms", "group_gaps", "losses_of_each")
 SHARES = ("accuracies", "scores", "validation_accuracies")
 NOT_FINITE = "has values that are NaN or infinite"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -32,7 +33,12 @@ LIBRARIES = ("udjfl", "torch", "numpy", "scipy", "scikit-learn")
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that make the numbers."""
-    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+    return {"python": platform.python_version(), **_library_versions()}
+
+
+@functools.cache  # each version is read from a file
+def _library_versions() -> dict[str, str]:
+    return {name: version(name) for name in LIBRARIES}
 
 
 def describe_run(
