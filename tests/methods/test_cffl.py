@@ -407,6 +407,14 @@ def test_the_random_order_depends_on_the_round_alone():
     assert not torch.equal(one, downloaded(2))
 
 
+def test_the_random_order_is_the_same_in_every_version():
+    # The second of two clients gets floor(2/5 * 10) = 4 of the 10 coordinates.
+    rule = CFFL(**{**HAND, "download": "random"})
+    reports = two_clients(deltas=[[-1.0] * 10] * 2, round=3)
+    state, _, _ = rule.aggregate(start(rule, model=[0.0] * 10), reports)
+    assert state["models"][1].nonzero().flatten().tolist() == [3, 5, 6, 7]
+
+
 # --- partial participation ---
 
 

@@ -219,14 +219,14 @@ class CFFL(Method):
         if reported.any():  # late clients start at the mean
             c[clients] = torch.where(reported[clients] == 1, c[clients], 1 / n_reputable)
         v = reports.extras["validation_accuracies"].to(torch.float64).reshape(-1)[here]
-        share = v / v.sum() if v.sum() > 0 else torch.full_like(v, 1 / len(v))
+        share = v / v.sum() if v.any() else torch.full_like(v, 1 / len(v))
         present = len(clients) / n_reputable
         x = self.alpha * (self.memory * c[clients] + (1 - self.memory) * present * share)
         log_sinh = x + torch.log(-torch.expm1(-2 * x))  # up to a constant
         new = present * torch.softmax(log_sinh, dim=0)
         stays = new >= self.coef / n_reputable * (1 - ROUNDING)
         left = n_reputable - int((~stays).sum())
-        if left < n_reputable:
+        if not stays.all():
             c *= n_reputable / left  # the dropped clients' reputation goes to all the others
             new = torch.where(stays, new / new[stays].sum() * (int(stays.sum()) / left), 0.0)
         c[clients], reputable[clients], reported[clients] = new, stays.to(reputable.dtype), 1

@@ -31,6 +31,7 @@ learns nothing at all; the published code of Federated Rank Learning trains the 
 epochs at learning rate 0.4.
 """
 
+import functools
 import re
 from typing import Annotated, Any
 
@@ -191,12 +192,15 @@ def cluster(ranks: list[Tensor], count: int) -> list[str]:
     if count == 1 or n_clients <= 1:
         return ["all"] * n_clients
     from scipy.cluster.hierarchy import fcluster, linkage  # slow to import
-    from scipy.spatial.distance import squareform
 
-    squared = torch.zeros(n_clients, n_clients, dtype=torch.float64)
-    for layer_ranks in ranks:
-        gram = inner_products(layer_ranks)  # of integers: equal rankings are at distance 0
-        scale = max(1, layer_ranks.shape[1] - 1) ** 2
-        squared += (gram.diag()[:, None] + gram.diag() - 2 * gram) / scale
-    tree = linkage(squareform(squared.clamp_min(0).sqrt().numpy(), checks=False), method="average")
+    rows, columns = torch.triu_indices(n_clients, n_clients, offset=1)
+    squared = functools.reduce(torch.add, map(squared_distances, ranks))[rows, columns]
+    tree = linkage(squared.clamp_min(0).sqrt().numpy(), method="average")
     return [str(label) for label in fcluster(tree, t=count, criterion="maxclust")]
+
+
+def squared_distances(ranks: Tensor) -> Tensor:
+    """Return the squared distance [K, K] between the rankings of a layer, scaled to [0, 1]."""
+    gram = inner_products(ranks)  # of integers: equal rankings are at distance 0
+    scale = max(1, ranks.shape[1] - 1) ** 2
+    return (gram.diag()[:, None] + gram.diag() - 2 * gram) / scale

@@ -98,8 +98,8 @@ class FedEBA(Method):
 
     def notes(self, setup: Setup) -> list[str]:
         k = max(1, round(setup.participation * len(setup)))  # clients of a round
-        widest = math.degrees(math.acos(1 / math.sqrt(k)))
-        if widest > self.theta + 1e-9:
+        widest = math.degrees(math.atan(math.sqrt(k - 1)))  # exactly 45 for two
+        if widest > self.theta:
             return []
         return [
             f"The losses of the {k} clients of a round are at most {widest:.0f} degrees from "
