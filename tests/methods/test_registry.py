@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.metadata
+from typing import Literal
 
 import pytest
 import torch
@@ -79,6 +80,18 @@ def test_what_a_method_needs_is_unknown_while_a_parameter_has_no_default():
         scale: float = Field(kw_only=True)
 
     assert declared_needs(parameters(Demanding)) == {}
+
+
+def test_a_need_of_several_values_is_declared_with_each():
+    class Choosy(FedAvg):
+        name = "choosy"
+        kind: Literal["none", "mean", "worst"] = "none"
+
+        @property
+        def needs(self):
+            return frozenset({"losses"} if self.kind != "none" else set())
+
+    assert declared_needs(parameters(Choosy)) == {"losses": "kind=mean or kind=worst"}
 
 
 def test_parameters_that_a_specification_sets():
@@ -288,6 +301,16 @@ def test_unknown_parameter(name, typo, meant):
 def test_a_parameter_named_self_is_refused_like_any_other():
     (line,) = mistakes_of("fedavg", **{"self": 1})
     assert line == "fedavg: self: no such parameter. Known: weights."
+
+
+def test_a_parameter_named_self_is_compared_with_those_that_there_are(registry):
+    class Selfless(FedAvg):
+        name = "selfless"
+        selfish: bool = False
+
+    register_method(parameters(Selfless))
+    (line,) = mistakes_of("selfless", **{"self": 1})
+    assert "Did you mean 'selfish'?" in line
 
 
 def test_only_parameters_are_offered():

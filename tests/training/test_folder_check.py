@@ -99,6 +99,17 @@ def test_a_missing_result_of_a_finished_run_is_made_again(
     assert read_files(finished) == read_files(folders[0])
 
 
+@pytest.mark.parametrize("content", [[], "done", {"client_scores": 3}])
+def test_a_whole_file_that_is_no_result_is_made_again(
+    folders: Folders, finished: Path, content: object
+) -> None:
+    """A folder of somebody else's: its manifest lists whatever they wrote."""
+    folder = RunFolder.open(finished)
+    folder.write_json("result.json", content)
+    start(finished, service="prior-all")
+    assert read_files(finished) == read_files(folders[0])
+
+
 @pytest.mark.parametrize(
     "name",
     ["settings.json", "versions.json", "uncertainty.json", "records.jsonl", CHECKPOINT],

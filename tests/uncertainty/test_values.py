@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ EVIDENCE = {
     "b": ClientEvidence(20, 0.2, 0.95, flags=(LEARNED_NOTHING, ALMOST_ONE_CLASS, TINY)),
     "c": ClientEvidence(9, 0.0, 1.0, flags=(ONE_CLASS, TINY)),
 }
+EVIDENCE_OF_A = dataclasses.asdict(EVIDENCE["a"])
 
 
 def test_uncertainties_are_restored_from_plain_values() -> None:
@@ -58,6 +61,27 @@ def test_evidence_is_restored_from_plain_values() -> None:
     assert Uncertainty.from_dict(plain) == uncertainty
     del plain["evidence"]
     assert Uncertainty.from_dict(plain).evidence is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"kind": 3},
+        {"values": {"a": "much"}},
+        {"values": [0.1]},
+        {"epistemic": {"a": {}}},
+        {"evidence": {"a": {**EVIDENCE_OF_A, "interval": []}}},
+        {"evidence": {"a": {**EVIDENCE_OF_A, "size": "many"}}},
+        {"evidence": {"a": {**EVIDENCE_OF_A, "flags": 5}}},
+        {"evidence": {"a": {"size": 80}}},
+        {"unreliable": 1},
+    ],
+)
+def test_values_of_other_types_are_refused(changed: dict[str, Any]) -> None:
+    """A folder of somebody else's may hold anything."""
+    plain = json.loads(json.dumps(Uncertainty("crossfit", {"a": 0.1}).as_dict()))
+    with pytest.raises((ValueError, TypeError)):
+        Uncertainty.from_dict({**plain, **changed})
 
 
 def test_clients_whose_uncertainty_is_not_quality_are_named_with_the_reason() -> None:

@@ -158,6 +158,8 @@ def _write_result(folder: RunFolder, result: Result, round: int, has_reference: 
         contents[SERVED] = pack(tensors, {"round": round})
     kept = {name for name in contents if folder.is_whole(name)}
     before = read_result(folder) if RESULT in kept else {}
+    if not (isinstance(before, dict) and isinstance(before.get("client_scores", {}), dict)):
+        before, kept = {}, kept - {RESULT}  # whole, and not the result of a run
     now = set(result.client_scores)
     earlier = set(before.get("client_scores", now))
     # A whole result may hold a psi that cannot be computed again.

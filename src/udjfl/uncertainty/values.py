@@ -6,12 +6,14 @@ Run folders hold them in `uncertainty.json`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 # A model can be certain to the last bit, as for a client with one class: its uncertainty is small,
@@ -75,18 +77,6 @@ class ClientEvidence:
     flags: tuple[str, ...] = ()
     indistinct_from: str | None = None
     held_out_score: float | None = None
-
-    @staticmethod
-    def from_dict(kept: Mapping[str, Any]) -> ClientEvidence:
-        interval = kept.get("interval")
-        known = {field.name for field in dataclasses.fields(ClientEvidence)}
-        return ClientEvidence(
-            **{key: value for key, value in kept.items() if key in known}
-            | {
-                "flags": tuple(kept["flags"]),
-                "interval": None if interval is None else (interval[0], interval[1]),
-            }
-        )
 
 
 def largest_uncertainty(kind: str, n_classes: int) -> float:
@@ -216,21 +206,23 @@ class Uncertainty:
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> Uncertainty:
-        def numbers(column: Mapping[str, float | None]) -> dict[str, float]:
+        """Read what `as_dict` returns; a ValueError, TypeError or KeyError if it is none."""
+
+        def numbers(column: Mapping[str, float | None] | None) -> dict[str, float] | None:
+            if column is None:
+                return None
             return {
-                name: math.nan if value is None else float(value) for name, value in column.items()
+                name: math.nan if value is None else value for name, value in dict(column).items()
             }
 
-        epistemic, evidence = kept.get("epistemic"), kept.get("evidence")
-        return Uncertainty(
-            kept["kind"],
-            numbers(kept["values"]),
-            None if epistemic is None else numbers(epistemic),
-            None
-            if evidence is None
-            else {name: ClientEvidence.from_dict(client) for name, client in evidence.items()},
-            tuple(kept.get("unreliable", ())),
-        )
+        columns = {"values": numbers(kept["values"]), "epistemic": numbers(kept.get("epistemic"))}
+        return _stored_type().validate_python({**kept, **columns})
+
+
+@functools.cache
+def _stored_type() -> TypeAdapter[Uncertainty]:
+    """Return what checks the types of stored uncertainties, which may be somebody else's."""
+    return TypeAdapter(Uncertainty)
 
 
 _NOTES = {
