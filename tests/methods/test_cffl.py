@@ -151,6 +151,7 @@ def test_clients_receive_and_serve_their_own_models():
     served = rule.served(state, torch.zeros(3))
     assert torch.equal(served.models, state["models"])
     assert torch.equal(served.shares, torch.eye(2, dtype=F64))
+    assert served.shares.dtype == F64
     assert rule.global_model
     (note,) = rule.notes(Setup.of(two_clients()))
     assert note.startswith("CFFL: each client has a model of its own")

@@ -321,18 +321,18 @@ def test_one_more_extra_is_checked_and_leaves_the_reports_as_they_are() -> None:
         ("accuracies", [0.0, 1.0], -0.1, "must be from 0 to 1"),
         ("accuracies", [0.0, 1.0], 1.5, "must be from 0 to 1"),
         ("squared_losses", [0.0, 0.5], -0.1, "cannot be negative"),
-        ("gradient_norms", [0.0, 0.5], NAN, "NaN or infinite"),
+        ("gradient_norms", [0.0, 0.5], NAN, "has values that are NaN or infinite"),
         ("score_sizes", [0.5, 1.0], 0.0, "must be above zero"),
         ("score_sizes", [1, 2], 0, "must be above zero"),
         ("losses_of_each", [[0.0, 0.5], [2.0, 3.0]], [1.0, -1.0], "cannot be negative"),
-        ("gradients", [[0.0, -5.0], [2.0, 3.0]], [1.0, INF], "NaN or infinite"),
+        ("gradients", [[0.0, -5.0], [2.0, 3.0]], [1.0, INF], "has values that are NaN or infinite"),
     ],
 )
 def test_extras_are_checked_by_what_they_mean(
     name: str, usable: list[Any], unusable: Any, problem: str
 ) -> None:
     assert reports(extras={name: usable}).extras[name].tolist() == usable
-    with pytest.raises(ReportError, match=rf"client 'b' in round 7: {name} .*{problem}"):
+    with pytest.raises(ReportError, match=rf"client 'b' in round 7: {name} {problem}"):
         reports(extras={name: [usable[0], unusable]})
 
 

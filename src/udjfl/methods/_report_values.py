@@ -62,11 +62,10 @@ def check_real(name: str, values: Any, tensor: Tensor) -> None:
     raise SettingsError(f"Reports.{name}: is a table of {kind}; give real numbers")
 
 
-def check_model(model: Any, deltas: Tensor) -> Tensor:
-    """Return the server's model, which has one number for each column of the deltas."""
+def check_model(model: Any, deltas: Tensor) -> None:
+    """Refuse a server's model without one number for each column of the deltas."""
     if not isinstance(model, Tensor) or model.shape != deltas.shape[1:]:
         given = list(model.shape) if isinstance(model, Tensor) else type(model).__name__
         expected = list(deltas.shape[1:])
         raise SettingsError(f"Reports.model: is {given}; give a tensor {expected}, as the deltas")
     check_real("model", model, model)
-    return model

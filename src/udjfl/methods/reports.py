@@ -125,7 +125,7 @@ class Reports:
             raise SettingsError("Reports.client_indices: give each client an index of its own")
         store(self, "extras", {k: _sort_rows(v, k, order) for k, v in self.extras.items()})
         if self.model is not None:
-            store(self, "model", check_model(self.model, self.deltas))
+            check_model(self.model, self.deltas)
         check_shapes(self.extras, self.deltas)
         columns = {**{name: getattr(self, name) for name in given}, **self.extras}
         errors = find_errors(self.ids, self.deltas, columns, self.round, self.is_regression)
@@ -152,8 +152,7 @@ class Reports:
 
     def with_extra(self, name: str, values: Tensor) -> Reports:
         """Return the same reports with one more extra."""
-        nothing = self.deltas[:, :0]
-        errors = find_errors(self.ids, nothing, {name: values}, self.round, self.is_regression)
+        errors = find_errors(self.ids, None, {name: values}, self.round, self.is_regression)
         if errors:
             raise errors[min(errors)]
         reports = copy.copy(self)
@@ -166,18 +165,21 @@ class Reports:
 
 def find_errors(
     ids: Sequence[str],
-    deltas: Tensor,
+    deltas: Tensor | None,
     columns: Mapping[str, Tensor],
     round: int | None,
     is_regression: bool = False,
 ) -> dict[int, ReportError]:
-    """Return the first unusable value of each row, by row; empty if all rows are usable."""
+    """Return the first unusable value of each row, by row; empty if all rows are usable.
+
+    `deltas` are None where there are none, or they were checked before.
+    """
     errors: dict[int, ReportError] = {}
 
     def reject(row: int, name: str, problem: str) -> None:
         errors.setdefault(row, ReportError(ids[row], name, problem, round))
 
-    for row in rows_not_finite(deltas):
+    for row in [] if deltas is None else rows_not_finite(deltas):
         reject(row, "deltas", f"{NOT_FINITE}; its local training diverged (try a smaller lr)")
     for name, column in columns.items():
         if name in PER_CLIENT_FIELDS:
@@ -205,14 +207,16 @@ def find_errors(
                 reject(row, name, "cannot be negative")
         if name == "score_sizes":
             for row in _rows_where(table <= 0):
-                reject(row, name, ABOVE_ZERO)
+                reject(row, name, "must be above zero")
     return errors
 
 
 def check_shapes(extras: Mapping[str, Tensor], deltas: Tensor) -> None:
     """Refuse extras of other shapes than `EXTRAS` says."""
-    for name, values in extras.items():
-        axes = EXTRAS.get(name, "").partition("]")[0]
+    for name, meaning in EXTRAS.items():
+        if name not in extras:
+            continue
+        values, axes = extras[name], meaning.partition("]")[0]
         expected = {"[N": (len(deltas),), "[N, D": tuple(deltas.shape)}.get(axes)
         is_wrong = values.ndim != 2 if axes == "[N, M" else expected not in (None, values.shape)
         if is_wrong:
@@ -230,7 +234,7 @@ def _rows_where(is_bad: Tensor) -> list[int]:
 def check_numbers(client: str, numbers: Mapping[str, float]) -> None:
     """Raise a `ReportError` for the first of these numbers that cannot be used."""
     columns = {name: torch.tensor([value], dtype=torch.float64) for name, value in numbers.items()}
-    for error in find_errors([client], torch.zeros(1, 0), columns, None).values():
+    for error in find_errors([client], None, columns, None).values():
         raise error
 
 
