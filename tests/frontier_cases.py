@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from udjfl.methods import UDJ, FedAvg, method
-from udjfl.search.frontier import Frontier, Kind, Point
+from udjfl.search.frontier import Frontier, Point
 from udjfl.search.run_table import PointRun
+from udjfl.search.stored import Kind
 
 
 def make_frontier(n_points: int = 6) -> Frontier:

@@ -132,6 +132,14 @@ def check_no_link(path: Path) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
+def inner_folder(folder: Path, name: str) -> Path:
+    """Return a folder in one that may be somebody else's; a link is refused: it could lead out."""
+    path = folder / name
+    with explain_os_errors(path):
+        check_no_link(path)
+    return path
+
+
 def sync_folder(path: Path) -> None:
     """Make a rename survive a power cut, where the system allows it."""
     if os.name == "posix":

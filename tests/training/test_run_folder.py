@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import create_folder, read_files
+from small_runs import create_folder, make_older, read_files
 
 import udjfl
 from udjfl.errors import StorageError, UdjflError
@@ -100,6 +100,31 @@ def test_settings_that_are_not_those_of_a_run_are_refused(
     with pytest.raises(UdjflError, match="run"):
         udjfl.simulate(federation, "fedavg", out=tmp_path / "run", resume=True, **TINY)
     assert read_files(tmp_path) == before
+
+
+@pytest.mark.parametrize("key", ["params", "training", "federation", "flower"])
+@pytest.mark.parametrize("value", [3, "text", ["a"]])
+def test_settings_of_other_types_are_refused(
+    tmp_path: Path, federation: udjfl.Federation, key: str, value: object
+) -> None:
+    """Of somebody else's folder, with a manifest that fits."""
+    udjfl.simulate(federation, "fedavg", out=tmp_path, **TINY)
+    make_older(tmp_path)
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}), encoding="utf-8")
+    with pytest.raises(StorageError, match=r"settings\.json is not that of a run"):
+        udjfl.simulate(federation, "fedavg", out=tmp_path, resume=True, **TINY)
+
+
+def test_a_measure_that_is_no_text_is_another(tmp_path: Path, federation: udjfl.Federation) -> None:
+    udjfl.simulate(federation, "fedavg", out=tmp_path, **TINY)
+    make_older(tmp_path)
+    path = tmp_path / "settings.json"
+    settings = json.loads(path.read_text())
+    settings["training"]["uncertainty"] = ["paper"]
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    with pytest.raises(StorageError, match="started with another uncertainty"):
+        udjfl.simulate(federation, "fedavg", out=tmp_path, resume=True, **TINY)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from udjfl._files import inner_folder
 from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
@@ -122,7 +123,7 @@ def _train(
 
     tune_allocator()
     with show_progress(runs, rounds or settings.rounds, unit) as progress:
-        return reproduce(settings, out / folder if out else None, progress)
+        return reproduce(settings, inner_folder(out, folder) if out else None, progress)
 
 
 def _show_table(table: Table, out: Path | None, as_json: bool) -> None:

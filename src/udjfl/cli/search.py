@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from udjfl._files import inner_folder
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_progress
 from udjfl.errors import SettingsError
@@ -61,14 +62,16 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
 
 def _draw(frontier: Frontier, out: Path) -> str:
     """Draw the figures as PNG and SVG, and say so, or say what would draw them."""
-    from udjfl.report.html.figures import COLUMN_WIDTHS, save_figures
+    from udjfl.report.html.figures import COLUMN_WIDTHS, draw_figures
     from udjfl.report.html.frontier_charts import frontier_figures
+    from udjfl.search.folder import add_files
 
     try:
         figures = frontier_figures(frontier, COLUMN_WIDTHS[2])
-        save_figures(figures, out, ("png", "svg"), columns=2)
+        contents = draw_figures(figures, ("png", "svg"), columns=2)
     except SettingsError as error:  # the extra is not installed
         return f" (no figures: {error})"
+    add_files(out, contents)
     return ", figures as .png and .svg"
 
 
@@ -78,9 +81,9 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
     The choice uses data held out of the clients' train parts; test data are used once, at the end.
     Writes tuned.toml, which `udjfl run --config` takes, to the folder.
     """
-    from udjfl._files import write_atomic
     from udjfl.engine import tune_allocator
     from udjfl.report.tune_table import tune_view
+    from udjfl.search.folder import add_files
     from udjfl.search.tune import tune
     from udjfl.search.tuned_methods import tuned_config
 
@@ -90,8 +93,8 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
         tuned = tune(settings, out=out, on_progress=on_progress)
     config = tuned_config(settings, tuned.choice.chosen.candidate.method)
     if out:
-        write_atomic(out / "tuned.toml", config.encode())
-        write_atomic(out / "tune.json", to_json(tuned.as_dict()).encode())
+        document = to_json(tuned.as_dict())
+        add_files(out, {"tuned.toml": config.encode(), "tune.json": document.encode()})
     show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
     if out:
         print(
@@ -108,7 +111,7 @@ def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
     methods = choose_methods(settings)
     # The size of each search depends on its method; the bar grows if it was too short.
     runs = 20 * (len(methods) - 1) * len(settings.seeds)
-    folder = out / "tuned" if out else None
+    folder = inner_folder(out, "tuned") if out else None
     with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
         tuned = tune_methods(settings, methods, out=folder, on_progress=on_progress)
     specs = [to_spec(method) for method in tuned]

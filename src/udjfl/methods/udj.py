@@ -245,7 +245,7 @@ class UDJ(Method):
         """Return beta for each reporting client."""
         beta = self.beta
         if beta is None:  # desert: the paper's beta_i, over the clients of this round
-            inverse = 1.0 / floor_uncertainties(reports.uncertainties)
+            inverse = floor_uncertainties(reports.uncertainties).reciprocal()
             return inverse / inverse.sum()
         if isinstance(beta, dict):
             missing = [name for name in reports.ids if name not in beta]
@@ -305,10 +305,11 @@ class UDJ(Method):
         return state["alone"] if self.needs_alone else None
 
     def final_notes(self, state: State) -> list[str]:
-        swallowed = (
-            None if self.limits is None else budgets.swallowed_by_caution(state, self.limits)
-        )
-        return [] if swallowed is None else [note_caution(self.budget or 0.0, *swallowed)]
+        limits = self.limits
+        if limits is None:
+            return []
+        swallowed = budgets.swallowed_by_caution(state, limits)
+        return [] if swallowed is None else [note_caution(100 * limits.mean, *swallowed)]
 
     def _check_setup(self, setup: Setup) -> None:
         """Raise an error if a limit or the choice of the least advantaged lacks its numbers."""
@@ -364,15 +365,16 @@ class UDJ(Method):
         check_budget(self.params, DEFAULT_STEP)
         if self.budget is not None:
             return self
-        if self.theory is None and (self.beta is None or self.gamma is None):
+        if self.theory is not None:
+            gamma = PAPER_GAMMA[self.theory] if self.gamma is None else self.gamma
+            beta = PAPER_BETA.get(self.theory) if self.beta is None else self.beta
+            object.__setattr__(self, "gamma", gamma)
+            object.__setattr__(self, "beta", beta)
+        elif self.beta is None or self.gamma is None:
             raise ValueError(
                 "needs theory (rawls, egalitarian, utilitarian or desert), "
                 "or both beta and gamma for a point by hand"
             )
-        if self.gamma is None:
-            object.__setattr__(self, "gamma", PAPER_GAMMA[self.theory or ""])
-        if self.beta is None:
-            object.__setattr__(self, "beta", PAPER_BETA.get(self.theory or ""))
         betas = _numbers(self.beta)
         if self.theory in ("rawls", "utilitarian") and any(beta < 0 for beta in betas):
             raise ValueError(f"beta is {self.beta}; {self.theory} needs beta >= 0")

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from udjfl._files import inner_folder
 from udjfl._threads import available_cores, thread_limit
 from udjfl.data import Examples, Federation, load
 from udjfl.data.partition import SHARDS_PER_CLIENT, clean_shards
@@ -343,7 +344,7 @@ def reproduce_distributions(
         comparison = compare_methods(
             settings,
             [FedAvg()],
-            out / setting if out else None,
+            inner_folder(out, setting) if out else None,
             prefix_progress(progress, setting),
             partition=_shards(settings, size, mix),
             changes={"uncertainty_epochs": 1},

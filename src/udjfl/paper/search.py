@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from udjfl._files import inner_folder
 from udjfl.data import Federation, load
 from udjfl.methods import Method
 from udjfl.metrics import METRICS, Outcome
@@ -137,7 +138,7 @@ def _train(
     return compare_methods(
         settings,
         methods,
-        None if out is None else out / f"{'validation' if tuning else 'test'}-lr-{lr}",
+        None if out is None else inner_folder(out, f"{'validation' if tuning else 'test'}-lr-{lr}"),
         prefix_progress(progress, f"learning rate {lr:g}" if tuning else f"test at {lr:g}"),
         changes={"lr": lr},
         load_seed=partial(

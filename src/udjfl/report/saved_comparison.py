@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from udjfl.errors import StorageError
 from udjfl.report.saved_runs import MethodKey, SavedRun, compare_runs, find_runs, method_key
 from udjfl.simulation.comparison import Comparison
 from udjfl.training.file_names import RESULT, SETTINGS
+from udjfl.training.folder_check import refuse_damage
 from udjfl.training.follow import is_being_written
 from udjfl.training.record_file import RECORDS
 from udjfl.training.resuming import advise_to_resume
@@ -62,6 +63,8 @@ def compare_found(
     runs: Sequence[SavedRun], paths: Sequence[Path], unfinished: Sequence[Unfinished]
 ) -> Comparison:
     """Compare the runs that were found below these paths, on seeds that all methods have."""
+    for damage in find_damage(paths):
+        raise damage
     for each in unfinished:
         if not each.seeds:
             raise StorageError(
@@ -90,6 +93,15 @@ def find_unfinished(paths: Sequence[Path]) -> list[Unfinished]:
     roots = [root for path in paths for root in find_comparisons(path)]
     missing = [root for root in dict.fromkeys(roots) if not (root / WRITTEN_LAST).exists()]
     return [_count_runs(root) for root in missing]
+
+
+def find_damage(paths: Sequence[Path]) -> Iterator[StorageError]:
+    """Yield an error for each comparison in these paths that has a damaged file of its own."""
+    for root in dict.fromkeys(root for path in paths for root in find_comparisons(path)):
+        try:
+            refuse_damage(RunFolder.open(root))
+        except StorageError as error:
+            yield error
 
 
 def find_comparisons(path: Path) -> list[Path]:

@@ -55,6 +55,16 @@ def open_folder(
     return folder
 
 
+def add_files(out: Path, contents: Mapping[str, bytes]) -> None:
+    """Write files made of a finished search into its folder, whose manifest lists them."""
+    folder = RunFolder(out)
+    folder.lock()
+    try:
+        folder.write_files(contents)
+    finally:
+        folder.unlock()
+
+
 def open_to_read(path: str | os.PathLike[str]) -> RunFolder:
     """Open a folder that a search wrote, or one with files that were saved without a search."""
     folder = RunFolder(Path(path))

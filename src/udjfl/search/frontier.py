@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
@@ -26,17 +26,18 @@ from udjfl.search.folder import open_folder, open_to_read
 from udjfl.search.point_runs import point_name, run_points
 from udjfl.search.run_table import RUNS, Key, PointRun, RunTable
 from udjfl.search.settings import FrontierSettings
+from udjfl.search.stored import Kind, StoredFrontier, StoredPoint
 from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.statistics import THEORY_METRIC, Summary, summarise
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.file_names import find_advice
+from udjfl.training.folder_check import refuse_damage
 from udjfl.training.records import OnProgress
 from udjfl.training.run_folder import RunFolder
 from udjfl.uncertainty.alone import task_of
 from udjfl.verdicts import MARGIN, left_out_reason
 
-Kind = Literal["reference", "theory", "grid", "budget", "method"]
 DESCRIPTION = "frontier.json"
 # Two trade-offs, each with the axis across first.
 FRONTS = {
@@ -262,15 +263,16 @@ class Frontier:
             raise StorageError(
                 f"{folder} has no {DESCRIPTION}; make one with `udjfl frontier --out {folder}`"
             )
+        refuse_damage(opened)
         try:
-            points = tuple(_read_point(entry) for entry in stored["points"])
-            table = RunTable(stored["clients"], opened)
-            seeds, settings = tuple(stored["seeds"]), stored["settings"]
+            kept = StoredFrontier.read(stored)
+            points = tuple(_read_point(entry) for entry in kept.points)
+            table = RunTable(kept.clients, opened)
             return cls(
-                *(stored["data"], table.clients, seeds, settings, points, table.runs),
-                n_classes=stored["n_classes"],
-                margin=stored["margin"],
-                score=ScoreKind.from_dict(stored["score"]) if "score" in stored else ACCURACY,
+                *(kept.data, table.clients, tuple(kept.seeds), kept.settings, points, table.runs),
+                n_classes=kept.n_classes,
+                margin=kept.margin,
+                score=ACCURACY if kept.score is None else ScoreKind.from_dict(kept.score),
             )
         except StorageError:
             raise
@@ -282,15 +284,15 @@ def _interval(summary: Summary) -> dict[str, Any]:
     return {key: value for key, value in asdict(summary).items() if key != "values"}
 
 
-def _read_point(entry: Mapping[str, Any]) -> Point:
+def _read_point(kept: StoredPoint) -> Point:
     """Place a point as a file describes it; code that the file names is not imported."""
     try:
-        method = build_recorded(entry["method"], entry["params"], label=entry["label"])
+        method = build_recorded(kept.method, kept.params, label=kept.label)
     except SettingsError as error:
         raise ValueError(error) from None
-    if names_code(entry["method"]):
-        return Point(str(entry["name"]), str(entry["label"]), entry["kind"], method)
-    return Point.of(method, entry["kind"])
+    if names_code(kept.method):
+        return Point(kept.name, kept.label, kept.kind, method)
+    return Point.of(method, kept.kind)
 
 
 def _beats(one: Sequence[float | None], other: Sequence[float | None]) -> bool:

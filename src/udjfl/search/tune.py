@@ -9,19 +9,19 @@ neighbours are trained to show how much depends on it, and only then does anythi
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from udjfl._files import inner_folder
 from udjfl.data import Federation
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
-from udjfl.search.folder import open_folder
+from udjfl.search.folder import open_folder, open_to_read
 from udjfl.search.halving import Halving, HalvingPlan, Rung, compare_settings
 from udjfl.search.scoring import CandidateScore, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
@@ -31,6 +31,8 @@ from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.tasks import ACCURACY, ScoreKind
+from udjfl.training.file_names import find_advice
+from udjfl.training.folder_check import refuse_damage
 from udjfl.training.records import OnProgress
 from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
@@ -87,9 +89,15 @@ class HeldOutChoice:
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> HeldOutChoice:
         """Read the choice that a search left in its folder."""
-        path = Path(folder) / CHOICE
+        opened = open_to_read(folder)
+        kept = opened.read_json(CHOICE)
+        if kept is None:
+            raise StorageError(
+                f"{folder} has no {CHOICE}: the search is not finished; "
+                f"{advise_to_resume(Path(folder))} continues it"
+            )
+        refuse_damage(opened)
         try:
-            kept = json.loads(path.read_text(encoding="utf-8"))
             default = CandidateScore.from_dict(kept["default"])
             names = tuple(str(name) for name in kept.get("defaults", ()))
             return cls(
@@ -110,16 +118,9 @@ class HeldOutChoice:
                 float(kept["grid_cost"]),
                 ScoreKind.from_dict(kept["score"]) if "score" in kept else ACCURACY,
             )
-        except FileNotFoundError:
-            raise StorageError(
-                f"{folder} has no {CHOICE}: the search is not finished; "
-                f"{advise_to_resume(Path(folder))} continues it"
-            ) from None
         except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
-            raise StorageError(
-                f"{path} is damaged ({error}); run the same `udjfl tune` again: it writes the file "
-                "anew"
-            ) from None
+            path = opened.path / CHOICE
+            raise StorageError(f"{path} is damaged ({error}); {find_advice(CHOICE)}") from None
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ def tune(
     methods = [choice.default.candidate.method, choice.chosen.candidate.method]
     # The theory with the budget is the fair rival: both promise the same.
     methods += [each.method for each in find_defaults(settings, method)]
-    folder = None if out is None else Path(out) / TEST
+    folder = None if out is None else inner_folder(Path(out), TEST)
     test = run_comparison(
         compare_settings(settings, settings.training.rounds),
         with_reference(methods),

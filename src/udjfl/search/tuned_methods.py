@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from udjfl._files import inner_folder
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
@@ -47,7 +48,7 @@ def tune_methods(
             theory=theory,
             budget=budget,
         )
-        folder = None if out is None else Path(out) / point_name(method)
+        folder = None if out is None else inner_folder(Path(out), point_name(method))
         choice = choose_point(search, method, out=folder, on_progress=on_progress, strict=False)
         tuned.append(choice.chosen.candidate.method)
     return tuned

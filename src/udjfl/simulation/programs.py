@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from torch import nn
 
-from udjfl._files import check_no_link, explain_os_errors
+from udjfl._files import inner_folder
 from udjfl.data import Federation
 from udjfl.engine import can_fork, can_join, one_thread
 from udjfl.errors import DataError
@@ -118,13 +118,11 @@ class ProgramTask:
                 f"{self.settings.seeds[0]}"
             )
         on_progress = self._choose_events(send)
-        folder = self.root / f"seed-{seed}" if self.root else None
-        if folder:
-            with explain_os_errors(folder):
-                for path in (folder, *(folder / folder_name(m) for m in self.methods)):
-                    check_no_link(path)  # it could lead out of the comparison's folder
+        folder = inner_folder(self.root, f"seed-{seed}") if self.root else None
         methods = [
-            MethodTask(method, folder / folder_name(method) if folder else None, on_progress)
+            MethodTask(
+                method, inner_folder(folder, folder_name(method)) if folder else None, on_progress
+            )
             for method in self.methods
         ]
         known = self.uncertainty_of.get(seed, self.uncertainty)

@@ -7,6 +7,7 @@ Functions of scikit-learn with these arguments, such as `sklearn.metrics.roc_auc
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from udjfl._ids import printable
@@ -125,13 +127,19 @@ class ScoreKind:
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> ScoreKind:
         """Read what `as_dict` wrote, in this version or an older one."""
-        kind = ScoreKind(**kept)
+        kind = _stored_type().validate_python(kept)
         if kind.better not in (1, -1):
             raise ValueError(f"a score has no direction {kind.better!r}")
         known = SCORES.get(kind.name)
         if known is not None and known.kind == kind:
             return known.kind
         return replace(kind, name=printable(kind.name), title=printable(kind.title))
+
+
+@functools.cache
+def _stored_type() -> TypeAdapter[ScoreKind]:
+    """Return what checks the types of a score in a folder, which may be somebody else's."""
+    return TypeAdapter(ScoreKind)
 
 
 ACCURACY = ScoreKind("accuracy", "accuracy", is_share=True, lowest=0.0, highest=100.0)

@@ -8,7 +8,9 @@ SETTINGS, VERSIONS = "settings.json", "versions.json"
 MODEL, SERVED, RESULT = "model.safetensors", "served.safetensors", "result.json"
 LEFTOVERS = (RECORDS, CHECKPOINT, "uncertainty.json", MODEL, SERVED, RESULT)
 # Files that a killed process was writing, of this version and of older ones.
-PARTS = re.compile(r"\.{0,2}[\w=-]+\.(json|jsonl|csv|safetensors)(\.[0-9a-f]{16})?\.part")
+PARTS = re.compile(
+    r"\.{0,2}[\w=-]+\.(json|jsonl|csv|safetensors|toml|md|png|svg)(\.[0-9a-f]{16})?\.part"
+)
 
 WRITTEN_ANEW = "run the same command again: it writes the file anew"
 MADE_AGAIN = (MODEL, SERVED, RESULT, "comparison.json")
@@ -17,8 +19,8 @@ ADVICE = {
     RECORDS: START_AGAIN,
     CHECKPOINT: START_AGAIN,
     **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
-    # What a search writes last.
-    **dict.fromkeys(("choice.json", "frontier.json"), WRITTEN_ANEW),
+    # What a search writes last; beside it are files made of it.
+    **dict.fromkeys(("choice.json", "frontier.json", "tune.json"), WRITTEN_ANEW),
 }
 RESTORE = "restore it, or start the run again elsewhere"
 # Of the tables of runs of a search.
@@ -29,4 +31,6 @@ def find_advice(name: str) -> str:
     """Return what to do about a damaged or missing file."""
     if name.endswith(".csv"):
         return TRAIN_AGAIN
+    if name.endswith((".toml", ".md", ".png", ".svg")):
+        return WRITTEN_ANEW
     return ADVICE.get(name, RESTORE)

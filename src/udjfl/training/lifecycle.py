@@ -116,7 +116,7 @@ def _check_same_run(folder: RunFolder, new: Mapping[str, Any]) -> None:
     changed = [key for key in ("method", "params", "seed", "model") if old.get(key) != new[key]]
     # A setting that did not exist when the run was started had its default.
     before = {**TrainingSettings().model_dump(), **old["training"]}
-    before["uncertainty"] = OLDER_NAMES.get(before["uncertainty"], before["uncertainty"])
+    before["uncertainty"] = OLDER_NAMES.get(str(before["uncertainty"]), before["uncertainty"])
     training = {key: value for key, value in new["training"].items() if key != "workers"}
     changed += [key for key, value in training.items() if before[key] != value]
     # A checkpoint has the reference's scores in it: then it need not be given again.

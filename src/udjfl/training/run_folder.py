@@ -49,6 +49,8 @@ from udjfl.training.tensor_file import pack, unpack_content
 
 # In settings.json: the folder has a manifest, so one without was not made by an older version.
 FORMAT_KEY, FORMAT = "folder_format", 2
+# What settings.json holds as an object, where it holds it.
+OBJECTS = ("params", "training", "federation", "flower", "comparison")
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,11 @@ class RunFolder(ListedFiles):
     def read_settings(self, *keys: str) -> dict[str, Any]:
         """Read settings.json, which must have these keys."""
         settings = self.read_json(SETTINGS)
-        if not isinstance(settings, dict) or any(key not in settings for key in keys):
+        if (
+            not isinstance(settings, dict)
+            or any(key not in settings for key in keys)
+            or not all(isinstance(settings.get(key, {}), dict) for key in OBJECTS)
+        ):
             raise StorageError(
                 f"{self.path / SETTINGS} is not that of a run; restore it, "
                 "or start the run again elsewhere"

@@ -44,19 +44,25 @@ def save_figures(
     source: str = "",
 ) -> list[Path]:
     """Write figures in these formats, and a list of their captions; return the files."""
-    written = []
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_others(folder, source)
+    contents = draw_figures(figures, formats, columns, source)
+    for name, content in contents.items():
+        write_atomic(folder / name, content)
+    return [folder / name for name in contents]
+
+
+def draw_figures(
+    figures: Sequence[Figure], formats: Sequence[str], columns: int = 1, source: str = ""
+) -> dict[str, bytes]:
+    """Return the contents of the files of figures, by name; the list of captions is last."""
+    contents = {}
     for figure in figures:
         spec = _fit(chart_spec(figure.chart), COLUMN_WIDTHS[columns])
         for name in dict.fromkeys(formats):
-            path = folder / f"{figure.name}.{name}"
-            write_atomic(path, _convert(spec, name))
-            written.append(path)
-    captions = folder / CAPTIONS
-    write_atomic(captions, _list_captions(figures, source).encode())
-    return [*written, captions]
+            contents[f"{figure.name}.{name}"] = _convert(spec, name)
+    return contents | {CAPTIONS: _list_captions(figures, source).encode()}
 
 
 def _refuse_others(folder: Path, source: str) -> None:

@@ -23,6 +23,7 @@ from udjfl.report.html.searches import Problem, is_tuning, read_searches
 from udjfl.report.saved_comparison import (
     Unfinished,
     drop_partial_seeds,
+    find_damage,
     find_order,
     find_unfinished,
     is_comparison,
@@ -157,11 +158,12 @@ def _seeds_of(runs: Sequence[SavedRun], frontier: Frontier | None) -> tuple[int,
 
 def _find_partial(paths: Sequence[Path]) -> tuple[list[Unfinished], list[Problem]]:
     """Find comparisons that are not finished; each is one problem, not one for each of its runs."""
+    damaged = [Problem("comparison", str(error)) for error in find_damage(paths)]
     try:
         partial = find_unfinished(paths)
     except StorageError as error:
-        return [], [Problem("settings", str(error))]
-    return partial, [Problem(each.folder.name, str(each)) for each in partial]
+        return [], damaged or [Problem("settings", str(error))]
+    return partial, [*damaged, *(Problem(each.folder.name, str(each)) for each in partial)]
 
 
 def _read_versions(folders: Sequence[Path]) -> dict[str, str]:
