@@ -6,7 +6,8 @@
 RUNS has a folder for each of some TOML files in experiments/, of the same name, as made by
 `udjfl reproduce TABLE --config experiments/NAME.toml --out RUNS/NAME`. Stored are the numbers of
 every seed (`results/NAME-seeds.csv`), and what they are (`results/NAME.json`). Tables that are
-neither stored nor in RUNS are listed and left out.
+neither stored nor in RUNS are listed and left out. A table with fewer seeds or rounds than its TOML
+file asks for says so on the page.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ import argparse
 import csv
 import json
 import sys
+import tomllib
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from two_profiles import SHORT, side_by_side
+
 from udjfl.paper.claims import judge_table
 from udjfl.paper.render import csv_rows, seed_rows, table_markdown
 from udjfl.paper.search_table import search_markdown
+from udjfl.paper.settings import ReproduceSettings
 from udjfl.paper.tables import (
     DistributionsTable,
     ResultsTable,
@@ -32,6 +37,7 @@ from udjfl.paper.tables import (
 )
 from udjfl.paper.verdicts import Verdict
 from udjfl.report.plain_tables import to_csv
+from udjfl.settings import validate_settings
 from udjfl.statistics import summarise
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
@@ -56,7 +62,6 @@ ORDER = (
     "distributions-authors",
     "search-dirty-digits",
 )
-SHORT = {"not decidable at this number of seeds": "undecided"}
 INTRODUCTION = """# Results
 
 The tables of Carey & Wu, "Achieving Distributive Justice in Federated Learning via Uncertainty
@@ -179,6 +184,10 @@ def make_page(tables: Mapping[str, Table]) -> str:
         (table.data, verdicts[name]) for name, table in tables.items() if table.profile == "paper"
     ]
     sections = [_section(name, table, verdicts[name]) for name, table in tables.items()]
+    both = tables.get("results"), tables.get("results-authors")
+    if isinstance(both[0], ResultsTable) and isinstance(both[1], ResultsTable):
+        less = say_less("results-authors", both[1])
+        sections.insert(0, side_by_side(both[0], both[1], less))
     return "\n".join([introduction(data), _summary(summary), *sections])
 
 
@@ -204,13 +213,29 @@ def _summary(judged: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def say_less(name: str, table: Table) -> str:
+    """Return a sentence if a table has fewer seeds or rounds than its TOML file; else nothing."""
+    values = tomllib.loads((EXPERIMENTS / f"{name}.toml").read_text(encoding="utf-8"))
+    asked = validate_settings(ReproduceSettings, values)
+    counts = {
+        "seeds": (len(table.seeds), len(asked.seeds)),
+        table.rounds_label: (table.rounds, getattr(asked, table.rounds_label)),
+    }
+    less = [f"{n} of the {all_} {what}" for what, (n, all_) in counts.items() if n < all_]
+    if not less:
+        return ""
+    return f"**Not finished:** trained with {' and '.join(less)} that `{name}.toml` asks for."
+
+
 def _section(name: str, table: Table, verdicts: Sequence[Verdict]) -> str:
     command = f"udjfl reproduce {table.kind} --config experiments/{name}.toml --out runs/{name}"
+    less = say_less(name, table)
     if isinstance(table, SearchTable):
         text = search_markdown(table, verdicts)
     else:
         text = table_markdown(table, verdicts)
-    return f"---\n\n```\n{command}\n```\n\n{text}"
+    below = f"{less}\n\n" if less else ""
+    return f"---\n\n```\n{command}\n```\n\n{below}{text}"
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
 import tomllib
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,10 @@ from udjfl.paper.paper_rows import paper_rows
 from udjfl.paper.profiles import PROFILES
 from udjfl.paper.render import csv_rows
 from udjfl.paper.settings import ReproduceSettings
+from udjfl.paper.tables import ResultsTable
 from udjfl.report.plain_tables import to_csv
 from udjfl.settings import validate_settings
+from udjfl.statistics import summarise
 
 ROOT = Path(__file__).parent.parent
 EXPERIMENTS = ROOT / "experiments"
@@ -52,10 +56,15 @@ def test_there_are_tables() -> None:
 def test_a_table_has_all_rows_of_the_paper_on_all_its_seeds(path: Path) -> None:
     rows = by_row(path)
     settings = tomllib.loads((EXPERIMENTS / f"{name_of(path)}.toml").read_text(encoding="utf-8"))
+    seeds = json.loads(path.with_name(f"{name_of(path)}.json").read_bytes())["seeds"]
     assert list(rows) == [row.label for row in paper_rows(PROFILES[settings["profile"]])]
     for row in rows.values():
-        assert {int(seed) for seed, _ in row} == set(range(settings["seeds"]))
-        assert len(row) == 6 * settings["seeds"]
+        assert sorted({int(seed) for seed, _ in row}) == seeds
+        assert len(row) == 6 * len(seeds)
+    if seeds != list(range(settings["seeds"])):
+        page = (EXPERIMENTS / "RESULTS.md").read_text(encoding="utf-8")
+        less = f"trained with {len(seeds)} of the {settings['seeds']} seeds"
+        assert less in page.split(f"experiments/{name_of(path)}.toml")[1].split("\n---\n")[0]
 
 
 @pytest.mark.parametrize("path", SEEDS, ids=name_of)
@@ -121,6 +130,54 @@ def test_the_page_and_its_files_are_made_of_the_stored_numbers() -> None:
     for name, table in tables.items():
         stored = (EXPERIMENTS / "results" / f"{name}.csv").read_bytes()
         assert to_csv(*csv_rows(table)).encode() == stored
+
+
+@pytest.fixture
+def tables() -> dict[str, ResultsTable]:
+    """Return the main table, and as that of the authors' code its first two seeds, changed."""
+    script = load_script(ROOT / "scripts" / "make_results_page.py")
+    whole = script.make_table(script.read_document("results", None))
+    rows = [
+        replace(
+            row,
+            values={
+                key: summarise([100.0 + n for n in range(2)])
+                if (row.name, key) == ("FedAvg", "accuracy_most_uncertain")
+                else summarise(value.values[:2])
+                for key, value in row.values.items()
+            },
+        )
+        for row in whole.rows
+    ]
+    fewer = replace(whole, profile="authors", seeds=whole.seeds[:2], rows=tuple(rows), rounds=3)
+    return {"results": whole, "results-authors": fewer}
+
+
+def test_both_protocols_stand_side_by_side(tables: dict[str, ResultsTable]) -> None:
+    script = load_script(ROOT / "scripts" / "make_results_page.py")
+    page = script.make_page(tables)
+    assert "## The main table under both protocols" not in script.make_page(
+        {"results": tables["results"]}
+    )
+    section = page.split("## The main table under both protocols")[1].split("\n---\n")[0]
+    fedavg = next(line for line in section.splitlines() if line.startswith("| Reference | FedAvg"))
+    published, paper, authors = fedavg.split("|")[4].strip().split("<br>")
+    assert (published, paper) == ("87.33 (std 2.47)", "64.80 ±1.19")
+    assert authors == "100.50 ±6.35"  # 12.71 times 0.5
+    # 64.80 and 100.50 less 87.33
+    assert (
+        "| Most uncertain client | FedAvg | -22.53 ±1.19 | 22.53 | +13.17 ±6.35 | 13.17 |" in page
+    )
+    assert "Profile `authors`, 15 claims:" in section
+
+
+def test_a_table_with_fewer_seeds_than_asked_for_says_so(tables: dict[str, ResultsTable]) -> None:
+    script = load_script(ROOT / "scripts" / "make_results_page.py")
+    says = "trained with 2 of the 5 seeds and 3 of the 500 rounds that `results-authors.toml`"
+    page = script.make_page(tables)
+    assert page.count(says) == 2  # above the table, and where it stands beside the other
+    assert says in page.split("experiments/results-authors.toml")[1]
+    assert script.say_less("results", tables["results"]) == ""
 
 
 def test_the_table_of_deviations_is_the_measurement() -> None:

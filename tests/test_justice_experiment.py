@@ -34,6 +34,7 @@ def test_the_page_is_that_of_the_files() -> None:
 def test_the_table_of_tuning_is_that_of_the_files() -> None:
     page = (EXPERIMENTS.parent / "docs" / "tuning.md").read_text(encoding="utf-8")
     assert measure_tuning.markdown() in page
+    assert measure_tuning.put_table(page) == page
 
 
 @pytest.mark.parametrize(("n_clients", "count"), [(2, 40), (4, 48), (5, 64)])

@@ -24,6 +24,7 @@ from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate
 from udjfl.search.tune import HeldOutChoice, HeldOutData, choose_point, tune
 from udjfl.settings import DataSettings, validate_settings
+from udjfl.uncertainty import Uncertainty
 
 QUICK: dict[str, Any] = {
     "rounds": 9,
@@ -54,8 +55,11 @@ def shuffle_tests(seed: int) -> Federation:
     return replace(federation, clients=clients, test=spoil(federation.test))
 
 
+OTHERS = ("data", "on_progress", "strict", "uncertainties")
+
+
 def choose(out: Path | None = None, **changes: Any) -> HeldOutChoice:
-    others = {key: changes.pop(key) for key in ("data", "on_progress", "strict") if key in changes}
+    others = {key: changes.pop(key) for key in OTHERS if key in changes}
     settings = TuneSettings(**{**QUICK, **changes})
     return choose_point(settings, **{"data": by_seed, "out": out, **others})
 
@@ -131,6 +135,35 @@ def test_rungs_have_fewer_candidates_and_more_rounds_and_always_the_defaults(cho
         assert {"UDJ-FL egalitarian", "UDJ-FL egalitarian (budget=60)"} <= labels
     assert choice["cost"] <= QUICK["cost"] < choice["grid_cost"] + 10
     assert choice["chosen"]["label"] in {score["label"] for score in choice["rungs"][-1]["scores"]}
+
+
+def test_searches_on_the_same_seeds_measure_uncertainties_once(
+    chosen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: dict[int, Uncertainty] = {}
+    choose(theory="rawls", uncertainties=measured)
+    assert list(measured) == QUICK["seeds"]
+    module = importlib.import_module("udjfl.simulation.run_methods")
+    monkeypatch.setattr(module, "measure_many", None)  # it would be called
+    choose(tmp_path, uncertainties=measured)
+    for name in ("choice.json", "held-out-1.csv"):
+        assert (tmp_path / name).read_bytes() == (chosen / name).read_bytes()
+
+
+def test_only_functions_of_the_callers_own_keep_its_processes_from_being_forked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = []
+
+    def stop(*values: Any) -> None:
+        seen.append(values[-1])
+        raise Stopped
+
+    monkeypatch.setattr(point_runs, "run_tasks", stop)
+    for data in (by_seed, by_seed(0), None):
+        with pytest.raises(Stopped):
+            choose(data=data)
+    assert seen == [True, False, False]
 
 
 @pytest.mark.parametrize("stop_after", [3, 30, 60])

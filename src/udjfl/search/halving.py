@@ -78,7 +78,11 @@ def _cost(count: int, shares: Sequence[float]) -> float:
 
 
 class Halving:
-    """One search: its tables of runs, and what it has cost so far."""
+    """One search: its tables of runs, and what it has cost so far.
+
+    `known` has the clients' uncertainties of some seeds; those that are measured are added to it.
+    `is_own` tells that data or model are functions of the caller's own.
+    """
 
     def __init__(
         self,
@@ -89,9 +93,13 @@ class Halving:
         model: ModelChoice | None,
         folder: RunFolder | None,
         on_progress: OnProgress | None,
+        *,
+        known: dict[int, Uncertainty],
+        is_own: bool,
     ) -> None:
         self.settings, self.plan, self.data, self.first = settings, plan, data, first
         self.model, self.folder, self.on_progress = model, folder, on_progress
+        self.known, self.is_own = known, is_own
         self.limits = SearchLimits(settings.budget, dict(settings.floor))
         self.judged = task_of(first, settings.training).score.kind
         self.tables: dict[int, RunTable] = {}  # by rounds
@@ -140,22 +148,21 @@ class Halving:
             self.first,
             data=self.data,
             model=self.model,
-            uncertainties=self._uncertainties(),
+            uncertainties=self.known,
             on_progress=self.on_progress,
+            is_own=self.is_own,
         )
+        self._keep_uncertainties(table)
         seeds, theory = self.settings.seeds, self.settings.theory
         return [score(each, theory, table, seeds, self.limits) for each in candidates]
 
-    def _uncertainties(self) -> dict[int, Uncertainty]:
-        """Return the uncertainties that a rung has measured."""
-        known = {}
-        for table in self.tables.values():
-            for (name, seed), run in table.runs.items():
-                values = run.uncertainties
-                if name == point_name(FedAvg()) and all(map(math.isfinite, values)):
-                    by_client = dict(zip(table.clients, values, strict=True))
-                    known[seed] = Uncertainty("given", by_client)
-        return known
+    def _keep_uncertainties(self, table: RunTable) -> None:
+        """Take the uncertainties that a rung has measured for the next ones."""
+        for (name, seed), run in table.runs.items():
+            values = run.uncertainties
+            if name == point_name(FedAvg()) and values and all(map(math.isfinite, values)):
+                by_client = dict(zip(table.clients, values, strict=True))
+                self.known.setdefault(seed, Uncertainty("given", by_client))
 
     def check_limits(self, rungs: Sequence[Rung]) -> None:
         """Raise an error that names the best value seen if no point keeps the limits."""

@@ -98,11 +98,13 @@ def run_points(
     model: ModelChoice | None = None,
     uncertainties: Mapping[int, Uncertainty] | None = None,
     on_progress: OnProgress | None = None,
+    is_own: bool | None = None,
 ) -> None:
     """Train every method, and FedAvg, on every seed, unless the table has the run.
 
     `first` is the federation of the first seed. `data` and `model` replace those that the settings
-    name; `uncertainties` of some seeds are known already.
+    name; `uncertainties` of some seeds are known already. `is_own` tells that data or model are
+    functions of the caller's own, by default that they are functions at all.
     """
     data = settings.federation.data if data is None else data
     jobs = min(settings.jobs or available_cores(), len(settings.seeds))
@@ -136,7 +138,8 @@ def run_points(
         elif on_progress:
             on_progress(event)
 
-    run_tasks(tasks, jobs, receive, is_own=callable(data) or callable(model))
+    is_own = callable(data) or callable(model) if is_own is None else is_own
+    run_tasks(tasks, jobs, receive, is_own)
 
 
 def _group_by_missing(

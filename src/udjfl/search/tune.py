@@ -36,6 +36,7 @@ from udjfl.training.folder_check import refuse_damage
 from udjfl.training.records import OnProgress
 from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
+from udjfl.uncertainty import Uncertainty
 from udjfl.uncertainty.alone import task_of
 
 CHOICE, TEST = "choice.json", "test"  # in the folder of a search
@@ -190,10 +191,13 @@ def choose_point(
     out: str | os.PathLike[str] | None = None,
     on_progress: OnProgress | None = None,
     strict: bool = True,
+    uncertainties: dict[int, Uncertainty] | None = None,
 ) -> HeldOutChoice:
     """Choose as `tune` does, without the test.
 
     If no point keeps the limits, that is an error, or, unless `strict`, the nearest is chosen.
+    `uncertainties` are those of the held-out data of some seeds; what is measured is added. So
+    several searches on the same seeds, data and training measure them once.
     """
     rule = build_method(settings.theory) if method is None else method
     families, defaults = find_space(rule, settings.theory, settings.budget)
@@ -207,7 +211,17 @@ def choose_point(
     own = data is not None or model is not None
     folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
     try:
-        search = Halving(settings, plan, held_out, first, model, folder, on_progress)
+        search = Halving(
+            settings,
+            plan,
+            held_out,
+            first,
+            model,
+            folder,
+            on_progress,
+            known={} if uncertainties is None else uncertainties,
+            is_own=callable(data) or callable(model),
+        )
         choice = _play(search, rule, strict)
         if folder:
             folder.write_json(CHOICE, choice.as_dict())

@@ -18,6 +18,7 @@ from udjfl.search.spaces import find_space
 from udjfl.search.tune import choose_point
 from udjfl.settings import CompareSettings, DataSettings
 from udjfl.training.records import OnProgress
+from udjfl.uncertainty import Uncertainty
 from udjfl.verdicts import MARGIN
 
 
@@ -35,6 +36,7 @@ def tune_methods(
     to search, and FedAvg, stay as they are. With a folder, each search is kept there.
     """
     tuned = []
+    measured: dict[int, Uncertainty] = {}  # all searches have the same seeds
     for method in methods:
         theory = _theory_of(method)
         if method == FedAvg() or not find_space(method, theory, budget)[0]:
@@ -49,7 +51,14 @@ def tune_methods(
             budget=budget,
         )
         folder = None if out is None else inner_folder(Path(out), point_name(method))
-        choice = choose_point(search, method, out=folder, on_progress=on_progress, strict=False)
+        choice = choose_point(
+            search,
+            method,
+            out=folder,
+            on_progress=on_progress,
+            strict=False,
+            uncertainties=measured,
+        )
         tuned.append(choice.chosen.candidate.method)
     return tuned
 
