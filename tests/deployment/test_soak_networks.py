@@ -124,6 +124,26 @@ def test_a_delay_of_thirty_seconds_ends_and_nothing_is_counted_twice(
         assert not run.history.by_client("weight", t).keys() & found[t].keys()
 
 
+def test_nodes_that_are_cut_off_in_the_middle_of_tls_come_back(federation: Federation) -> None:
+    """Flower's SuperNode does not try again then, but comes to its end: it is started again."""
+    nodes, links = federation.nodes, federation.links
+    run, run_id = submit(federation, 2)
+    federation.break_at(run, 2)
+    began = {name: (nodes.folder / f"{name}.log").stat().st_size for name in links}
+    for link in links.values():
+        link.cutting = True
+        link.forget()
+    for name, begin in began.items():
+        log = nodes.folder / f"{name}.log"
+        wait_until(lambda log=log, begin=begin: b"supernode ended" in log.read_bytes()[begin:])
+    for link in links.values():
+        link.cutting = False
+    nodes.wait_online()
+    run.open_gate(2)
+    assert nodes.wait_for_run(run_id) == "completed", nodes.log(run_id)
+    assert absences(run) == {1: {}, 2: {}}
+
+
 def test_half_open_connections_are_given_up_within_a_round(federation: Federation) -> None:
     """Old connections are dead, new ones work: requests time out after 30 s, and are repeated."""
     nodes, links = federation.nodes, federation.links.values()
