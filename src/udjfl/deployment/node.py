@@ -43,7 +43,11 @@ PAUSE = 0.3
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
-REASONS = {  # in the log of a SuperNode that cannot connect
+REASONS = {  # in the log of a SuperNode that cannot connect; the first that is there
+    "certificate has expired": "the server's certificate has expired (the coordinator renews it), "
+    "or the clock of this machine is wrong",
+    "certificate is not yet valid": "the clock of this machine is behind: the server's certificate "
+    "is not valid yet",
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
     "name in {server}: compare ca.crt with the coordinator's",
     "Failed to activate SuperNode": "the coordinator has not admitted {name}.pub yet, or another "
