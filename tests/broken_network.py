@@ -17,7 +17,7 @@ class Link:
     passing  False: a black hole. Bytes are kept, as by a network that comes back and in which both
              ends repeat what was not confirmed; nothing is closed
     delay    seconds that all bytes take, in each direction
-    cutting  True: new connections are accepted and closed
+    cutting  True: new connections are accepted, and closed once something was sent
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -68,6 +68,7 @@ class Link:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
         if self.cutting:
+            await reader.read(CHUNK)  # otherwise closing would reset the connection
             writer.close()
             return
         # A cancelled task would be reported as an error when the link is closed.

@@ -78,6 +78,7 @@ def test_new_connections_are_cut_off_and_later_ones_work(echo: int) -> None:
     with Link("127.0.0.1", echo) as link:
         link.cutting = True
         with connect(link) as connection:
+            connection.sendall(b"x")
             assert connection.recv(1) == b""
         link.cutting = False
         with connect(link) as connection:

@@ -233,6 +233,13 @@ def test_keys_are_made_for_a_coordinator_or_a_node(tmp_path: Path) -> None:
     assert run("down", folder).stdout.endswith("was not running\n")
 
 
+def test_a_run_of_another_folder_writes_nothing_there(tmp_path: Path) -> None:
+    done = run("run", str(tmp_path / "study"))
+    assert done.returncode == 2
+    assert "pyproject.toml is missing: make an app" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_servers_certificate_is_replaced_if_asked_for(tmp_path: Path) -> None:
     folder = str(tmp_path / "study")
     missing = run("keys", folder, "--renew")

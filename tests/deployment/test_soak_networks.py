@@ -21,6 +21,7 @@ from deployed_nodes import DeployedNodes, wait_until
 from shared_deployment import DeployedRun
 
 import udjfl
+from udjfl.deployment.node import CONNECTED, STARTING
 
 pytestmark = [
     pytest.mark.processes,
@@ -129,15 +130,19 @@ def test_nodes_that_are_cut_off_in_the_middle_of_tls_come_back(federation: Feder
     nodes, links = federation.nodes, federation.links
     run, run_id = submit(federation, 2)
     federation.break_at(run, 2)
-    began = {name: (nodes.folder / f"{name}.log").stat().st_size for name in links}
+
+    def count(words: str) -> dict[str, int]:
+        logs = {name: nodes.log_of(name) for name in links}
+        return {name: log.count(words) for name, log in logs.items()}
+
+    started, admitted = count(STARTING), count(CONNECTED)
     for link in links.values():
         link.cutting = True
         link.forget()
-    for name, begin in began.items():
-        log = nodes.folder / f"{name}.log"
-        wait_until(lambda log=log, begin=begin: b"supernode ended" in log.read_bytes()[begin:])
+    wait_until(lambda: all(now > started[name] for name, now in count(STARTING).items()))
     for link in links.values():
         link.cutting = False
+    wait_until(lambda: all(now > admitted[name] for name, now in count(CONNECTED).items()))
     nodes.wait_online()
     run.open_gate(2)
     assert nodes.wait_for_run(run_id) == "completed", nodes.log(run_id)

@@ -277,10 +277,11 @@ def run_command(
     runs/NAME: `udjfl report` and `udjfl watch` read it, also while the run goes on. Ctrl-C ends
     this command, not the run. The exit code is 2 if the run fails; the reason is printed.
     """
-    from udjfl.cli.flower_run import follow_run, prepare_run
+    from udjfl.cli.flower_run import follow_run, prepare_run, read_declared
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
+    read_declared(folder)  # an error in another folder, before anything is written there
     with show_status("submitting"), coordinator.submitting():
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)

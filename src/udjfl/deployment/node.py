@@ -43,6 +43,9 @@ PAUSE = 0.3
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
+# Logged for each request that gets no answer, and for the first answer after that.
+LOST, FOUND = "Connection attempt failed", "Connection successful"
+UNREACHED = "{server} does not answer (the network, or the coordinator, is down)"
 REASONS = {  # in the log of a SuperNode that cannot connect; the first that is there
     "certificate has expired": "the server's certificate has expired (the coordinator renews it), "
     "or the clock of this machine is wrong",
@@ -214,8 +217,12 @@ class Node:
         The last start counts, and the one before it while the last has not come to an end.
         """
         starts = read_log(self.state, "supernode", lines=None).split(STARTING)[1:]
-        if not starts or CONNECTED in starts[-1]:
-            return bool(starts), None
+        if not starts:
+            return False, None
+        if CONNECTED in starts[-1]:
+            if starts[-1].rfind(LOST) <= starts[-1].rfind(FOUND):
+                return True, None
+            return False, UNREACHED.format(server=self.read_settings().get("server"))
         before = [log for log in starts[-2:-1] if CONNECTED not in log]
         reasons = [self.find_reason(log) for log in (starts[-1], *before)]
         return False, next((reason for reason in reasons if reason), None)
