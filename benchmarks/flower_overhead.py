@@ -2,13 +2,15 @@
 
     python -m benchmarks flower [--repetitions 7] [--out some.json]
 
-Three ways to train the same federation with the same settings, in turns:
+Four ways to train the same federation with the same settings, in turns:
 
     simulator               `udjfl.simulate`
     Flower, one process     a SuperLink and its server app over TLS; one running process answers for
                             all clients
-    Flower, SuperNodes      the same with a SuperNode for each client, which starts a process for
-                            every message
+    Flower, SuperNodes      the same with a SuperNode for each client, as `udjfl flower node` runs
+                            them: short pauses, and a fork of a warm process for every message
+    Flower, stock SuperNodes    as Flower runs them, with `udjfl flower node --stock` as well:
+                            pauses of seconds, and for every message a new Python that imports torch
 
 A turn is a run of its own. Its first round warms up; every other is one measurement: the seconds
 from the end of the previous round to its end. All rounds include evaluation on each client's tests.
@@ -35,7 +37,8 @@ import udjfl
 from benchmarks import machine
 from benchmarks.markdown import describe_machine, show, table
 
-SIMULATOR, ONE_PROCESS, SUPERNODES = "simulator", "Flower, one process", "Flower, SuperNodes"
+SIMULATOR, ONE_PROCESS = "simulator", "Flower, one process"
+SUPERNODES, STOCK = "Flower, SuperNodes", "Flower, stock SuperNodes"
 MEASURED = 3  # rounds of a turn that count
 POLL_SECONDS = 0.005  # between checks whether a round has ended
 PAUSE = 0.1  # seconds between a client's requests for work
@@ -52,6 +55,7 @@ def measure(repetitions: int) -> dict[str, Any]:
         SIMULATOR: _simulate,
         ONE_PROCESS: _run_one_process,
         SUPERNODES: _run_supernodes,
+        STOCK: _run_stock_supernodes,
     }
     about = machine.describe() | {"flwr": version("flwr")}
     federation = udjfl.load(DATA, seed=0)
@@ -96,14 +100,20 @@ def _simulate(federation: udjfl.Federation, out: Path) -> list[float]:
 
 
 def _run_one_process(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _run_deployment(federation, out, one_process=True)
+    return _run_deployment(federation, out, one_process=True, warm=False)
 
 
 def _run_supernodes(federation: udjfl.Federation, out: Path) -> list[float]:
-    return _run_deployment(federation, out, one_process=False)
+    return _run_deployment(federation, out, one_process=False, warm=True)
 
 
-def _run_deployment(federation: udjfl.Federation, out: Path, one_process: bool) -> list[float]:
+def _run_stock_supernodes(federation: udjfl.Federation, out: Path) -> list[float]:
+    return _run_deployment(federation, out, one_process=False, warm=False)
+
+
+def _run_deployment(
+    federation: udjfl.Federation, out: Path, *, one_process: bool, warm: bool
+) -> list[float]:
     """Run on a deployment for this turn alone: even an idle one takes time from the others."""
     app = str(ROOT / "apps" / "flower")
     if app not in sys.path:
@@ -111,7 +121,7 @@ def _run_deployment(federation: udjfl.Federation, out: Path, one_process: bool) 
     from deploy.data_files import server_file, write_data_files  # these need Flower
     from deploy.local import Deployment
 
-    with Deployment(warm=False) as deployment:
+    with Deployment(warm=warm) as deployment:
         files = write_data_files(federation, deployment.folder / "data")
         if one_process:
             deployment.start_superlink()

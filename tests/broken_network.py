@@ -17,10 +17,11 @@ class Link:
     passing  False: a black hole. Bytes are kept, as by a network that comes back and in which both
              ends repeat what was not confirmed; nothing is closed
     delay    seconds that all bytes take, in each direction
+    cutting  True: new connections are accepted, and closed once something was sent
     """
 
     def __init__(self, host: str, port: int) -> None:
-        self.passing, self.delay = True, 0.0
+        self.passing, self.delay, self.cutting = True, 0.0, False
         self._server = host, port
         self._generation = 0
         self._address = ("127.0.0.1", 0)
@@ -66,6 +67,10 @@ class Link:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
+        if self.cutting:
+            await reader.read(CHUNK)  # otherwise closing would reset the connection
+            writer.close()
+            return
         # A cancelled task would be reported as an error when the link is closed.
         with contextlib.suppress(asyncio.CancelledError, OSError):
             there, back = await asyncio.open_connection(*self._server)

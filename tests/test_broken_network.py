@@ -72,3 +72,14 @@ def test_a_delay_is_that_of_every_byte_in_each_direction(echo: int) -> None:
         assert not passes(connection, 0.3)
         connection.settimeout(10)
         assert connection.recv(1) == b"x"
+
+
+def test_new_connections_are_cut_off_and_later_ones_work(echo: int) -> None:
+    with Link("127.0.0.1", echo) as link:
+        link.cutting = True
+        with connect(link) as connection:
+            connection.sendall(b"x")
+            assert connection.recv(1) == b""
+        link.cutting = False
+        with connect(link) as connection:
+            assert passes(connection, 10)

@@ -9,6 +9,7 @@ import time
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,16 @@ from udjfl.cli.flower_run import (
     prepare_run,
     read_declared,
 )
-from udjfl.cli.flower_tables import describe_run, format_seconds, format_time
+from udjfl.cli.flower_tables import (
+    describe_certificate,
+    describe_run,
+    format_seconds,
+    format_time,
+)
 from udjfl.deployment.control import RunInfo
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.flwr_command import FlwrCommand
-from udjfl.deployment.status import RunStatus
+from udjfl.deployment.status import CoordinatorStatus, RunStatus
 from udjfl.deployment.submissions import Submitted, append_submitted
 from udjfl.errors import DeploymentError, SettingsError
 from udjfl.settings import TrainingSettings
@@ -225,6 +231,41 @@ def test_keys_are_made_for_a_coordinator_or_a_node(tmp_path: Path) -> None:
     assert again.returncode == 2
     assert "has the key of north already" in again.stderr
     assert run("down", folder).stdout.endswith("was not running\n")
+
+
+def test_a_run_of_another_folder_writes_nothing_there(tmp_path: Path) -> None:
+    done = run("run", str(tmp_path / "study"))
+    assert done.returncode == 2
+    assert "pyproject.toml is missing: make an app" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_servers_certificate_is_replaced_if_asked_for(tmp_path: Path) -> None:
+    folder = str(tmp_path / "study")
+    missing = run("keys", folder, "--renew")
+    assert missing.returncode == 2
+    assert "server.crt is missing" in missing.stderr
+    assert run("keys", folder, "--host", "fl.example.org").returncode == 0
+    again = run("keys", folder, "--host", "fl.example.org")
+    assert again.returncode == 2
+    assert "server.key exists already; --renew" in again.stderr
+    renewed = run("keys", folder, "--renew")
+    assert renewed.returncode == 0, renewed.stderr
+    assert "server.crt is new; udjfl flower down" in renewed.stdout
+    assert run("keys", folder, "--renew", "--node", "north").returncode == 2
+
+
+def test_a_certificate_that_ends_soon_is_in_the_status() -> None:
+    now = datetime.now(UTC)
+    ends = {days: (now + timedelta(days=days)).isoformat() for days in (31, 29, -1)}
+    described = {
+        days: describe_certificate(CoordinatorStatus("study", True, None, end, (), None))
+        for days, end in ends.items()
+    }
+    assert described[31] is None
+    for days, words in {29: "ends on 2", -1: "ended on 2"}.items():
+        assert words in str(described[days])
+        assert str(described[days]).endswith("udjfl flower keys study --renew")
 
 
 def test_the_examples_for_services_name_existing_commands() -> None:

@@ -41,6 +41,27 @@ def test_a_second_certificate_is_signed_by_the_same_authority(coordinator: Coord
     assert stat.S_IMODE((coordinator.keys / "server.key").stat().st_mode) == 0o600
 
 
+def test_a_host_that_is_none_is_an_error_before_anything_is_written(
+    coordinator: Coordinator,
+) -> None:
+    with pytest.raises(DeploymentError, match="host: 'https://fl' is no name or address"):
+        coordinator.make_keys(["fl.example.org", "https://fl"])
+    assert not coordinator.folder.exists()
+
+
+def test_an_expired_certificate_is_an_error_that_names_the_command(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys, "SERVER_DAYS", -1 / (24 * 60))  # it ended a minute ago
+    coordinator.make_keys(["fl.example.org"])
+    with pytest.raises(DeploymentError, match=r"was valid until .*udjfl flower keys .* --renew"):
+        coordinator.start("127.0.0.1:1")
+    assert not coordinator.state.exists()
+    monkeypatch.undo()
+    coordinator.make_keys([], renew=True)
+    coordinator._check_files()
+
+
 def test_admitted_keys_are_kept_by_name(coordinator: Coordinator, tmp_path: Path) -> None:
     assert coordinator.admitted() == {}
     paths = [public_key(tmp_path, name) for name in ("south", "north")]

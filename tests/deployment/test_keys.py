@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import stat
 from pathlib import Path
 from typing import Any
@@ -51,3 +52,38 @@ def test_a_key_is_never_replaced(tmp_path: Path) -> None:
 def test_a_server_certificate_needs_an_authority(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"ca\.crt"):
         keys.make_server_certificate(tmp_path, ["example.org"])
+
+
+def test_a_new_server_certificate_is_for_the_same_names(tmp_path: Path) -> None:
+    hosts = ["a" * 60 + ".example.org", "192.0.2.1", "2001:db8::1"]  # a subject has 64 characters
+    keys.make_ca(tmp_path)
+    path = keys.make_server_certificate(tmp_path, hosts)
+    before = {name: (tmp_path / name).read_bytes() for name in ("server.key", "server.crt")}
+    authority = (tmp_path / "ca.crt").read_bytes()
+    assert keys.renew_server_certificate(tmp_path) == path
+    assert keys.read_hosts(path) == hosts
+    assert all((tmp_path / name).read_bytes() != content for name, content in before.items())
+    assert stat.S_IMODE((tmp_path / "server.key").stat().st_mode) == 0o600
+    keys.renew_server_certificate(tmp_path, ["other.example.org"])
+    assert keys.read_hosts(path) == ["other.example.org"]
+    context = ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    context.load_cert_chain(path, tmp_path / "server.key")  # an error if they are not a pair
+    assert (tmp_path / "ca.crt").read_bytes() == authority
+    names = sorted(made.name for made in tmp_path.iterdir())
+    assert names == ["ca.crt", "ca.key", "server.crt", "server.key"]
+
+
+def test_without_the_authoritys_key_the_server_keeps_its_certificate(tmp_path: Path) -> None:
+    """It may be kept elsewhere."""
+    keys.make_ca(tmp_path)
+    path = keys.make_server_certificate(tmp_path, ["fl.example.org"])
+    before = path.read_bytes()
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(FileNotFoundError, match=r"ca\.key"):
+        keys.renew_server_certificate(tmp_path)
+    assert path.read_bytes() == before
+    assert sorted(left.name for left in tmp_path.iterdir()) == [
+        "ca.crt",
+        "server.crt",
+        "server.key",
+    ]

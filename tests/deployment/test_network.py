@@ -1,10 +1,10 @@
-"""Addresses of the form HOST:PORT."""
+"""Names and addresses of machines, alone and in HOST:PORT."""
 
 from __future__ import annotations
 
 import pytest
 
-from udjfl.deployment.network import LOOPBACK, parse_address
+from udjfl.deployment.network import LOOPBACK, check_host, parse_address
 from udjfl.errors import DeploymentError
 
 
@@ -36,3 +36,28 @@ def test_anything_else_is_an_error_that_names_the_option(text: str) -> None:
 
 def test_a_server_on_all_addresses_is_reached_in_its_own_family() -> None:
     assert (LOOPBACK["0.0.0.0"], LOOPBACK["::"]) == ("127.0.0.1", "::1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("fl.example.org", "localhost", "FL-1.example.org", "ward_3", "xn--sd-hka.example.org"),
+        *("192.0.2.1", "2001:db8::1", ".".join(["a" * 60] * 4)),
+    ],
+)
+def test_names_and_addresses_of_machines_are_accepted(text: str) -> None:
+    check_host(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "a b", "fl.example.org:8443", "https://fl.example.org", "a,b"),
+        *("süd.example.org", "*.example.org", "fl.example.org.", ".example.org", "-x", "x-"),
+        *("192.0.2.300", "192.0.2", "[2001:db8::1]", "fe80::1%eth0", "192.0.2.0/24"),
+        *("a" * 64, ".".join(["a" * 60] * 5), "fl.example.org\n"),
+    ],
+)
+def test_what_is_no_name_of_a_machine_is_an_error(text: str) -> None:
+    with pytest.raises(DeploymentError, match=r"^host: .* is no name or address of a machine"):
+        check_host(text)

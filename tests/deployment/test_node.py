@@ -104,6 +104,8 @@ def test_missing_and_unknown_settings_are_named(node: Node) -> None:
     ("log", "reason"),
     [
         ("[SSL: CERTIFICATE_VERIFY_FAILED]", "not signed by"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED]: certificate has expired", "has expired"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED]: certificate is not yet valid", "clock .* is behind"),
         ("[code: 2004] Failed to activate SuperNode", r"has not admitted north\.pub"),
         ("INFO : SuperNode terminated gracefully.", "clock of this machine"),
     ],

@@ -21,6 +21,7 @@ from deployed_nodes import DeployedNodes, wait_until
 from shared_deployment import DeployedRun
 
 import udjfl
+from udjfl.deployment.node import CONNECTED, STARTING
 
 pytestmark = [
     pytest.mark.processes,
@@ -122,6 +123,30 @@ def test_a_delay_of_thirty_seconds_ends_and_nothing_is_counted_twice(
     assert found[1] == found[3] == {}
     for t in (1, 2, 3):
         assert not run.history.by_client("weight", t).keys() & found[t].keys()
+
+
+def test_nodes_that_are_cut_off_in_the_middle_of_tls_come_back(federation: Federation) -> None:
+    """Flower's SuperNode does not try again then, but comes to its end: it is started again."""
+    nodes, links = federation.nodes, federation.links
+    run, run_id = submit(federation, 2)
+    federation.break_at(run, 2)
+
+    def count(words: str) -> dict[str, int]:
+        logs = {name: nodes.log_of(name) for name in links}
+        return {name: log.count(words) for name, log in logs.items()}
+
+    started, admitted = count(STARTING), count(CONNECTED)
+    for link in links.values():
+        link.cutting = True
+        link.forget()
+    wait_until(lambda: all(now > started[name] for name, now in count(STARTING).items()))
+    for link in links.values():
+        link.cutting = False
+    wait_until(lambda: all(now > admitted[name] for name, now in count(CONNECTED).items()))
+    nodes.wait_online()
+    run.open_gate(2)
+    assert nodes.wait_for_run(run_id) == "completed", nodes.log(run_id)
+    assert absences(run) == {1: {}, 2: {}}
 
 
 def test_half_open_connections_are_given_up_within_a_round(federation: Federation) -> None:

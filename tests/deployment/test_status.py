@@ -35,6 +35,8 @@ def test_nodes_are_unknown_while_the_superlink_starts(
 
 
 START, REFUSED = "Starting Flower SuperNode", "SuperNode terminated gracefully."
+LOST = "Connection attempt failed, retrying in 0.39 seconds"
+FOUND = "Connection successful after 1.84 seconds and 3 tries."
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,10 @@ START, REFUSED = "Starting Flower SuperNode", "SuperNode terminated gracefully."
         (f"{START}\nSuperNode ID: 1\n{REFUSED}\n{START}\n", False, "no connection yet"),
         (f"{START}\n{REFUSED}\n{START}\nSuperNode ID: 1\n", True, ""),
         ("", False, "no connection yet"),
+        # It was connected, and requests get no answer since.
+        (f"{START}\nSuperNode ID: 1\n{LOST}\n", False, "does not answer"),
+        (f"{START}\n{LOST}\n{FOUND}\nSuperNode ID: 1\n{LOST}\n{FOUND}\n", True, ""),
+        (f"{START}\n{LOST}\n", False, "no connection yet"),
     ],
 )
 def test_the_last_start_of_a_node_counts(

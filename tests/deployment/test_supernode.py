@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
-import os
+import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,23 +37,42 @@ def test_flowers_supernode_runs_with_these_pauses(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "flwr.supernode.cli.flower_supernode", lambda: clocks.append(vars(module)["time"])
     )
-    supernode.main()
+    supernode.choose_program()()
     assert [type(clock) for clock in clocks] == [GrowingPause]
 
 
 def test_elsewhere_flowers_own_program_runs_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replaced: list[list[str]] = []
-    monkeypatch.setattr(os, "execvp", lambda _, command: replaced.append(command))
+    from flwr.supernode.cli import flower_supernode
+
     monkeypatch.setattr(supernode, "show_log", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["supernode", supernode.STOCK, "--superlink", "here:1"])
+    assert supernode.choose_program() is flower_supernode
+    assert sys.argv[1:] == ["--superlink", "here:1"]
+    assert caplog.text == ""
     monkeypatch.setattr("flwr.__version__", "1.99.0")
-    monkeypatch.setattr(sys, "argv", ["supernode", "--superlink", "fl.example.org:8443"])
-    supernode.main()
-    ((program, *arguments),) = replaced
-    assert Path(program).name == "flower-supernode"
-    assert arguments == ["--superlink", "fl.example.org:8443"]
+    assert supernode.choose_program() is flower_supernode
     assert "flwr is 1.99.0" in caplog.text
+
+
+@pytest.mark.parametrize("ends_by", ["pass", "raise OSError('cut off')"])
+def test_the_process_ends_with_the_supernode(ends_by: str) -> None:
+    """Though a thread goes on, as the one does that serves an executor."""
+    program = f"""
+import threading
+from udjfl.deployment.supernode import end_with
+
+def run():
+    threading.Thread(target=threading.Event().wait).start()
+    {ends_by}
+
+end_with(run)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert ("cut off" in done.stderr) == ("cut off" in ends_by)
 
 
 def test_a_late_reply_is_not_taken_for_that_to_the_next_message() -> None:

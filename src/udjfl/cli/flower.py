@@ -84,27 +84,40 @@ def keys_command(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NAME", help="Node: its name in all tables.")
     ] = None,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew", help="Coordinator: a new certificate of the server, for the same names."
+        ),
+    ] = False,
 ) -> None:
     """Make the keys of a coordinator (--host) or of a node (--node).
 
     A coordinator gets an authority (keys/ca.crt, for all nodes) and a certificate of the server,
-    valid for 397 days; with an authority there already, only the latter. A node gets a key pair;
-    NAME.pub is for the coordinator. Private keys stay on the machine they are made on.
+    valid for 397 days. --renew replaces that certificate, with --host for other names; ca.key has
+    to be in its place, and nodes keep their ca.crt. A node gets a key pair; NAME.pub is for the
+    coordinator. Private keys stay on the machine they are made on.
     """
     from udjfl.deployment.coordinator import Coordinator
     from udjfl.deployment.node import Node
 
-    if bool(hosts) == (node is not None):
-        raise DeploymentError("give --host (the coordinator) or --node (a node)")
+    if (bool(hosts) or renew) == (node is not None):
+        raise DeploymentError("give --host or --renew (the coordinator) or --node (a node)")
     try:
         if node is not None:
             public = Node(folder).make_key(node)
             print(f"{public} is for the coordinator; the key beside it stays here.")
             return
         coordinator = Coordinator(folder)
-        coordinator.make_keys(hosts or [])
+        coordinator.make_keys(hosts or [], renew)
     except FileExistsError as error:
-        raise DeploymentError(f"{error.filename} exists already; move it away first") from None
+        advice = "--renew replaces the server's certificate" if hosts else "move it away first"
+        raise DeploymentError(f"{error.filename} exists already; {advice}") from None
+    except FileNotFoundError as error:
+        raise DeploymentError(f"{error.filename} is missing: a certificate needs it") from None
+    if renew:
+        print(f"{coordinator.certificate} is new; udjfl flower down {folder} and up use it.")
+        return
     print(f"{coordinator.ca} is for every node; all other files in that folder stay here.")
     print(f"Compare it by telephone: {_fingerprint(coordinator.ca)}")
 
@@ -264,10 +277,11 @@ def run_command(
     runs/NAME: `udjfl report` and `udjfl watch` read it, also while the run goes on. Ctrl-C ends
     this command, not the run. The exit code is 2 if the run fails; the reason is printed.
     """
-    from udjfl.cli.flower_run import follow_run, prepare_run
+    from udjfl.cli.flower_run import follow_run, prepare_run, read_declared
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
+    read_declared(folder)  # an error in another folder, before anything is written there
     with show_status("submitting"), coordinator.submitting():
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)

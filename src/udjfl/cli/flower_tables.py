@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,9 @@ from rich.text import Text
 
 if TYPE_CHECKING:
     from udjfl.deployment.status import CoordinatorStatus, OwnStatus, RunStatus
+
+
+SOON = timedelta(days=30)
 
 
 def coordinator_view(status: CoordinatorStatus) -> RenderableType:
@@ -26,8 +29,23 @@ def coordinator_view(status: CoordinatorStatus) -> RenderableType:
         missed = f"{node.missed}: {node.reason}" if node.missed else ""
         table.add_row(node.name, node.state, format_time(node.since), missed)
     parts: list[RenderableType] = [Text(head)]
+    if ending := describe_certificate(status):
+        parts.append(Text(ending))
     parts += [table] if status.nodes else [Text("no node is admitted: udjfl flower up NAME.pub")]
     return Group(*parts, Text(describe_run(status.run)))
+
+
+def describe_certificate(status: CoordinatorStatus) -> str | None:
+    """Return what to do about a certificate that ends soon, or has ended; None if neither."""
+    if status.certificate_until is None:
+        return None
+    end, now = datetime.fromisoformat(status.certificate_until), datetime.now(UTC)
+    if end - now > SOON:
+        return None
+    what = f"{'ends' if end > now else 'ended'} on {end:%Y-%m-%d}"
+    consequence = "" if end > now else ", so no node can connect"
+    command = f"udjfl flower keys {status.folder} --renew"
+    return f"the server's certificate {what}{consequence}: {command}"
 
 
 def node_view(status: OwnStatus) -> RenderableType:

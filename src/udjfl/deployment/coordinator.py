@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, writ
 from udjfl.deployment.network import (
     HOST,
     LOOPBACK,
+    check_host,
     free_port,
     is_healthy,
     is_listening,
@@ -78,13 +80,29 @@ class Coordinator:
     def ca(self) -> Path:
         return self.keys / "ca.crt"
 
-    def make_keys(self, hosts: Sequence[str]) -> Path:
-        """Make the authority, unless there is one, and the server's certificate."""
-        if not self.ca.exists():
-            keys.make_ca(self.keys)
+    @property
+    def certificate(self) -> Path:
+        return self.keys / "server.crt"
+
+    def make_keys(self, hosts: Sequence[str], renew: bool = False) -> Path:
+        """Make the authority, unless there is one, and the server's certificate.
+
+        With `renew` a certificate takes the place of the one that is there; if no names are given,
+        it is for the same.
+        """
+        for host in hosts:
+            check_host(host)
         # The proxy and operators reach the SuperLink on the loopback interface.
         names = list(dict.fromkeys([*hosts, HOST, "localhost"]))
+        if renew:
+            return keys.renew_server_certificate(self.keys, names if hosts else ())
+        if not self.ca.exists():
+            keys.make_ca(self.keys)
         return keys.make_server_certificate(self.keys, names)
+
+    def expiry(self) -> datetime | None:
+        """Return until when the server's certificate is valid; None if there is none."""
+        return keys.read_expiry(self.certificate) if self.certificate.exists() else None
 
     def admitted(self) -> dict[str, bytes]:
         """Return the public keys of the nodes that are admitted, by name."""
@@ -139,7 +157,7 @@ class Coordinator:
         address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
         proxy = [sys.executable, "-m", "udjfl.deployment.proxy", "--listen", listen]
         proxy += ["--superlink", address, "--ca", str(self.ca)]
-        proxy += ["--certificate", str(self.keys / "server.crt")]
+        proxy += ["--certificate", str(self.certificate)]
         proxy += ["--key", str(self.keys / "server.key")]
         make_private_folder(home)
         command = superlink_command(port, self.keys, home / "state.db", secret)
@@ -246,6 +264,12 @@ class Coordinator:
                     f"{self.keys / name} is missing; make it with `udjfl flower keys {folder} "
                     "--host NAME`, the name by which nodes reach this machine"
                 )
+        end = self.expiry()
+        if end is not None and end < datetime.now(UTC):
+            raise DeploymentError(
+                f"{self.certificate} was valid until {end:%Y-%m-%d}; make a new one with "
+                f"`udjfl flower keys {folder} --renew`"
+            )
 
     def _command(self) -> FlwrCommand:
         return FlwrCommand(self.state / "operator", {})

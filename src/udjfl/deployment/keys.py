@@ -2,7 +2,8 @@
 
 The authority `ca` signs the server's certificate, which is valid for the given names and
 addresses; every SuperNode has a key pair. Private keys are created readable by their owner only
-(mode 600). Existing files are never replaced. Only *.crt and *.pub are for others.
+(mode 600). No key is replaced, but the server's if that is what was asked for. Only *.crt and
+*.pub are for others.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import datetime
 import ipaddress
 import os
 import secrets
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -21,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from udjfl._files import make_private_folder
 
 CA_DAYS, SERVER_DAYS = 3650, 397
+LONGEST_NAME = 64  # characters of a subject; what clients compare has no such limit
 SECRET_BYTES = 32
 
 
@@ -39,10 +43,11 @@ def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
     return write_public(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM))
 
 
-def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
+def make_server_certificate(folder: Path, hosts: Sequence[str], into: Path | None = None) -> Path:
     """Make `server.key` and `server.crt` for these names and addresses; return the latter.
 
-    The authority in the same folder signs the certificate.
+    The authority in `folder` signs the certificate. The files are made in the same folder, or
+    another.
     """
     authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     authority_key = serialization.load_pem_private_key(
@@ -50,7 +55,7 @@ def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
     )
     assert isinstance(authority_key, ec.EllipticCurvePrivateKey), "ca.key is not one of make_ca"
     key = ec.generate_private_key(ec.SECP384R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:LONGEST_NAME])])
     certificate = (
         _certificate_builder(subject, authority.subject, key, SERVER_DAYS)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -65,8 +70,31 @@ def make_server_certificate(folder: Path, hosts: list[str]) -> Path:
         )
         .sign(authority_key, hashes.SHA384())
     )
-    write_private(folder / "server.key", _to_pem(key))
-    return write_public(folder / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
+    into = into or folder
+    write_private(into / "server.key", _to_pem(key))
+    return write_public(into / "server.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def renew_server_certificate(folder: Path, hosts: Sequence[str] = ()) -> Path:
+    """Replace `server.key` and `server.crt`, for the same names unless others are given."""
+    hosts = hosts or read_hosts(folder / "server.crt")
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        make_server_certificate(folder, hosts, Path(made))
+        for name in ("server.key", "server.crt"):  # the names are in the latter, until the end
+            (Path(made) / name).replace(folder / name)
+    return folder / "server.crt"
+
+
+def read_hosts(path: Path) -> list[str]:
+    """Return the names and addresses that a certificate is for."""
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in names]
+
+
+def read_expiry(path: Path) -> datetime.datetime:
+    """Return until when a certificate is valid."""
+    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
 
 
 def make_node_key(folder: Path, name: str) -> Path:

@@ -13,7 +13,9 @@ import weakref
 from collections import Counter
 from typing import Any
 
-HANDSHAKE = 10.0  # seconds for TLS
+# Seconds for TLS. A SuperNode waits for 30 and tries again; it comes to its end if it is cut off
+# before that.
+HANDSHAKE = 40.0
 QUEUED = 2048  # connections that are not accepted yet
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import re
 import secrets
 import socket
 import ssl
@@ -15,6 +17,9 @@ from udjfl.errors import DeploymentError
 HOST = "127.0.0.1"
 # Where to reach a server on the same machine that listens on all of its addresses.
 LOOPBACK = {"0.0.0.0": HOST, "::": "::1"}
+# Names of containers can have underscores.
+LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?")
+LONGEST_HOST = 253  # characters
 
 
 def parse_address(text: str, field: str) -> tuple[str, int]:
@@ -30,6 +35,21 @@ def parse_address(text: str, field: str) -> tuple[str, int]:
     if not 0 < int(port) < 2**16:
         raise DeploymentError(f"{field}: {text!r} has no port from 1 to 65535")
     return inside, int(port)
+
+
+def check_host(text: str) -> None:
+    """Raise an error unless this is the name or the address of a machine, and nothing around it."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(text.replace("%", "/"))  # a certificate cannot name an interface
+        return
+    labels = text.split(".")
+    is_name = len(text) <= LONGEST_HOST and all(LABEL.fullmatch(label) for label in labels)
+    if not is_name or labels[-1].isdigit():  # the latter is an address with a mistake
+        raise DeploymentError(
+            f"host: {text!r} is no name or address of a machine, as in fl.example.org, 192.0.2.1 "
+            "or 2001:db8::1; leave out https://, the port and brackets, and write names with other "
+            "than ASCII letters as xn--..."
+        )
 
 
 def free_port() -> int:

@@ -43,7 +43,14 @@ PAUSE = 0.3
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
-REASONS = {  # in the log of a SuperNode that cannot connect
+# Logged for each request that gets no answer, and for the first answer after that.
+LOST, FOUND = "Connection attempt failed", "Connection successful"
+UNREACHED = "{server} does not answer (the network, or the coordinator, is down)"
+REASONS = {  # in the log of a SuperNode that cannot connect; the first that is there
+    "certificate has expired": "the server's certificate has expired (the coordinator renews it), "
+    "or the clock of this machine is wrong",
+    "certificate is not yet valid": "the clock of this machine is behind: the server's certificate "
+    "is not valid yet",
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is not signed by {ca}, or not for the "
     "name in {server}: compare ca.crt with the coordinator's",
     "Failed to activate SuperNode": "the coordinator has not admitted {name}.pub yet, or another "
@@ -210,8 +217,12 @@ class Node:
         The last start counts, and the one before it while the last has not come to an end.
         """
         starts = read_log(self.state, "supernode", lines=None).split(STARTING)[1:]
-        if not starts or CONNECTED in starts[-1]:
-            return bool(starts), None
+        if not starts:
+            return False, None
+        if CONNECTED in starts[-1]:
+            if starts[-1].rfind(LOST) <= starts[-1].rfind(FOUND):
+                return True, None
+            return False, UNREACHED.format(server=self.read_settings().get("server"))
         before = [log for log in starts[-2:-1] if CONNECTED not in log]
         reasons = [self.find_reason(log) for log in (starts[-1], *before)]
         return False, next((reason for reason in reasons if reason), None)

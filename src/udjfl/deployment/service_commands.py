@@ -8,6 +8,7 @@ from pathlib import Path
 
 from udjfl.deployment.flwr_command import executable
 from udjfl.deployment.network import HOST
+from udjfl.deployment.supernode import STOCK
 from udjfl.deployment.warm import executor_command
 
 SUPERNODE = "udjfl.deployment.supernode"
@@ -61,7 +62,7 @@ def supernode_command(
     port    of the loopback interface, for the process that runs client apps
     config  a file, NAME.toml: unlike a command line, others on this machine cannot read it
     secret  a file; only an executor that has it is given client apps to run
-    stock   Flower's own, with its pauses of seconds
+    stock   with Flower's own pauses of seconds
     """
     command = [*supernode_program(stock), "--superlink", server]
     command += ["--host", HOST, "--port", str(port)]
@@ -71,5 +72,5 @@ def supernode_command(
 
 
 def supernode_program(stock: bool) -> list[str]:
-    """Return what a SuperNode's command begins with: Flower's own program, or ours around it."""
-    return [executable("flower-supernode")] if stock else [sys.executable, "-m", SUPERNODE]
+    """Return what a SuperNode's command begins with; with `stock` Flower's own pauses are kept."""
+    return [sys.executable, "-m", SUPERNODE, *([STOCK] if stock else [])]

@@ -46,11 +46,15 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class CoordinatorStatus:
-    """A coordinator's folder: its nodes and its latest run."""
+    """A coordinator's folder: its nodes and its latest run.
+
+    `certificate_until` is the date and time until which the server's certificate is valid.
+    """
 
     folder: str
     running: bool
     listen: str | None
+    certificate_until: str | None
     nodes: tuple[NodeStatus, ...]
     run: RunStatus | None
 
@@ -92,6 +96,7 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
         str(coordinator.folder),
         running is not None,
         None if running is None else str(running["listen"]),
+        None if (end := coordinator.expiry()) is None else end.isoformat(),
         tuple(_describe_nodes(coordinator, nodes, followed)),
         None if latest is None or followed is None else _describe_run(latest, followed, run),
     )
