@@ -61,12 +61,13 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
 
 def _draw(frontier: Frontier, out: Path) -> str:
     """Draw the figures as PNG and SVG, and say so, or say what would draw them."""
-    from udjfl.report.html.figures import COLUMN_WIDTHS, save_figures
+    from udjfl.report.html.figures import COLUMN_WIDTHS, draw_files
     from udjfl.report.html.frontier_charts import frontier_figures
+    from udjfl.search.folder import write_outputs
 
     try:
         figures = frontier_figures(frontier, COLUMN_WIDTHS[2])
-        save_figures(figures, out, ("png", "svg"), columns=2)
+        write_outputs(out, dict(draw_files(figures, ("png", "svg"), columns=2)))
     except SettingsError as error:  # the extra is not installed
         return f" (no figures: {error})"
     return ", figures as .png and .svg"
@@ -78,9 +79,9 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
     The choice uses data held out of the clients' train parts; test data are used once, at the end.
     Writes tuned.toml, which `udjfl run --config` takes, to the folder.
     """
-    from udjfl._files import write_atomic
     from udjfl.engine import tune_allocator
     from udjfl.report.tune_table import tune_view
+    from udjfl.search.folder import write_outputs
     from udjfl.search.tune import tune
     from udjfl.search.tuned_methods import tuned_config
 
@@ -90,8 +91,8 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
         tuned = tune(settings, out=out, on_progress=on_progress)
     config = tuned_config(settings, tuned.choice.chosen.candidate.method)
     if out:
-        write_atomic(out / "tuned.toml", config.encode())
-        write_atomic(out / "tune.json", to_json(tuned.as_dict()).encode())
+        outcome = to_json(tuned.as_dict())
+        write_outputs(out, {"tuned.toml": config.encode(), "tune.json": outcome.encode()})
     show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
     if out:
         print(

@@ -59,3 +59,13 @@ def open_to_read(path: str | os.PathLike[str]) -> RunFolder:
     """Open a folder that a search wrote, or one with files that were saved without a search."""
     folder = RunFolder(Path(path))
     return RunFolder.open(path) if folder.holds_a_run else folder
+
+
+def write_outputs(path: str | os.PathLike[str], contents: Mapping[str, bytes]) -> None:
+    """Write files that are made from what a search has stored; its manifest lists them."""
+    folder = RunFolder.open(path)
+    folder.lock()
+    try:
+        folder.write_files(contents)
+    finally:
+        folder.unlock()

@@ -18,9 +18,10 @@ ADVICE = {
     CHECKPOINT: START_AGAIN,
     **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
     # What a search writes last.
-    **dict.fromkeys(("choice.json", "frontier.json"), WRITTEN_ANEW),
+    **dict.fromkeys(("choice.json", "frontier.json", "tune.json", "tuned.toml"), WRITTEN_ANEW),
 }
 RESTORE = "restore it, or start the run again elsewhere"
+FIGURES = (".png", ".svg", ".md")  # of a search, with their captions
 # Of the tables of runs of a search.
 TRAIN_AGAIN = "delete it and run the same command again: its runs are trained again"
 
@@ -29,4 +30,6 @@ def find_advice(name: str) -> str:
     """Return what to do about a damaged or missing file."""
     if name.endswith(".csv"):
         return TRAIN_AGAIN
+    if name.endswith(FIGURES):
+        return WRITTEN_ANEW
     return ADVICE.get(name, RESTORE)

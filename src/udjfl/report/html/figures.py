@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,21 @@ def save_figures(
     with explain_os_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_others(folder, source)
+    for name, content in draw_files(figures, formats, columns, source):
+        write_atomic(folder / name, content)
+        written.append(folder / name)
+    return written
+
+
+def draw_files(
+    figures: Sequence[Figure], formats: Sequence[str], columns: int = 1, source: str = ""
+) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each figure in each format, then those of their captions."""
     for figure in figures:
         spec = _fit(chart_spec(figure.chart), COLUMN_WIDTHS[columns])
         for name in dict.fromkeys(formats):
-            path = folder / f"{figure.name}.{name}"
-            write_atomic(path, _convert(spec, name))
-            written.append(path)
-    captions = folder / CAPTIONS
-    write_atomic(captions, _list_captions(figures, source).encode())
-    return [*written, captions]
+            yield f"{figure.name}.{name}", _convert(spec, name)
+    yield CAPTIONS, _list_captions(figures, source).encode()
 
 
 def _refuse_others(folder: Path, source: str) -> None:
