@@ -24,7 +24,7 @@ from udjfl.report.cells import (
 from udjfl.report.joining import ALONE, MOST_NAMES, alone_cells, joining_lines, joining_of_run
 from udjfl.report.judged_metrics import for_score, metrics_for
 from udjfl.report.marks import explain_marks, significance_mark
-from udjfl.report.notes import join_notes
+from udjfl.report.notes import join_notes, note_equal_rows
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
@@ -163,6 +163,7 @@ def _notes(comparison: Comparison) -> list[str]:
     }
     return [
         *sorted(undefined),
+        *note_equal_rows(comparison.rows),
         *join_notes(comparison.rows),
         *(
             f"{row.label} failed on seed {seed}: {reason}"
