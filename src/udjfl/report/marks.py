@@ -19,10 +19,10 @@ def explain_marks(comparison: Comparison) -> str:
     """Explain the star: which tests were made, and how they were corrected."""
     if len(comparison.seeds) < FEWEST_SEEDS:
         return f"Fewer than {FEWEST_SEEDS} seeds: no difference is marked. {_units(comparison)}"
-    made = sum(p is not None for p in comparison.corrected_p.values())
+    n_tests = sum(p is not None for p in comparison.corrected_p.values())
     return (
         "* differs from FedAvg: paired t-test over seeds (r through Fisher's z), p < 0.05 after "
-        f"Holm's correction for the {made} tests of this table. {_units(comparison)}"
+        f"Holm's correction for the {n_tests} tests of this table. {_units(comparison)}"
     )
 
 
