@@ -31,6 +31,25 @@ def find_mistakes(cls: type[Settings], **values: Any) -> tuple[str, ...]:
 # --- every mistake at once
 
 
+@pytest.mark.parametrize(
+    ("values", "mistake"),
+    [
+        ({"seeds": "ten"}, "seeds: each must be a whole number, got 'ten'"),
+        ({"seeds": [0, 1.5]}, "seeds: each must be a whole number, got 1.5"),
+        ({"rounds": "ten"}, "rounds: must be a whole number, got 'ten'"),
+        ({"rounds": 0}, "rounds: must be at least 1, got 0"),
+        ({"lr": None}, "lr: must be a number, got None"),
+        ({"lr": 0}, "lr: must be more than 0, got 0"),
+        ({"lr": float("inf")}, "lr: must be a finite number, got inf"),
+        ({"momentum": 1}, "momentum: must be less than 1, got 1"),
+        ({"participation": 2}, "participation: must be at most 1, got 2"),
+        ({"nesterov": "perhaps"}, "nesterov: must be true or false, got 'perhaps'"),
+    ],
+)
+def test_a_mistake_is_told_in_plain_words(values: dict[str, Any], mistake: str) -> None:
+    assert find_mistakes(CompareSettings, **values) == (mistake,)
+
+
 def test_every_mistake_is_named_with_its_value() -> None:
     lines = find_mistakes(
         RunSettings,

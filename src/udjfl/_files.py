@@ -47,6 +47,19 @@ def write_atomic(path: Path, content: bytes, mode: int = MODE) -> None:
         sync_folder(path.parent)
 
 
+def prepare_file(path: Path) -> None:
+    """Make the folder that a file will be written to; an error if it cannot be written there.
+
+    For files that are written after long work: the mistake is told before.
+    """
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def make_private_folder(path: Path) -> Path:
     """Make a folder that only its owner can enter, and so every folder above it that is missing."""
     if not path.is_dir():
@@ -151,7 +164,7 @@ def sync_folder(path: Path) -> None:
 
 
 FREE = "free some space, then `udjfl resume`: what is there is intact"
-ELSEWHERE = "choose another folder with --out"
+ELSEWHERE = "choose another folder"
 IS_LINK = {errno.ELOOP: "it is a link, and links are not followed; put the file itself there"}
 ADVICE = {
     "write": IS_LINK
@@ -163,6 +176,7 @@ ADVICE = {
         errno.EPERM: f"permission denied; {ELSEWHERE}",
         errno.ENOENT: f"there can be no such folder; {ELSEWHERE}",
         errno.ENOTDIR: f"a file is in the way; {ELSEWHERE}",
+        errno.EISDIR: "it is a folder; name a file in it",
         errno.EEXIST: f"a file is in the way; {ELSEWHERE}",
         errno.ENAMETOOLONG: f"the name is too long; {ELSEWHERE}",
     },

@@ -187,9 +187,9 @@ def correct_tests(tests: Sequence[PairedTest]) -> list[float | None]:
     >>> correct_tests([PairedTest(2.0, (0.1, 3.9), 0.04, 5), none, same])  # 0 * 2, 0.04 * 1
     [0.04, None, 0.0]
     """
-    made = [index for index, test in enumerate(tests) if test.sort_p is not None]
-    adjusted = holm([tests[index].sort_p for index in made])
-    by_index = dict(zip(made, adjusted, strict=True))
+    defined = [index for index, test in enumerate(tests) if test.sort_p is not None]
+    adjusted = holm([tests[index].sort_p for index in defined])
+    by_index = dict(zip(defined, adjusted, strict=True))
     return [by_index.get(index) for index in range(len(tests))]
 
 

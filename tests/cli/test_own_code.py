@@ -44,6 +44,13 @@ def test_a_mistake_in_a_method_is_one_line(udjfl_command: Command, method: Path)
     assert "Traceback" not in output.err
 
 
+def test_with_jobs_it_is_the_same_line(udjfl_command: Command, method: Path) -> None:
+    command = f"compare --methods mistaken_method:Uniform {SMALL} --seeds 2"
+    alone, beside = (udjfl_command(f"{command} --jobs {jobs}") for jobs in (1, 2))
+    assert "line 9, in Uniform.aggregate: AttributeError" in alone.lines[-1]
+    assert (beside.code, beside.lines[-1]) == (2, alone.lines[-1])
+
+
 def test_it_may_come_from_another_process(method: Path) -> None:
     class SentTraceback(Exception):
         """As `concurrent.futures` sends it."""
@@ -53,7 +60,7 @@ def test_it_may_come_from_another_process(method: Path) -> None:
         f'Traceback:\n  File "{traceback.__file__}", line 2, in f\n'
         f'  File "{method}", line 9, in aggregate\n    return reprts\nNameError: ...\n'
     )
-    expected = f"{method}, line 9, in aggregate: NameError: name 'reprts' is not defined"
+    expected = f"{method}, line 9, in Uniform.aggregate: NameError: name 'reprts' is not defined"
     assert describe_own_failure(error) == expected
 
 

@@ -86,3 +86,39 @@ def test_methods_are_in_the_order_of_the_command(udjfl_command: Command, tmp_pat
         document = json.loads(udjfl_command("report", folder, "--json").out)
         names = [method["method"] for method in document["methods"]]
         assert names == ["fedavg", *(one.partition(":")[0] for one in given.split(","))]
+
+
+def test_the_folder_of_a_page_is_made(udjfl_command: Command, half: Path) -> None:
+    page = half.parent / "new" / "pages" / "report.html"
+    assert udjfl_command("report", half, "--html", page).code == 0
+    assert page.is_file()
+
+
+@pytest.mark.parametrize("command", ["report {half} --html", "demo --html"])
+def test_a_page_that_cannot_be_written_is_told_before_the_work(
+    udjfl_command: Command, half: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        pytest.fail("the work began")
+
+    monkeypatch.setattr("udjfl.report.html.page.write_report", work)
+    monkeypatch.setattr("udjfl.simulation.compare.run_comparison", work)
+    for page, advice in {
+        half: "it is a folder; name a file in it",
+        half / "settings.json" / "page.html": "a file is in the way; choose another folder",
+    }.items():
+        shown = udjfl_command(command.format(half=half), page)
+        assert (shown.code, shown.out) == (2, "")
+        assert shown.err == f"udjfl: cannot write {page}: {advice}\n"
+
+
+def test_a_page_does_not_mix_two_comparisons(udjfl_command: Command, tmp_path: Path) -> None:
+    """Both have FedAvg on seed 0: a mean over both is that of neither."""
+    for name, rounds in {"short": 2, "long": 3}.items():
+        training = f"compare {SMALL} --seeds 1 --methods afl --rounds {rounds}"
+        assert udjfl_command(training, "--out", tmp_path / name).code == 0
+    folders = (tmp_path / "short", tmp_path / "long")
+    shown = udjfl_command("report", *folders, "--html", tmp_path / "page.html")
+    assert shown.code == 2
+    assert "are the same method and seed; a page shows one comparison" in shown.err
+    assert not (tmp_path / "page.html").exists()

@@ -34,6 +34,21 @@ def test_a_frontier_is_resumed_by_its_folder(udjfl_command: Command, tmp_path: P
     assert (tmp_path / "frontier.json").read_bytes() == before
 
 
+def test_a_check_knows_every_file_of_a_search(udjfl_command: Command, tmp_path: Path) -> None:
+    for name, command in {"f": f"frontier {QUICK}", "t": TUNE}.items():
+        folder = tmp_path / name
+        udjfl_command(f"{command} --out {folder}")
+        checked = udjfl_command("check", folder)
+        assert (checked.code, checked.out.strip().rpartition(": ")[2]) == (0, "all whole.")
+    changed = tmp_path / "t" / "tuned.toml"
+    changed.write_text(changed.read_text(encoding="utf-8") + "# changed\n", encoding="utf-8")
+    checked = udjfl_command("check", tmp_path / "t")
+    assert checked.code == 1
+    assert "run the same command again: it writes the file anew" in " ".join(checked.out.split())
+    udjfl_command(f"{TUNE} --out {tmp_path / 't'}")
+    assert udjfl_command("check", tmp_path / "t").code == 0
+
+
 def test_mistakes_are_listed_at_once(udjfl_command: Command) -> None:
     result = udjfl_command("frontier --exponents 0 --methods nothing --data tiny")
     assert "exponents: " in result.err

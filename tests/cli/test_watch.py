@@ -25,7 +25,8 @@ def test_a_finished_run_is_written_once(udjfl_command: Command, tmp_path: Path) 
 
 
 def test_a_file_that_cannot_be_written_is_one_line(udjfl_command: Command, tmp_path: Path) -> None:
-    output = udjfl_command("watch", tmp_path, "--html", tmp_path / "missing" / "live.html")
+    (tmp_path / "taken").write_text("text")
+    output = udjfl_command("watch", tmp_path, "--html", tmp_path / "taken" / "live.html")
     assert output.code == 2
     assert output.lines[-1].startswith("udjfl: cannot write")
 

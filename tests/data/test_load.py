@@ -243,7 +243,7 @@ def test_wrong_options_and_a_missing_folder_are_listed_with_the_rest(
     mistakes = "\n".join(caught.value.mistakes)
     assert len(caught.value.mistakes) == 7
     assert "levle: no such setting. Did you mean 'level'? Known: kind, level." in mistakes
-    assert "level: input should be less than or equal to 5, got '9'" in mistakes
+    assert "level: must be at most 5, got '9'" in mistakes
     assert "kind: unknown value 'od'. Did you mean 'odd'?" in mistakes
     assert "clients is 0" in mistakes
     assert "seed is True" in mistakes

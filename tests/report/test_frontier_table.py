@@ -37,7 +37,8 @@ def test_it_has_the_marked_points_both_fronts_and_a_map_of_each_measure() -> Non
     assert "p = 2, gamma = 1" in text  # on a front
     for title in ("Psi ↑", "STD ↓", "Global ↑", "r ↓", "Worst ↑"):
         assert title in text
-    assert "·" in text  # p = 1, gamma = 1 was not trained
+    (row, *_) = (line.split() for line in text.splitlines() if line.startswith("p = 1 "))
+    assert row[-1] == "–"  # p = 1, gamma = 1 was not trained
     assert "choose on test data" in text
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 from paired_comparison import compare_gains
+from rich.console import Console
 
 import udjfl
 from udjfl.methods.budget_notes import note_caution
-from udjfl.report.notes import join_notes
+from udjfl.report.comparison_table import comparison_view
+from udjfl.report.html.material import Material
+from udjfl.report.html.page import render_page
+from udjfl.report.notes import join_notes, note_equal_rows
 from udjfl.uncertainty import INDISTINCT as APART
 
 
@@ -39,3 +44,17 @@ def test_budgets_that_caution_makes_alike_are_one_line() -> None:
         "Held: f.",
     ]
     assert join_notes([replace(row, notes=one)]) == one
+
+
+def test_rows_that_are_equal_to_the_last_digit_are_named() -> None:
+    """The gains have a wiggle by seed, so that FedAvg is like none of them."""
+    gains = {"fedprox:mu=0": 1.0, "qffl:q=0": 1.0, "afl": 1.0 + 1e-12, "term": 2.0}
+    comparison = compare_gains({udjfl.method(name): [gain] * 5 for name, gain in gains.items()})
+    note = "FedProx (mu=0) and q-FFL (q=0) gave every client the same accuracy on every seed."
+    assert note_equal_rows(comparison.rows) == [note]
+    assert note_equal_rows(comparison.rows[:2]) == []
+    shown = io.StringIO()
+    Console(file=shown, width=200).print(comparison_view(comparison))
+    assert note in shown.getvalue()
+    material = Material("by hand", comparison.seeds, comparison.rows, comparison, "")
+    assert note in render_page(material)

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
+from paired_comparison import compare_gains
 from small_runs import make_client_arrays, make_federation_of, train_briefly
 
 import udjfl
@@ -52,7 +53,7 @@ def test_csv_has_every_mean(comparison: udjfl.Comparison) -> None:
 
 
 def test_markdown_and_latex_have_a_row_for_each_method(comparison: udjfl.Comparison) -> None:
-    metrics, clients = format_comparison(comparison, "markdown").split("\n\n")
+    metrics, _, clients, _ = format_comparison(comparison, "markdown").split("\n\n")
     assert len(metrics.splitlines()) == len(clients.splitlines()) == 4
     assert r"=1+1\|\<b\>\&\_%" in clients
     latex = format_comparison(comparison, "latex")
@@ -61,6 +62,28 @@ def test_markdown_and_latex_have_a_row_for_each_method(comparison: udjfl.Compari
     mean = comparison.rows[0].metrics["mean_accuracy"].mean
     assert f"{mean:.2f}" in metrics
     assert f"{mean:.2f}" in latex
+
+
+@pytest.mark.parametrize(("format", "star"), [("markdown", r"\*"), ("latex", "*")])
+def test_stars_and_changes_are_those_of_the_terminal(format: str, star: str) -> None:
+    """Every client gains 3 points, up to 0.2 by seed: all but what cannot change has a star."""
+    paired = compare_gains({udjfl.method("rawls"): [3.0] * 5})
+    metrics, clients = format_comparison(paired, format).split("client-1")
+    fedavg, rawls = (line for line in metrics.splitlines() if "82.00 " in line or "rawls" in line)
+    assert star not in fedavg
+    assert f"85.00{star} " in rawls  # the mean: (94 + 90 + 84 + 74 + 68) / 5 + 3
+    differ = [p for (row, _), p in paired.corrected_p.items() if row == 1 and p is not None]
+    assert rawls.count(star) == sum(p < 0.05 for p in differ) > 1
+    assert f"{star} differs from FedAvg: paired t-test" in metrics
+    assert "97.00 (+3.00)" in clients
+    assert clients.count("(+3.00)") == 5
+
+
+def test_few_seeds_have_no_star() -> None:
+    paired = compare_gains({udjfl.method("rawls"): [3.0] * 5}, seeds=2)
+    text = format_comparison(paired, "markdown")
+    assert "Fewer than" in text
+    assert "*" not in text
 
 
 def test_one_run(result: udjfl.Result) -> None:

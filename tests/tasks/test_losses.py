@@ -10,7 +10,7 @@ from torch import nn
 
 from udjfl.errors import SettingsError
 from udjfl.tasks import LOSSES, Task, check_loss, losses, make_criterion
-from udjfl.tasks.criterion import explained, spread
+from udjfl.tasks.criterion import explained_variance, spread
 
 
 def test_docstring_examples() -> None:
@@ -42,7 +42,7 @@ def test_r_squared_by_hand() -> None:
     # Errors 0, 1, 0: mean 1/3; variance 2/3.
     outputs = torch.tensor([[1.0], [3.0], [3.0]])
     assert float(criterion.mean_score(outputs, labels)) == pytest.approx(0.5)
-    assert float(explained(spread(labels), spread(labels))) == 0.0
+    assert float(explained_variance(spread(labels), spread(labels))) == 0.0
     assert float(spread(torch.ones(3))) == 1.0  # nothing to explain: no division by zero
 
 

@@ -34,8 +34,11 @@ def demo(
     what each client has under FedAvg and alone, who gains and who pays under each theory, and what
     the paper's beta and gamma do.
     """
+    from udjfl._files import prepare_file
     from udjfl.report.demo_intro import introduction
 
+    if html is not None:
+        prepare_file(html)
     if not json:
         print(introduction(), flush=True)  # before anything that takes time to load
     from udjfl.engine import tune_allocator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAUSE = 0.5  # seconds between two looks
 PATIENCE = 60.0  # seconds that a SuperLink may be away
-KEPT = "flower-settings.json"  # in the coordinator's state: the settings of each run
+STORED_SETTINGS = "flower-settings.json"  # in the coordinator's state: the settings of each run
 LONGEST_DEFAULT = 50  # letters of a run's name that is made from its method; 63 are allowed
 # How a server app logs the error that ended it: the last line of a traceback.
 RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
@@ -58,7 +58,7 @@ def prepare_run(
     first_round = 0
     if resume is not None:
         name = resume
-        changes = {**_read_kept(coordinator, resume), **changes, "resume": True}
+        changes = {**_read_stored_settings(coordinator, resume), **changes, "resume": True}
         run = FollowedRun(coordinator.runs / resume)
         run.update()
         first_round = run.reached
@@ -77,7 +77,7 @@ def prepare_run(
         raise DeploymentError(
             f"the run {name} exists already; give another --name, or --resume {name}"
         )
-    _keep(coordinator, name, changes)
+    _store_settings(coordinator, name, changes)
     return PreparedRun(name, config, first_round, run_settings.training.rounds)
 
 
@@ -143,26 +143,26 @@ def _free_name(coordinator: Coordinator, method: str) -> str:
     return next(name for name in names if not coordinator.is_taken(name))
 
 
-def _read_kept(coordinator: Coordinator, name: str) -> dict[str, Any]:
+def _read_stored_settings(coordinator: Coordinator, name: str) -> dict[str, Any]:
     try:
-        kept = json.loads((coordinator.state / KEPT).read_text(encoding="utf-8"))
-        return dict(kept[name])
+        by_run = json.loads((coordinator.state / STORED_SETTINGS).read_text(encoding="utf-8"))
+        return dict(by_run[name])
     except (OSError, ValueError, KeyError):
         raise DeploymentError(
             f"{name} is not a run of this folder; {coordinator.runs} has them"
         ) from None
 
 
-def _keep(coordinator: Coordinator, name: str, changes: Mapping[str, Any]) -> None:
+def _store_settings(coordinator: Coordinator, name: str, changes: Mapping[str, Any]) -> None:
     from udjfl._files import write_atomic
 
-    path = coordinator.state / KEPT
+    path = coordinator.state / STORED_SETTINGS
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        by_run = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        kept = {}
-    own = {key: value for key, value in changes.items() if key != "resume"}
-    write_atomic(path, json.dumps({**kept, name: own}).encode())
+        by_run = {}
+    stored = {key: value for key, value in changes.items() if key != "resume"}
+    write_atomic(path, json.dumps({**by_run, name: stored}).encode())
 
 
 def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> None:

@@ -26,8 +26,10 @@ def show_comparison(comparison: "Comparison", format: str | None) -> None:
 
 def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
     """Write a report with figures; say where, and open it if asked to."""
+    from udjfl._files import prepare_file
     from udjfl.report.html.page import write_report
 
+    prepare_file(path)
     with show_status("drawing the report"):
         write_report(folders, path)
     print(f"report written to {path}", file=sys.stderr)

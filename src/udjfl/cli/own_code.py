@@ -1,5 +1,6 @@
 """Errors in a user's own methods, models and data: which file and line, in one line."""
 
+import ast
 import re
 import sys
 import sysconfig
@@ -13,6 +14,8 @@ LIBRARIES = tuple(
 )
 # A line of a traceback that another process has sent as text.
 FRAME = re.compile(r'^ *File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>\S+)', re.M)
+
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class Place(NamedTuple):
@@ -40,7 +43,26 @@ def _find_places(error: BaseException) -> list[Place]:
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
     sent = re.findall(FRAME, str(error.__cause__)) if error.__cause__ else []  # by a process
-    return [*places, *(Place(file, int(line), function) for file, line, function in sent)]
+    return [*places, *(_qualify(Place(file, int(line), name)) for file, line, name in sent)]
+
+
+def _qualify(place: Place) -> Place:
+    """Put the class before the function, where the source can be read: a text has it without."""
+    try:
+        nodes: list[ast.AST] = [ast.parse(Path(place.file).read_bytes())]
+    except (OSError, SyntaxError, ValueError):
+        return place
+    names = []
+    for node in nodes:  # from the outside in
+        inner = [child for child in ast.iter_child_nodes(node) if _spans(child, place.line)]
+        nodes += inner
+        names += [child.name for child in inner if isinstance(child, FUNCTION | ast.ClassDef)]
+    is_found = bool(names) and names[-1] == place.function
+    return place._replace(function=".".join(names)) if is_found else place
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
 
 
 def _is_own(name: str) -> bool:

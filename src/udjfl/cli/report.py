@@ -36,9 +36,9 @@ def report_command(
     """Show finished runs: one by itself, or several as a comparison.
 
     A comparison needs a run of FedAvg. Runs on Flower, frontiers and tunings can be shown too.
-    With --html the report is
-    one file with figures, which needs no network: what each choice does to each client, in words
-    and pictures. It is made from what can be read, and says what is missing.
+    With --html the report is one file with figures, which needs no network: what each choice does
+    to each client, in words and pictures. It is made from what can be read, and says what is
+    missing.
     """
     if html is not None or open_it:
         write_page(folders, html or Path("report.html"), open_it)
@@ -107,6 +107,7 @@ def watch_command(
     below the folder are finished; Ctrl-C ends it earlier. The runs are not disturbed: their files
     are read. Runs on Flower can be watched too.
     """
+    from udjfl._files import prepare_file
     from udjfl.report.watch.page import describe_progress, describe_state
     from udjfl.report.watch.progress import Watcher
     from udjfl.report.watch.server import LiveServer, watch_in_file
@@ -114,6 +115,7 @@ def watch_command(
     watcher = Watcher(folder)
     watcher.refuse_unreadable()
     if html is not None:
+        prepare_file(html)
         print(f"writing {html} every {every:g} seconds", flush=True)
         address, path = html.resolve().as_uri(), str(html)
         snapshot = watch_in_file(

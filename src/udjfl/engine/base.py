@@ -19,7 +19,7 @@ from udjfl.engine._fork_pool import ForkPool, run_alone
 from udjfl.engine._memory import Shapes, Tables
 from udjfl.engine.correction import Correction
 from udjfl.models import buffers_from_vector, from_vector, to_inputs
-from udjfl.tasks import CROSS_ENTROPY, Criterion, explained, spread
+from udjfl.tasks import CROSS_ENTROPY, Criterion, explained_variance, spread
 
 LossAt = Literal["received", "running", "final"]
 Optimiser = Literal["sgd", "adam", "adamw"]
@@ -377,7 +377,7 @@ class EvaluationSet:
         """Return losses and accuracies [S, parts] from the sums of all slices, in their order."""
         losses, accuracies = functools.reduce(torch.add, sums) / self.sizes
         if self.y.is_floating_point():
-            accuracies = explained(accuracies, self._spreads)
+            accuracies = explained_variance(accuracies, self._spreads)
         return losses.cpu(), accuracies.cpu()
 
     @functools.cached_property

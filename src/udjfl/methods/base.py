@@ -215,10 +215,7 @@ class Method(ABC):
     @property
     def changed_text(self) -> str:
         """`changed` as text: `beta=2, gamma=1`."""
-        return ", ".join(
-            f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in self.changed.items()
-        )
+        return format_parameters(self.changed)
 
     @property
     def short(self) -> str:
@@ -250,6 +247,14 @@ class Method(ABC):
 BySize = Annotated[
     Literal["size", "uniform"], Field(description="by number of examples, or all alike")
 ]
+
+
+def format_parameters(values: Mapping[str, Any]) -> str:
+    """Return parameters as text: `beta=2, gamma=1`."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in values.items()
+    )
 
 
 def size_shares(sizes: Tensor, weights: BySize) -> Tensor:

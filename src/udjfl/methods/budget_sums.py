@@ -143,12 +143,12 @@ def play_round(
     `clients` and `reports` are those of the reporting clients, each a `Reports` of one; `maxima`
     has the largest uncertainty or the threshold.
     """
-    told = [form.client_scores(own, report) for own, report in zip(clients, reports, strict=True)]
-    server, common = form.update_price(server, torch.stack([terms for _, terms in told]).sum(0))
+    scored = [form.client_scores(own, report) for own, report in zip(clients, reports, strict=True)]
+    server, common = form.update_price(server, torch.stack([terms for _, terms in scored]).sum(0))
     common = {**maxima, **common}
     pairs = [
         form.client_direction(own, report, common)
-        for (own, _), report in zip(told, reports, strict=True)
+        for (own, _), report in zip(scored, reports, strict=True)
     ]
     common = {**common, **_add([terms for _, terms in pairs])}
     weights = [form.client_weight(own, terms, common) for own, terms in pairs]

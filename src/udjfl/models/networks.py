@@ -14,6 +14,7 @@ from udjfl._spec import Registry, parse_spec
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.models.inputs import to_inputs
 from udjfl.seeds import stream_seed
+from udjfl.settings.validation import describe_rule
 
 ModelChoice = str | Callable[..., nn.Module]
 
@@ -241,8 +242,8 @@ def _find_model(text: str) -> tuple[ModelFunction, dict[str, Any]]:
         try:
             options[key] = TypeAdapter(kind).validate_python(value)
         except ValidationError as error:
-            problem = error.errors(include_url=False)[0]["msg"]
-            mistakes.append(f"model: {key} is {value!r}: {problem[:1].lower()}{problem[1:]}")
+            (mistake, *_) = error.errors(include_url=False)
+            mistakes.append(f"model: {key} {describe_rule(mistake)}, got {value!r}")
     if mistakes:
         raise SettingsError(mistakes)
     return function, options

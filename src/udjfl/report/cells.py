@@ -52,6 +52,11 @@ def format_number(value: float, metric: Metric) -> str:
     return f"{round(value, metric.digits) + 0.0:{'+' if signed else ''}.{metric.digits}f}"
 
 
+def format_change(difference: float, digits: int) -> str:
+    """Return a difference from FedAvg with its sign."""
+    return f"{round(difference, digits) + 0.0:+.{digits}f}"
+
+
 def interval_text(metric: Metric, summary: Summary) -> str:
     """Return the 95% interval: ± half its width, or its ends where they meet the scale's end."""
     if summary.ci95 is None:

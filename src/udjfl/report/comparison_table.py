@@ -13,6 +13,7 @@ from udjfl.metrics import METRICS, Metric
 from udjfl.report.cells import (
     doubt,
     footer,
+    format_change,
     format_number,
     heading,
     interval_text,
@@ -21,14 +22,14 @@ from udjfl.report.cells import (
     with_arrow,
 )
 from udjfl.report.joining import ALONE, MOST_NAMES, alone_cells, joining_lines, joining_of_run
-from udjfl.report.judged_metrics import for_score, metrics_for, remark_on_direction
-from udjfl.report.notes import join_notes
+from udjfl.report.judged_metrics import for_score, metrics_for
+from udjfl.report.marks import explain_marks, significance_mark
+from udjfl.report.notes import join_notes, note_equal_rows
 from udjfl.report.output import FitWidth, make_blocks
 from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
-from udjfl.statistics import FEWEST_SEEDS
 from udjfl.training.result import FinishedRun
 from udjfl.training.small_test_parts import RULE
 
@@ -54,7 +55,7 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
         *warning_lines(comparison.warning),
         heading(f"{comparison.data}: mean over {seeds}, below it the 95% interval"),
         _metric_tables(comparison, width),
-        footer(_marks(comparison)),
+        footer(explain_marks(comparison)),
     ]
     if any(doubt(row) for row in comparison.rows):
         parts.append(footer(GRADES))
@@ -67,27 +68,6 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
     if comparison.warning is None:
         parts += ranking_parts(comparison, width)
     return [*parts, *(footer(f"– {note}") for note in _notes(comparison))]
-
-
-def _marks(comparison: Comparison) -> str:
-    """Explain the star: which tests were made, and how they were corrected."""
-    if len(comparison.seeds) < FEWEST_SEEDS:
-        return f"Fewer than {FEWEST_SEEDS} seeds: no difference is marked. {_units(comparison)}"
-    made = sum(p is not None for p in comparison.corrected_p.values())
-    return (
-        "* differs from FedAvg: paired t-test over seeds (r through Fisher's z), p < 0.05 after "
-        f"Holm's correction for the {made} tests of this table. {_units(comparison)}"
-    )
-
-
-def _units(comparison: Comparison) -> str:
-    score = comparison.score
-    if score.is_share:
-        return "Accuracies in percent, STD and Psi in points."
-    if score.percent:
-        return f"Scores are {score.title} in percent; STD and Psi in points."
-    text = f"Scores are {score.title}, {score.direction}; STD and Psi are in its units."
-    return f"{text} {remark_on_direction(score)}".strip()
 
 
 def _clients_heading(comparison: Comparison) -> str:
@@ -183,6 +163,7 @@ def _notes(comparison: Comparison) -> list[str]:
     }
     return [
         *sorted(undefined),
+        *note_equal_rows(comparison.rows),
         *join_notes(comparison.rows),
         *(
             f"{row.label} failed on seed {seed}: {reason}"
@@ -217,9 +198,8 @@ def _metric_cell(metric: Metric, comparison: Comparison, index: int) -> Text:
     summary, test = row.metrics[metric.key], row.against_fedavg.get(metric.key)
     if summary.mean is None:
         return Text("–", style="dim")
-    mark, style = "", ""
-    if test is not None and test.is_significant(comparison.corrected_p[index, metric.key]):
-        mark = "*"
+    mark, style = significance_mark(comparison, index, metric.key), ""
+    if mark and test is not None:
         style = "green" if (test.difference or 0.0) * metric.better > 0 else "red"
     value = format_number(summary.mean, metric) + mark
     return Text.assemble((value, style), (f"\n{interval_text(metric, summary)}", "dim"))
@@ -253,7 +233,7 @@ def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> T
     if mean is None or before is None:
         return Text("–", style="dim")
     n = row.score.digits
-    change = "" if row is reference else f"\n{round(mean - before, n) + 0.0:+.{n}f}"
+    change = "" if row is reference else f"\n{format_change(mean - before, n)}"
     expected = row.expected_accuracy[client].mean if row.expected_accuracy else None
     beside = "" if expected is None else f"\n({expected:.2f})"
     return Text.assemble(f"{mean:.{n}f}", (change + beside, "dim"))

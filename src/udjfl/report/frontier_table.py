@@ -32,7 +32,7 @@ ALIKE = (
     "so few points from chance, and the goal is FedAvg's own mean; -p caution=0 with `udjfl "
     "compare` takes the risk."
 )
-MAP_AXES = "p: power of the loss; gamma: power of the uncertainty. · has no value."
+MAP_AXES = "p: power of the loss; gamma: power of the uncertainty."
 
 
 def frontier_view(frontier: Frontier) -> RenderableType:
@@ -116,7 +116,7 @@ def _map(frontier: Frontier, key: str) -> Table | None:
         table.add_column(f"gamma {gamma:g}", justify="right", no_wrap=True)
     for exponent in sorted({exponent for exponent, _ in values}):
         row = [values.get((exponent, gamma)) for gamma in gammas]
-        cells = ["·" if value is None else format_number(value, metric) for value in row]
+        cells = ["–" if value is None else format_number(value, metric) for value in row]
         table.add_row(f"p = {exponent:g}", *cells)
     return table
 

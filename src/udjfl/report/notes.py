@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from udjfl.methods.budget_notes import join_cautions
+from udjfl.report.cells import served
 from udjfl.simulation.method_summary import MethodSummary
 from udjfl.uncertainty import INDISTINCT
 
 MOST_PAIRS = 4
+
+
+def note_equal_rows(rows: Sequence[MethodSummary]) -> list[str]:
+    """Name the methods that gave every client the same score on every seed, to the last digit."""
+    alike: dict[tuple[object, ...], list[str]] = {}
+    for row in rows:
+        scores = tuple(tuple(summary.values) for summary in row.client_scores.values())
+        if any(value is not None for values in scores for value in values):
+            name = ", ".join(part for part in (row.label, served(row)) if part)
+            alike.setdefault(scores, []).append(name)
+    return [
+        f"{', '.join(names[:-1])} and {names[-1]} gave every client the same "
+        f"{rows[0].score.title} on every seed."
+        for names in alike.values()
+        if len(names) > 1
+    ]
 
 
 def join_notes(rows: Sequence[MethodSummary]) -> list[str]:

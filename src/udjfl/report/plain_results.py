@@ -7,11 +7,13 @@ from typing import Any
 
 from udjfl.errors import SettingsError
 from udjfl.metrics import Metric
-from udjfl.report.cells import ARROW, format_number, interval_text
+from udjfl.report.cells import ARROW, format_change, format_number, interval_text
 from udjfl.report.judged_metrics import for_score, metrics_for
-from udjfl.report.plain_tables import to_csv, to_latex, to_markdown
+from udjfl.report.marks import explain_marks, significance_mark
+from udjfl.report.plain_tables import latex_note, markdown_note, to_csv, to_latex, to_markdown
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.comparison_records import RECORD_COLUMNS
+from udjfl.simulation.method_summary import MethodSummary
 from udjfl.training.result import FinishedRun
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -19,6 +21,8 @@ WRITERS: dict[str, Callable[[Sequence[str], Sequence[Sequence[str]]], str]] = {
     "markdown": to_markdown,
     "latex": to_latex,
 }
+NOTES = {"markdown": markdown_note, "latex": latex_note}
+_CLIENTS = "{score} of each client on its own test data, in brackets the change from FedAvg."
 
 
 def chosen_format(**flags: bool) -> str | None:
@@ -35,7 +39,9 @@ def format_comparison(comparison: Comparison, format: str) -> str:
     if format == "csv":
         records = comparison.to_records()
         return to_csv(RECORD_COLUMNS, [[_plain(r[c]) for c in RECORD_COLUMNS] for r in records])
-    return "\n".join(WRITERS[format](*table) for table in _comparison_tables(comparison))
+    remarks = [explain_marks(comparison), _CLIENTS.format(score=comparison.score.heading)]
+    tables = zip(_comparison_tables(comparison), remarks, strict=True)
+    return "\n".join(WRITERS[format](*table) + NOTES[format](text) for table, text in tables)
 
 
 def format_result(run: FinishedRun, format: str) -> str:
@@ -55,25 +61,35 @@ def format_result(run: FinishedRun, format: str) -> str:
 def _comparison_tables(comparison: Comparison) -> list[Table]:
     metrics = [for_score(metric, comparison.score) for metric in comparison.shown_metrics]
     by_metric = [
-        [row.label, *(_with_interval(row.metrics[metric.key], metric) for metric in metrics)]
-        for row in comparison.rows
+        [row.label, *(_metric_cell(comparison, index, metric) for metric in metrics)]
+        for index, row in enumerate(comparison.rows)
     ]
-    digits = comparison.score.digits
-    clients = list(comparison.rows[0].client_scores)
+    reference = comparison.rows[0]
+    clients = list(reference.client_scores)
     by_client = [
-        [row.label, *(_short(row.client_scores[client].mean, digits) for client in clients)]
+        [row.label, *(_client_cell(row, reference, client) for client in clients)]
         for row in comparison.rows
     ]
     titles = [f"{' '.join(metric.heading.split())} {ARROW[metric.better]}" for metric in metrics]
     return [(["Method", *titles], by_metric), (["Method", *clients], by_client)]
 
 
-def _with_interval(summary: Any, metric: Metric) -> str:
+def _metric_cell(comparison: Comparison, index: int, metric: Metric) -> str:
+    summary = comparison.rows[index].metrics[metric.key]
     if summary.mean is None:
         return "–"
+    mark = significance_mark(comparison, index, metric.key)
     interval = interval_text(metric, summary)
     beside = f"({interval})" if " " in interval else interval
-    return f"{format_number(summary.mean, metric)} {beside}".strip()
+    return f"{format_number(summary.mean, metric)}{mark} {beside}".strip()
+
+
+def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> str:
+    mean, before = row.client_scores[client].mean, reference.client_scores[client].mean
+    digits = row.score.digits
+    if mean is None or before is None or row is reference:
+        return _short(mean, digits)
+    return f"{mean:.{digits}f} ({format_change(mean - before, digits)})"
 
 
 def _result_tables(run: FinishedRun) -> list[Table]:

@@ -75,6 +75,16 @@ def to_latex(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([*begin, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
+def markdown_note(text: str) -> str:
+    """Return a paragraph for below a Markdown table."""
+    return f"\n{_in_markdown(text)}\n"
+
+
+def latex_note(text: str) -> str:
+    """Return a comment for below a LaTeX table: an author copies it into the caption."""
+    return f"% {_in_latex(text)}\n"
+
+
 def _in_latex(cell: str) -> str:
     return escape_latex(_escape_steering(" ".join(cell.split())))
 

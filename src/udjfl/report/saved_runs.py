@@ -164,7 +164,7 @@ def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> C
     seeds = tuple(sorted({run.seed for run in runs}))
     by_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        same = by_method.setdefault(_written_form(run), {}).setdefault(run.seed, run)
+        same = by_method.setdefault(written_form(run), {}).setdefault(run.seed, run)
         if same is not run:
             raise SettingsError(
                 f"{same.folder} and {run.folder} are the same method and seed; leave one out"
@@ -175,7 +175,7 @@ def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> C
         raise SettingsError(
             "none of the runs is FedAvg, which the others are compared with; add a run of it"
         )
-    references = by_method.pop(_written_form(fedavg[0]))
+    references = by_method.pop(written_form(fedavg[0]))
     _check_comparable(references, runs)
     rows = []
 
@@ -225,7 +225,7 @@ def table_position(run: FinishedRun) -> tuple[bool, int, int, bool]:
     )
 
 
-def _written_form(run: SavedRun) -> str:
+def written_form(run: SavedRun) -> str:
     """Return a method's name and parameters, and the service; parameters need not be hashable."""
     parts = [run.method.name, run.method.params, run.service]
     return json.dumps(parts, sort_keys=True, default=str)

@@ -318,8 +318,12 @@ def trace_frontier(
     first = load_federation(chosen, settings.federation, settings.seeds[0])
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
-    own = data is not None or model is not None
-    folder = None if out is None else open_folder(out, "frontier", flat, first.fingerprint, own)
+    from_python = data is not None or model is not None
+    folder = (
+        open_folder(out, "frontier", flat, first.fingerprint, from_python)
+        if out is not None
+        else None
+    )
     try:
         score = task_of(first, training).score.kind
         table = RunTable(first.ids, folder, score=score)

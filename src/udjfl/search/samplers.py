@@ -60,12 +60,12 @@ def sample_optuna(
     for batch in range(BATCHES):
         size = (count + BATCHES - 1 - batch) // BATCHES
         trials = [study.ask() for _ in range(size)]
-        asked = [_suggest(trial, families) for trial in trials]
-        scores = judge(asked)
+        suggested = [_suggest(trial, families) for trial in trials]
+        scores = judge(suggested)
         for trial, (score, violation) in zip(trials, scores, strict=True):
             trial.set_constraint("limits", violation)
             study.tell(trial, score)
-        unique |= {candidate.name: candidate for candidate in asked}
+        unique |= {candidate.name: candidate for candidate in suggested}
     return list(unique.values())
 
 

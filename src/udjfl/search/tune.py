@@ -208,8 +208,8 @@ def choose_point(
     first = held_out(settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
-    own = data is not None or model is not None
-    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, own)
+    from_python = data is not None or model is not None
+    folder = None if out is None else open_folder(out, "tune", flat, first.fingerprint, from_python)
     try:
         search = Halving(
             settings,
@@ -222,7 +222,7 @@ def choose_point(
             known={} if uncertainties is None else uncertainties,
             is_own=callable(data) or callable(model),
         )
-        choice = _play(search, rule, strict)
+        choice = _run_search(search, rule, strict)
         if folder:
             folder.write_json(CHOICE, choice.as_dict())
     finally:
@@ -237,8 +237,8 @@ def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candida
     return find_space(rule, settings.theory, settings.budget)[1]
 
 
-def _play(search: Halving, method: Method, strict: bool) -> HeldOutChoice:
-    """Play all rungs, choose, and train the neighbours of the chosen point."""
+def _run_search(search: Halving, method: Method, strict: bool) -> HeldOutChoice:
+    """Run all rungs, choose, and train the neighbours of the chosen point."""
     plan, rungs = search.plan, search.run()
     final = rungs[-1].scores
     if strict or all(each.failed for each in final):

@@ -15,6 +15,22 @@ from udjfl.errors import SettingsError, did_you_mean
 from udjfl.settings.base import AnySettings
 
 MOST_TOML_BYTES = 1 << 20
+# What a value must be, by pydantic's names of mistakes.
+RULES = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    "int_parsing_size": "a whole number with fewer digits",
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "a text",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "mapping_type"), "a table of names and values"),
+    "callable_type": "a function",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
 OTHER_SPELLINGS = {
     "optimizer": "optimiser",
     "uncertainty_optimizer": "uncertainty_optimiser",
@@ -82,6 +98,9 @@ def describe_mistakes(
         location = list(mistake["loc"])
         while location and location[0] in names:
             del location[0]
+        is_item = bool(location) and isinstance(location[-1], int)
+        if is_item:
+            del location[-1]  # the value shows which one it is
         field = ".".join(str(part) for part in location if not _is_union_branch(part))
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             lines.append(f"{field}: no such {noun}.{did_you_mean(field, known)}")
@@ -94,15 +113,29 @@ def describe_mistakes(
                 f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"])
             )
         else:
-            lines.append(f"{field}: {_lower_first(mistake['msg'])}, got {mistake['input']!r}")
+            lines.append(f"{field}: {describe_rule(mistake, is_item)}, got {mistake['input']!r}")
     # Pydantic lists every branch of a union; the first sentence about a field is enough.
     return list({line.partition(":")[0]: line for line in reversed(lines)}.values())[::-1]
 
 
 def _is_union_branch(part: int | str) -> bool:
     """Tell whether pydantic added this part of a location for a branch of a union."""
-    return isinstance(part, str) and (part in ("float", "int", "str") or "[" in part)
+    return isinstance(part, str) and (part in ("float", "int", "str", "callable") or "[" in part)
 
 
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]
+def describe_rule(mistake: Mapping[str, Any], is_item: bool = False) -> str:
+    """Return the rule that a value breaks, from a mistake as pydantic describes it.
+
+    With `is_item` it is one value of a list.
+    """
+    rule = RULES.get(mistake["type"])
+    if rule is None:
+        text = str(mistake["msg"])
+        return text[:1].lower() + text[1:]
+    must = "each must be" if is_item else "must be"
+    limits = {key: _plain(value) for key, value in mistake.get("ctx", {}).items()}
+    return f"{must} {rule.format(**limits)}"
+
+
+def _plain(limit: Any) -> Any:
+    return int(limit) if isinstance(limit, float) and limit.is_integer() else limit

@@ -154,11 +154,11 @@ def _open(method_runs: Sequence[MethodRun]) -> list[_OpenMethod]:
     requests = [(m.clients, o.request) for m, o in started if o.request is not None]
     scores = iter(score_together(requests))
     opened = []
-    for m, begun in started:
-        request = begun.request
+    for m, its_round in started:
+        request = its_round.request
         try:
             prepared = None if request is None else m.clients.prepare(request, next(scores))
-            opened.append(_OpenMethod(m, begun, prepared))
+            opened.append(_OpenMethod(m, its_round, prepared))
         except FAILURES as error:
             m.fail(error)
     return opened

@@ -61,8 +61,8 @@ def prepare_methods(
         alone = unknown[0] if settings.holdout and method.needs_alone else None
         try:
             run = Run(spec, info)
-            begun = initial_state(run, base_model, reference, alone)
-            starts.append(StartedMethod(run, *begun))
+            started = initial_state(run, base_model, reference, alone)
+            starts.append(StartedMethod(run, *started))
         except NotDefinedError as error:
             starts.append(error)
         except SettingsError as error:

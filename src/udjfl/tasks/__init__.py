@@ -5,7 +5,7 @@ from udjfl.tasks.criterion import (
     Criterion,
     TaskName,
     check_loss,
-    explained,
+    explained_variance,
     make_criterion,
     spread,
 )
@@ -35,7 +35,7 @@ __all__ = [
     "TaskName",
     "as_predictions",
     "check_loss",
-    "explained",
+    "explained_variance",
     "make_criterion",
     "prediction",
     "spread",

@@ -42,7 +42,7 @@ class Criterion:
     def mean_score(self, outputs: Tensor, labels: Tensor) -> Tensor:
         """Return the share of right classes, or R^2, of all examples together, in float64."""
         mean = self.goodness(outputs, labels).to(torch.float64).mean()
-        return explained(mean, spread(labels)) if self.is_regression else mean
+        return explained_variance(mean, spread(labels)) if self.is_regression else mean
 
 
 CROSS_ENTROPY = Criterion()
@@ -54,7 +54,7 @@ def spread(labels: Tensor) -> Tensor:
     return torch.where(value > 0, value, torch.ones_like(value))
 
 
-def explained(squared_error: Tensor, variance: Tensor) -> Tensor:
+def explained_variance(squared_error: Tensor, variance: Tensor) -> Tensor:
     """Return R^2 = 1 - mean squared error / variance of the labels.
 
     1 means exact predictions, 0 no better than the labels' mean; it can be far below 0.

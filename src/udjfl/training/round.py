@@ -67,8 +67,8 @@ def open_round(run: Run, server: ServerState, clients: Clients) -> OpenRound:
     # 1. choose clients
     attendance = clients.reach(round, run.select_clients(round, state))
     indices = attendance.client_indices
-    asked = [run.ids[index] for index in indices]
-    records = _absence_records(round, attendance.absent, attendance.excluded, asked)
+    requested = [run.ids[index] for index in indices]
+    records = _absence_records(round, attendance.absent, attendance.excluded, requested)
     if not indices:
         check_quorum(run, round, 0, records)
         return OpenRound(None, state, records)

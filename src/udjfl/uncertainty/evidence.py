@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from udjfl.data import Federation
-from udjfl.tasks import Score, as_predictions, explained, spread
+from udjfl.tasks import Score, as_predictions, explained_variance, spread
 from udjfl.uncertainty.alone import entropy
 from udjfl.uncertainty.crossfit import CrossFit
 from udjfl.uncertainty.values import (
@@ -123,7 +123,7 @@ def _of_cross_fit(labels: ClientEvidence, fit: CrossFit) -> ClientEvidence:
     half_width = TWO_SIDED * math.hypot(error, (out_loss - in_loss) / 4)
     score = (fit.held_out.argmax(dim=1) == fit.labels).double().mean()
     if fit.labels.is_floating_point():
-        score = explained(fit.out_losses.mean(), spread(fit.labels))
+        score = explained_variance(fit.out_losses.mean(), spread(fit.labels))
     evidence = replace(
         labels,
         held_out_accuracy=float(score),

@@ -109,8 +109,8 @@ class Uncertainty:
             name: [REASONS[flag] for flag in client.flags if flag in REASONS]
             for name, client in (self.evidence or {}).items()
         }
-        said = dict.fromkeys(self.unreliable, SAID_SO)
-        return said | {name: "; ".join(own) for name, own in reasons.items() if own}
+        reported = dict.fromkeys(self.unreliable, SAID_SO)
+        return reported | {name: "; ".join(own) for name, own in reasons.items() if own}
 
     @property
     def uninformative(self) -> tuple[str, ...]:

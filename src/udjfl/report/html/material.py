@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from udjfl.errors import StorageError, UdjflError
+from udjfl.errors import SettingsError, StorageError, UdjflError
 from udjfl.report.html.commands import find_commands
 from udjfl.report.html.curves import Curves, read_curves
 from udjfl.report.html.figure import method_name
@@ -28,7 +28,7 @@ from udjfl.report.saved_comparison import (
     find_unfinished,
     is_comparison,
 )
-from udjfl.report.saved_runs import SavedRun, compare_runs, read_run
+from udjfl.report.saved_runs import SavedRun, compare_runs, read_run, written_form
 from udjfl.report.tuned_runs import hold_to_limits
 from udjfl.search.frontier import Frontier
 from udjfl.search.tune import HeldOutChoice
@@ -238,8 +238,14 @@ def _summarise(runs: Sequence[SavedRun]) -> tuple[MethodSummary, ...]:
     clients = list(runs[0].client_scores) if runs else []
     of_method: dict[str, dict[int, SavedRun]] = {}
     for run in runs:
-        if list(run.client_scores) == clients:
-            of_method.setdefault(f"{run.method.label} {run.service}", {})[run.seed] = run
+        if list(run.client_scores) != clients:
+            continue
+        same = of_method.setdefault(written_form(run), {}).setdefault(run.seed, run)
+        if same is not run:  # a mean over both would be that of no experiment
+            raise SettingsError(
+                f"{same.folder} and {run.folder} are the same method and seed; a page shows one "
+                "comparison: name the folders of one"
+            )
     return tuple(
         summarise_method(next(iter(by_seed.values())).method, dict(by_seed), by_seed)
         for by_seed in of_method.values()

@@ -26,7 +26,7 @@ from udjfl.report.html.tables import Table, client_table, measure_table
 from udjfl.report.html.tuning import Tuning, describe_tuning
 from udjfl.report.html.weights import remark_on_weights, weight_table
 from udjfl.report.html.words import Account, explain_terms, introduce, write_accounts
-from udjfl.report.notes import join_notes
+from udjfl.report.notes import join_notes, note_equal_rows
 
 MOST_IN_FULL, CURVES_OF_MANY = 10, 2  # with more methods, fewer curves of each: a file below 1 MB
 TEMPLATES = Path(__file__).parent / "templates"
@@ -116,7 +116,7 @@ def make_content(material: Material) -> Content:
 
 def _list_notes(material: Material) -> list[str]:
     """List what the runs note on clients, such as uncertainties that cannot be told apart."""
-    notes = join_notes(material.rows)
+    notes = [*note_equal_rows(material.rows), *join_notes(material.rows)]
     return [textwrap.shorten(printable(note), LONGEST_NOTE, placeholder=" …") for note in notes]
 
 

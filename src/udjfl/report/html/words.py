@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from udjfl._ids import printable
+from udjfl.methods.base import format_parameters
+from udjfl.report.cells import served
 from udjfl.report.html.figure import interval, method_name, number
 from udjfl.report.html.material import Material
 from udjfl.report.html.score_text import ScoreText
@@ -153,7 +155,7 @@ def _write_account(
     paid = [change for change, p in tested if change.test.shows_fall(p)]
     return Account(
         theory=theory,
-        title=_title(row, limit),
+        title=_title(row, theory, limit),
         kind=verdict.kind,
         promise=PROMISES[theory],
         measure=explain_measures(score)[theory],
@@ -171,11 +173,17 @@ def _begin_sentence(text: str, clients: list[str]) -> str:
     return text if text.startswith(tuple(clients)) else text[:1].upper() + text[1:]
 
 
-def _title(row: MethodSummary, limit: float | None) -> str:
-    if row.budget is None or limit is not None:
-        return method_name(row)
-    amount = row.score.say_gain(f"{row.budget:g}")
-    return f"{printable(row.method.short)}, for at most {amount} of the mean"
+def _title(row: MethodSummary, theory: str, limit: float | None) -> str:
+    """Return a heading that no other account has: name, parameters, budget, service, theory."""
+    name = method_name(row)
+    if row.budget is not None and limit is None:
+        changed = {key: value for key, value in row.method.changed.items() if key != "budget"}
+        parts = [format_parameters(changed), served(row)]
+        others = ", ".join(printable(part) for part in parts if part)
+        amount = row.score.say_gain(f"{row.budget:g}")
+        name = printable(row.method.short) + (f" ({others})" if others else "")
+        name = f"{name}, for at most {amount} of the mean"
+    return name if len(row.theories) == 1 else f"{name}, {theory}"
 
 
 def _name_clients(changes: list[Change], score: ScoreKind, none: str) -> str:
