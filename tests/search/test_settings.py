@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from udjfl.errors import SettingsError
-from udjfl.search.settings import FrontierSettings
+from udjfl.search.settings import FrontierSettings, TuneSettings
 from udjfl.settings import validate_settings
 
 
@@ -30,3 +30,17 @@ def test_lists_from_text() -> None:
 def test_mistakes_name_the_setting(values: dict[str, str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         validate_settings(FrontierSettings, values)
+
+
+@pytest.mark.parametrize(
+    ("floor", "words"),
+    [
+        ("client-1", "floor: write a client and a number"),
+        ("client-1=50,client-1=60", "floor: give each client once"),
+        ("client-1=high", r"floor\.client-1: input should be a valid number"),
+        ("client-1=nan", r"floor\.client-1: input should be a finite number"),
+    ],
+)
+def test_mistakes_in_floors(floor: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        validate_settings(TuneSettings, {"floor": floor})

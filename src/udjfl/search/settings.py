@@ -104,4 +104,7 @@ class TuneSettings(SeedSettings):
         pairs = [part.partition("=") for part in value.split(",") if part.strip()]
         if not all(name.strip() and equals for name, equals, _ in pairs):
             raise ValueError("write a client and a number, as in client-5=70")
-        return {name.strip(): number.strip() for name, _, number in pairs}
+        floors = {name.strip(): number.strip() for name, _, number in pairs}
+        if len(floors) < len(pairs):
+            raise ValueError("give each client once")
+        return floors
