@@ -35,6 +35,8 @@ from udjfl.data.tables.files import read_table
 from udjfl.errors import UdjflError
 from udjfl.methods import Reports, Setup, method
 from udjfl.settings import RunSettings, read_toml, validate_settings
+from udjfl.training.federation_info import FederationInfo
+from udjfl.training.inputs import Inputs
 from udjfl.training.lifecycle import _restore
 from udjfl.training.manifest import Entry, Manifest
 from udjfl.training.records import Record, parse_record
@@ -354,6 +356,178 @@ def read_reply(values: Any, allowed: Any) -> object:
     return reply.to_client_reply({"sizes": 3.0}, (), torch.float32)
 
 
+# --- tables, saved federations, searches
+
+
+def make_table() -> Any:
+    import pandas as pd
+
+    ages = [float(20 + 7 * i % 50) for i in range(24)]
+    sexes = ["m", "f", None, "f"] * 6
+    ill = [0, 1, 1, 0, 1, 0] * 4
+    sites = ["north", "south"] * 12
+    return pd.DataFrame({"site": sites, "age": ages, "sex": sexes, "ill": ill})
+
+
+def make_table_federation() -> Any:
+    import udjfl
+
+    return udjfl.Federation.from_frames(make_table(), target="ill", client="site")
+
+
+def make_parquet_reader() -> Reader:
+    content = save_to_bytes(lambda stream: make_table().to_parquet(stream))
+    return Reader(content, of_file(read_table, "input.parquet"))
+
+
+@functools.cache
+def make_saved_readers() -> tuple[Reader, Reader]:
+    """Return readers of the description and of the tensors of a saved federation."""
+    import tempfile
+
+    import udjfl
+
+    with tempfile.TemporaryDirectory() as root:
+        make_table_federation().save(root)
+        files = {path.name: path.read_bytes() for path in Path(root).iterdir()}
+
+    def read(changed: dict[str, bytes], folder: Path) -> object:
+        for name, content in {**files, **changed}.items():
+            (folder / name).write_bytes(content)
+        return udjfl.Federation.load(folder)
+
+    description, tensors = sorted(files, key=lambda name: not name.endswith(".json"))
+
+    return (
+        Reader(
+            json.loads(files[description]),
+            lambda values, folder: read({description: json.dumps(values).encode()}, folder),
+            change=change_dict,
+        ),
+        Reader(files[tensors], lambda content, folder: read({tensors: content}, folder)),
+    )
+
+
+def make_preprocessing_reader() -> Reader:
+    """Return a reader of the description of inputs, which then prepares rows."""
+    inputs, table = FederationInfo.of(make_table_federation()).inputs, make_table()
+
+    def read(values: Any, folder: Path) -> object:
+        found = Inputs.from_description(values)
+        return None if found is None else found.to_tensor(table)
+
+    return Reader(json.loads(json.dumps(inputs.describe())), read, change=change_dict)
+
+
+def make_rows_reader() -> Reader:
+    inputs = FederationInfo.of(make_table_federation()).inputs
+    return Reader(
+        make_table().to_csv(index=False).encode(), of_file(lambda path: inputs.read_csv(path))
+    )
+
+
+@functools.cache
+def make_frontier_readers() -> tuple[Reader, Reader]:
+    """Return readers of the description and of the runs of a frontier."""
+    import tempfile
+
+    from frontier_cases import make_frontier
+
+    from udjfl.report.frontier_table import frontier_view
+    from udjfl.search.frontier import Frontier
+
+    with tempfile.TemporaryDirectory() as root:
+        make_frontier().save(root)
+        files = {path.name: path.read_bytes() for path in Path(root).iterdir()}
+
+    def read(changed: dict[str, bytes], folder: Path) -> object:
+        for name, content in {**files, **changed}.items():
+            (folder / name).write_bytes(content)
+        return frontier_view(Frontier.load(folder))
+
+    return (
+        Reader(
+            json.loads(files["frontier.json"]),
+            lambda values, folder: read({"frontier.json": json.dumps(values).encode()}, folder),
+            change=change_dict,
+        ),
+        Reader(files["runs.csv"], lambda content, folder: read({"runs.csv": content}, folder)),
+    )
+
+
+def make_choice_reader() -> Reader:
+    """Return a reader of the choice of a search, which then shows it."""
+    from udjfl.report.tune_table import choice_view
+    from udjfl.search.tune import HeldOutChoice
+
+    score = {
+        **{"label": "UDJ-FL", "method": "udj", "params": {"theory": "rawls"}, "measure": 1.0},
+        **{"measure_by_seed": [1.0, 2.0], "mean_accuracy": -0.5, "beneficiaries": 0.5},
+        **{"shared": None, "clients": {"a": 50.0, "b": 75.0}, "broken": {}, "failed": None},
+    }
+    choice = {
+        **{"method": "UDJ-FL", "theory": "rawls", "budget": 2.0, "floor": {"a": 40.0}},
+        **{"chosen": score, "default": score, "neighbours": [score]},
+        **{"rungs": [{"rounds": 2, "scores": [score, score]}], "defaults": ["udj"]},
+        **{"cost": 4.0, "grid_cost": 9.0},
+    }
+
+    def read(values: Any, folder: Path) -> object:
+        (folder / "choice.json").write_text(json.dumps(values))
+        return choice_view(HeldOutChoice.load(folder), folder)
+
+    return Reader(choice, read, change=change_dict)
+
+
+# --- files of deployments
+
+
+def make_key_reader() -> Reader:
+    import tempfile
+
+    from udjfl.deployment.control import read_public_key
+    from udjfl.deployment.keys import make_node_key
+
+    with tempfile.TemporaryDirectory() as root:
+        make_node_key(Path(root), "north")
+        content = (Path(root) / "north.pub").read_bytes()
+    return Reader(content, of_file(read_public_key, "input.pub"))
+
+
+def make_node_reader() -> Reader:
+    from udjfl.deployment.node import Node
+
+    def read(path: Path) -> object:
+        return Node(path.parent).read_settings()
+
+    return Reader(
+        b'server = "a:9092"\ndata = "x.csv"\n[more]\na = 2.5\n', of_file(read, "node.toml")
+    )
+
+
+def make_app_reader() -> Reader:
+    from udjfl.cli.flower_run import read_declared
+
+    content = b'[project]\nname = "a"\n[tool.flwr.app.config]\nrounds = 3\nlr = 0.1\n'
+    return Reader(content, of_file(lambda path: read_declared(path.parent), "pyproject.toml"))
+
+
+def make_schema_reader() -> Reader:
+    from udjfl.flower.tables import TableSchema
+
+    columns = [
+        {"name": "age", "categories": [], "may_miss": True},
+        {"name": "sex", "categories": ["m", "f"], "may_miss": False},
+    ]
+    schema = {"target": "ill", "classes": ["0", "1"], "columns": columns, "left_out": {"id": "a"}}
+
+    def read(values: Any, folder: Path) -> object:
+        (folder / "schema.json").write_text(json.dumps(values))
+        return TableSchema.load(folder / "schema.json").columns
+
+    return Reader(schema, read, change=change_dict)
+
+
 ODD_MESSAGE = tuple(
     v for v in ODD_VALUES if isinstance(v, str | bytes | float | bool) or v in (0, -1, 2**63)
 )
@@ -400,7 +574,23 @@ READERS = {
     "partition": Reader(b"shards:size=20,mix=1/2+3/4", of_text(Partition.parse)),
     "service": Reader(b"prior-all:strength=0.5", of_text(parse_service)),
 }
-MADE_LATER = {"folder": make_folder_reader, "message": make_message_reader}
+MADE_LATER = {
+    "folder": make_folder_reader,
+    "message": make_message_reader,
+    "parquet": make_parquet_reader,
+    "saved description": lambda: make_saved_readers()[0],
+    "saved tensors": lambda: make_saved_readers()[1],
+    "preprocessing": make_preprocessing_reader,
+    "rows": make_rows_reader,
+    "frontier": lambda: make_frontier_readers()[0],
+    "runs": lambda: make_frontier_readers()[1],
+    "choice": make_choice_reader,
+    "node key": make_key_reader,
+    "node settings": make_node_reader,
+    "app settings": make_app_reader,
+    "table schema": make_schema_reader,
+}
+NEED_FLOWER = {"message", "node key", "node settings", "app settings", "table schema"}
 
 
 @functools.cache

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from command import Command
-from fuzz_readers import MADE_LATER, READERS, fuzz
+from fuzz_readers import MADE_LATER, NEED_FLOWER, READERS, fuzz
 from small_runs import read_files
 
 
 def skip_without_flower(name: str) -> None:
-    if name == "message":
+    if name in NEED_FLOWER:
         pytest.importorskip("flwr", reason="needs Flower")
 
 

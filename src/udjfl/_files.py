@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import stat
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,6 +118,14 @@ def parse_json(content: bytes) -> Any:
     """Parse strict JSON in UTF-8; whatever is wrong with it is a ValueError."""
     try:
         return _DECODER.decode(content.decode())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Parse TOML in UTF-8; whatever is wrong with it is a ValueError."""
+    try:
+        return tomllib.loads(content.decode())
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

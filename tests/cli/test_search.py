@@ -20,6 +20,7 @@ def test_frontier_prints_and_keeps(udjfl_command: Command, tmp_path: Path) -> No
     assert {"frontier.json", "runs.csv", "settings.json"} <= {
         path.name for path in (tmp_path / "f").iterdir()
     }
+    assert "all whole" in udjfl_command(f"check {tmp_path / 'f'}").out
     document = json.loads(udjfl_command(f"frontier {QUICK} --json").out)
     assert document == json.loads((tmp_path / "f" / "frontier.json").read_text(encoding="utf-8"))
 
@@ -70,6 +71,7 @@ def test_tune_prints_the_point_its_neighbours_and_its_cost(
     assert "a plain grid of as many points: " in " ".join(result.out.split())
     assert "Was the theory delivered?" in result.out
     assert f"udjfl run --config {tmp_path / 't' / 'tuned.toml'}" in result.err
+    assert "all whole" in udjfl_command(f"check {tmp_path / 't'}").out
     before = (tmp_path / "t" / "tune.json").read_bytes()
     (tmp_path / "t" / "tune.json").unlink()
     udjfl_command(f"resume {tmp_path / 't'}")

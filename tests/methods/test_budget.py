@@ -314,6 +314,13 @@ def test_a_state_of_version_0_1_0_goes_on_without_the_margin() -> None:
     assert rule.final_notes(state) == []
     state, _, _ = rule.aggregate(state, scored([0.5, 0.5]))
     assert rule.final_notes(state)
+    assert state["least_margin"].dtype == torch.float64
+
+
+def test_a_budget_as_large_as_what_caution_asks_for_is_not_swallowed() -> None:
+    rule = method("rawls", budget=50.0)
+    state = {**start(2), "least_margin": torch.tensor(0.5, dtype=torch.float64)}
+    assert rule.final_notes(state) == []
 
 
 def test_caution_is_about_all_clients_known_so_far():

@@ -31,3 +31,12 @@ def test_whatever_the_numbers_they_are_joined(
 def test_other_notes_stay() -> None:
     assert join_cautions(["One.", "Two."]) == ["One.", "Two."]
     assert join_cautions([]) == []
+
+
+def test_numbers_are_joined_in_the_order_of_their_values() -> None:
+    given = [(10.0, 900, 0.104), (9.0, 1000, 0.098), (2.0, 900, 0.104)]
+    assert join_cautions([note_caution(*numbers) for numbers in given]) == [
+        "budget=2, 9, 10: the scores of 900 to 1000 examples cannot tell 10 points from chance "
+        "(about 9.8 to 10.4 would be needed), so the goal is FedAvg's own mean; every budget below "
+        "9.8 does the same. caution=0 takes the risk."
+    ]

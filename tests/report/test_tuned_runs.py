@@ -46,3 +46,34 @@ def test_a_damaged_test_is_an_error(folder: Path) -> None:
     result.write_bytes(result.read_bytes()[:-20])
     with pytest.raises(StorageError, match=r"result\.json"):
         read_tuned(folder)
+
+
+def test_a_changed_choice_is_an_error(folder: Path) -> None:
+    choice = folder / "choice.json"
+    choice.write_bytes(choice.read_bytes().replace(b"9", b"8", 1))
+    with pytest.raises(StorageError, match=r"choice\.json is damaged"):
+        read_tuned(folder)
+
+
+def test_another_changed_file_of_a_search_is_an_error(folder: Path) -> None:
+    table = min(folder.glob("held-out-*.csv"))
+    table.write_bytes(table.read_bytes().replace(b"1", b"2", 1))
+    with pytest.raises(StorageError, match=r"held-out-.*\.csv is damaged"):
+        read_tuned(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", '{"default": 5}', "[" * 100_000])
+def test_a_choice_of_other_types_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "choice.json").write_text(content)
+    with pytest.raises(StorageError, match=r"choice\.json (is damaged|cannot be read)"):
+        read_tuned(tmp_path)
+
+
+def test_a_test_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    shutil.rmtree(folder / "test")
+    (folder / "test").symlink_to(outside)
+    with pytest.raises(StorageError, match="it is a link"):
+        tune(validate_settings(TuneSettings, SETTINGS), data=make_federation(), out=folder)
+    assert not list(outside.iterdir())

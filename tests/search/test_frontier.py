@@ -255,3 +255,26 @@ def test_code_that_a_frontier_names_is_not_imported(tmp_path: Path) -> None:
     loaded = Frontier.load(tmp_path)
     assert loaded.points[-1].label == made.points[-1].label
     assert loaded.metrics == made.metrics
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("margin", "much"),
+        ("n_classes", 2.5),
+        ("clients", ["a", 1]),
+        ("seeds", ["0"]),
+        ("settings", []),
+        ("data", None),
+        ("points", []),
+        ("points", [3]),
+        ("score", {"name": "auc", "title": "AUC", "lowest": "low"}),
+    ],
+)
+def test_a_description_of_other_types_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    """Of somebody else's frontier."""
+    make_frontier().save(tmp_path)
+    path = tmp_path / "frontier.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(StorageError, match=r"frontier\.json is damaged"):
+        Frontier.load(tmp_path)

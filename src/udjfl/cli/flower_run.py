@@ -6,12 +6,12 @@ import json
 import re
 import shlex
 import time
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from udjfl._files import parse_toml
 from udjfl.cli.progress import show_progress
 from udjfl.errors import DeploymentError, SettingsError, did_you_mean
 
@@ -85,13 +85,13 @@ def read_declared(folder: Path) -> dict[str, Any]:
     """Return the settings that the app in a folder declares, with its defaults."""
     path = folder / "pyproject.toml"
     try:
-        project = tomllib.loads(path.read_text(encoding="utf-8"))
+        project = parse_toml(path.read_bytes())
         return dict(project["tool"]["flwr"]["app"]["config"])
     except FileNotFoundError:
         raise DeploymentError(
             f"{path} is missing: make an app with `udjfl flower init`, or copy one here"
         ) from None
-    except (tomllib.TOMLDecodeError, KeyError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DeploymentError(f"{path} is not a Flower app: {error}") from None
 
 

@@ -83,6 +83,7 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
         train = _unpack("train", sizes["train"], tensors)
         *tests, test = _unpack("test", sizes["test"], tensors)
         validation = _unpack("validation", sizes["validation"], tensors)
+        kept = str(description["fingerprint"])
         preprocessing = description["preprocessing"]
         shares = description["ambiguous_shares"]
         parts = zip(description["ids"], train, tests, shares, strict=True)
@@ -99,7 +100,6 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         why = quote_values(str(error))
         raise DataError(f"{path}: {DESCRIPTION} and {TENSORS} do not fit: {why}") from None
-    kept = description["fingerprint"]
     if not verify:
         federation.__dict__["fingerprint"] = kept  # not computed again
     elif kept not in (federation.fingerprint, federation.older_fingerprint):

@@ -176,7 +176,7 @@ def read_public_key(path: Path) -> bytes:
         )
     try:
         key = load_ssh_public_key(content)
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, NotImplementedError, UnsupportedAlgorithm):
         key = None
     if not isinstance(key, ec.EllipticCurvePublicKey) or not uses_nist_ec_curve(key):
         raise DeploymentError(

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from udjfl._files import PRIVATE, write_atomic
+from udjfl._files import PRIVATE, parse_toml, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
 from udjfl.deployment.network import HOST, free_port, parse_address
@@ -119,10 +118,10 @@ class Node:
         """Return what is in node.toml; nothing if there is none."""
         path = self.folder / "node.toml"
         try:
-            return tomllib.loads(path.read_text(encoding="utf-8"))
+            return parse_toml(path.read_bytes())
         except FileNotFoundError:
             return {}
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except ValueError as error:
             raise DeploymentError(f"{path}: {error}") from None
 
     def configure(self, changes: Mapping[str, Any]) -> NodeSettings:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from udjfl._files import parse_json
 from udjfl.data.federate import federate
 from udjfl.data.partition import Partition
 from udjfl.data.problems import log_problems
@@ -76,7 +77,7 @@ class TableSchema:
     def load(path: Path) -> "TableSchema":
         """Read the file that `save` writes."""
         try:
-            values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            values: dict[str, Any] = parse_json(path.read_bytes())
             columns = [
                 Column(
                     entry["name"],

@@ -26,7 +26,7 @@ from udjfl.search.folder import open_folder, open_to_read
 from udjfl.search.point_runs import point_name, run_points
 from udjfl.search.run_table import RUNS, Key, PointRun, RunTable
 from udjfl.search.settings import FrontierSettings
-from udjfl.search.stored import Kind, StoredFrontier, StoredPoint
+from udjfl.search.stored import Kind, StoredFrontier, StoredPoint, check_stored
 from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
 from udjfl.statistics import THEORY_METRIC, Summary, summarise
@@ -265,11 +265,12 @@ class Frontier:
             )
         refuse_damage(opened)
         try:
-            kept = StoredFrontier.read(stored)
+            kept = check_stored(StoredFrontier, stored)
             points = tuple(_read_point(entry) for entry in kept.points)
             table = RunTable(kept.clients, opened)
+            seeds, settings = tuple(kept.seeds), kept.settings.model_dump()
             return cls(
-                *(kept.data, table.clients, tuple(kept.seeds), kept.settings, points, table.runs),
+                *(kept.data, table.clients, seeds, settings, points, table.runs),
                 n_classes=kept.n_classes,
                 margin=kept.margin,
                 score=ACCURACY if kept.score is None else ScoreKind.from_dict(kept.score),

@@ -15,6 +15,7 @@ from udjfl.metrics import Outcome
 from udjfl.search.point_runs import point_name
 from udjfl.search.run_table import PointRun, RunTable
 from udjfl.search.spaces import Candidate, Family
+from udjfl.search.stored import StoredScore
 from udjfl.tasks import ScoreKind
 from udjfl.verdicts import PairedRuns, collect_evidence
 
@@ -96,20 +97,20 @@ class CandidateScore:
         }
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> CandidateScore:
-        """Read what `as_dict` wrote; code that it names is not imported."""
-        if names_code(kept["method"]):
-            raise ValueError(f"{kept['method']!r} cannot be a searched method")
-        method = build_method(kept["method"], **kept["params"])
+    def restore(cls, kept: StoredScore) -> CandidateScore:
+        """Return what `as_dict` described; code that it names is not imported."""
+        if names_code(kept.method):
+            raise ValueError(f"{kept.method!r} cannot be a searched method")
+        method = build_method(kept.method, **kept.params)
         return cls(
             Candidate(method, Family(method.title, method.spec_name)),
-            tuple(float(value) for value in kept["measure_by_seed"]),
-            float(kept["mean_accuracy"]),
-            float(kept["beneficiaries"]),
-            None if kept["shared"] is None else float(kept["shared"]),
-            {str(client): float(value) for client, value in kept["clients"].items()},
-            {str(limit): float(value) for limit, value in kept["broken"].items()},
-            None if kept["failed"] is None else str(kept["failed"]),
+            tuple(kept.measure_by_seed),
+            kept.mean_accuracy,
+            kept.beneficiaries,
+            kept.shared,
+            kept.clients,
+            kept.broken,
+            kept.failed,
         )
 
 

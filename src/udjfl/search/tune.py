@@ -26,6 +26,7 @@ from udjfl.search.halving import Halving, HalvingPlan, Rung, compare_settings
 from udjfl.search.scoring import CandidateScore, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, find_space
+from udjfl.search.stored import StoredChoice, check_stored
 from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
@@ -99,27 +100,25 @@ class HeldOutChoice:
             )
         refuse_damage(opened)
         try:
-            default = CandidateScore.from_dict(kept["default"])
-            names = tuple(str(name) for name in kept.get("defaults", ()))
+            found = check_stored(StoredChoice, kept)
+            default = CandidateScore.restore(found.default)
             return cls(
                 default.candidate.method,
-                str(kept["theory"]),
-                SearchLimits(
-                    float(kept["budget"]), {str(k): float(v) for k, v in kept["floor"].items()}
-                ),
+                found.theory,
+                SearchLimits(found.budget, found.floor),
                 tuple(
-                    Rung(int(rung["rounds"]), tuple(map(CandidateScore.from_dict, rung["scores"])))
-                    for rung in kept["rungs"]
+                    Rung(rung.rounds, tuple(map(CandidateScore.restore, rung.scores)))
+                    for rung in found.rungs
                 ),
-                CandidateScore.from_dict(kept["chosen"]),
+                CandidateScore.restore(found.chosen),
                 default,
-                tuple(map(CandidateScore.from_dict, kept["neighbours"])),
-                names or (default.candidate.name,),
-                float(kept["cost"]),
-                float(kept["grid_cost"]),
-                ScoreKind.from_dict(kept["score"]) if "score" in kept else ACCURACY,
+                tuple(map(CandidateScore.restore, found.neighbours)),
+                tuple(found.defaults) or (default.candidate.name,),
+                found.cost,
+                found.grid_cost,
+                ACCURACY if found.score is None else ScoreKind.from_dict(found.score),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, SettingsError) as error:
+        except (ValueError, TypeError, SettingsError) as error:
             path = opened.path / CHOICE
             raise StorageError(f"{path} is damaged ({error}); {find_advice(CHOICE)}") from None
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from udjfl._files import read_prefix
+from udjfl._files import parse_toml, read_prefix
 from udjfl.errors import SettingsError, did_you_mean
 from udjfl.settings.base import AnySettings
 
@@ -70,11 +69,9 @@ def unify_spelling(values: Mapping[str, Any]) -> dict[str, Any]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read the values of a TOML file, by the names that settings have here."""
     try:
-        values = tomllib.loads(read_prefix(path, MOST_TOML_BYTES).decode())
+        values = parse_toml(read_prefix(path, MOST_TOML_BYTES))
     except OSError as error:
         raise SettingsError(f"config: cannot read {path}: {error.strerror}") from None
-    except RecursionError:
-        raise SettingsError(f"config: {path} is nested too deeply") from None
     except ValueError as error:  # of the syntax, the encoding, or a number with too many digits
         raise SettingsError(f"config: {path} is not valid TOML: {error}") from None
     mistakes = find_double_spellings(values)

@@ -53,7 +53,7 @@ class Inputs:
                 STORED_TYPES[federation.get("input_type", "float32")],
                 None if done is None else Preprocessing.from_dict(done),
             )
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise StorageError(f"settings.json: its description of the data ({error!r})") from None
 
     def describe(self) -> dict[str, Any]:

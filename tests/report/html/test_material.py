@@ -10,6 +10,7 @@ import pytest
 
 from udjfl.errors import StorageError
 from udjfl.report.html.material import Material, read_material
+from udjfl.report.saved_comparison import read_comparison
 
 
 def test_a_comparison_is_read_in_the_order_of_tables(material: Material) -> None:
@@ -115,3 +116,16 @@ def test_runs_of_other_clients_are_left_out_of_the_rows(run_folder: Path, tmp_pa
     assert material.comparison is None
     assert "other clients" in material.no_comparison
     assert material.rows[0].runs.outcomes
+
+
+def test_a_damaged_file_of_the_comparison_itself_is_refused_by_tables_and_told_by_the_report(
+    comparison_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(comparison_folder, tmp_path / "copy"))
+    path = folder / "comparison.json"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    with pytest.raises(StorageError, match=r"comparison\.json is damaged"):
+        read_comparison(folder)
+    assert any(
+        "comparison.json is damaged" in each.text for each in read_material([folder]).problems
+    )

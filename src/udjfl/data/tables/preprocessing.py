@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from udjfl.data.tables.columns import UNKNOWN, Column, Schema, Values
+from udjfl.data.tables.stored import StoredPreprocessing
 
 if TYPE_CHECKING:
     from sklearn.compose import ColumnTransformer
@@ -119,31 +120,23 @@ class Preprocessing:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Preprocessing:
-        """Return what `as_dict` described."""
-        columns, labels = values["columns"], values.get("labels")
-        clients = values["numbers"]
+        """Return what `as_dict` described; a ValueError if it is something else."""
+        kept = StoredPreprocessing.model_validate(values)
+        columns = tuple(
+            Column(each.column, tuple(each.codes), tuple(each.labels), each.may_miss)
+            for each in kept.columns
+        )
         return Preprocessing(
-            Schema(
-                tuple(
-                    Column(
-                        entry["column"],
-                        tuple(entry["codes"]),
-                        tuple(entry["labels"]),
-                        entry["may_miss"],
-                    )
-                    for entry in columns
-                ),
-                values["left_out"],
-            ),
-            values["scaling"],
-            {**clients, None: values["shared_numbers"]},
-            values["target"],
+            Schema(columns, kept.left_out),
+            kept.scaling,
+            dict[str | None, Mapping[str, Numbers]](kept.numbers) | {None: kept.shared_numbers},
+            kept.target,
             {
-                client: {entry["column"]: entry["missing"][client] for entry in columns}
-                for client in columns[0]["missing"]
+                client: {each.column: each.missing[client] for each in kept.columns}
+                for client in kept.columns[0].missing
             },
-            tuple(values["problems"]),
-            None if labels is None else LabelScale(float(labels["mean"]), float(labels["scale"])),
+            tuple(kept.problems),
+            None if kept.labels is None else LabelScale(kept.labels.mean, kept.labels.scale),
         )
 
 
