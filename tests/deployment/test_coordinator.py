@@ -56,6 +56,8 @@ def test_an_expired_certificate_is_an_error_that_names_the_command(
     coordinator.make_keys(["fl.example.org"])
     with pytest.raises(DeploymentError, match=r"was valid until .*udjfl flower keys .* --renew"):
         coordinator.start("127.0.0.1:1")
+    with pytest.raises(DeploymentError, match="was valid until"):
+        coordinator.wait_until_open()  # it is running, and cannot be connected to
     assert not coordinator.state.exists()
     monkeypatch.undo()
     coordinator.make_keys([], renew=True)

@@ -21,7 +21,13 @@ pytest.importorskip("flwr")
 from filelock import FileLock
 
 from udjfl.deployment.processes import process_table
-from udjfl.deployment.supervisor import make_logs_folder, read_running, report, stop_running
+from udjfl.deployment.supervisor import (
+    make_logs_folder,
+    read_log,
+    read_running,
+    report,
+    stop_running,
+)
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs Linux")
 # Two services; the second writes its id to a file and sleeps.
@@ -174,3 +180,11 @@ def test_the_state_is_closed_to_other_users(state: Path, by_hand: bool) -> None:
         state.mkdir(parents=True, mode=0o755)
     logs = make_logs_folder(state)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (logs, state)] == [0o700] * 2
+
+
+def test_a_log_is_read_without_colours(state: Path) -> None:
+    log = make_logs_folder(state) / "superlink.log"
+    log.write_text("first\n\x1b[92mINFO \x1b[0m: second\n\x1b[1;31mthird\x1b[m\n")
+    assert read_log(state, "superlink", 2) == "INFO : second\nthird"
+    assert read_log(state, "superlink", None) == "first\nINFO : second\nthird\n"
+    assert read_log(state, "proxy") == ""

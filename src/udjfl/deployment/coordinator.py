@@ -184,6 +184,7 @@ class Coordinator:
 
     def wait_until_open(self, process: subprocess.Popen[bytes] | None = None) -> None:
         """Wait until nodes can connect, and each key is admitted or refused."""
+        self._check_files()
         deadline = time.monotonic() + START
         while not self.is_open():
             if process is not None and process.poll() is not None:

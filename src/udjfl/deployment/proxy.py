@@ -45,6 +45,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from udjfl._ids import printable
 from udjfl.deployment.listener import ListenerLoop, describe_peer, listen
+from udjfl.deployment.log_limit import OneASecond
 from udjfl.deployment.network import parse_address
 from udjfl.errors import DeploymentError
 
@@ -92,7 +93,7 @@ class FleetProxy:
 
     def __init__(self, client: httpx.AsyncClient, max_body: int = MAX_BODY) -> None:
         self._client, self._max_body = client, max_body
-        self._refused, self._logged_at = 0, 0.0
+        self._refused = 0
         # A semaphore is there as long as a request of its address uses it.
         self._large: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
@@ -124,6 +125,8 @@ class FleetProxy:
             return "not a path of nodes"
         most = self._most_bytes(scope)
         lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+        if lengths and any(name == b"transfer-encoding" for name, _ in scope["headers"]):
+            return "a body with two lengths"  # of which each of two servers may believe another
         # A number of many digits is not even read.
         if not all(v.isdigit() and len(v) < 20 and int(v) <= most for v in lengths):
             return f"a body above {most} bytes"
@@ -181,12 +184,7 @@ class FleetProxy:
             turns.release()
 
     def _log_refusal(self, scope: Scope, reason: str) -> None:
-        """Log at most one line a second: strangers must not fill the disk."""
         self._refused += 1
-        now = time.monotonic()
-        if now - self._logged_at < 1:
-            return
-        self._logged_at = now
         path = printable(scope["raw_path"][:LONGEST_PATH].decode("latin-1"))
         peer = (scope.get("client") or ("?",))[0]
         logger.warning(
@@ -316,6 +314,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--max-body", type=int, default=MAX_BODY, metavar="BYTES")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:  # all loggers, uvicorn's as well
+        handler.addFilter(OneASecond())
     # A connection is a file: the usual limit of 1024 is below MAX_CONNECTIONS.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_CONNECTIONS * 2

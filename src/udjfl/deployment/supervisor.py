@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,7 @@ STEADY = 60.0  # seconds after which a service counts as running well
 LARGEST_LOG = 10 << 20  # bytes; a larger one is put aside when its service starts
 PROBE = 2.0  # seconds; `read_running` locks for a moment, too
 STOPPING = 60.0  # seconds that a supervisor has to stop
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass
@@ -214,9 +216,10 @@ def stop_running(state: Path) -> bool:
 
 
 def read_log(state: Path, name: str, lines: int | None = 25) -> str:
-    """Return the last lines of a service's log; None: all."""
+    """Return the last lines of a service's log, without colours; None: all."""
     try:
         text = (state / LOGS / f"{name}.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
+    text = COLOUR.sub("", text)
     return text if lines is None else tail(text, lines)
