@@ -131,7 +131,7 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
         ("clients", f"{len(clients)}, {description['partition']}, {total:,} train examples"),
         ("an example", f"{'x'.join(map(str, description['feature_shape']))} numbers"),
         ("classes", str(len(description["class_names"])) if not is_regression else "none: numbers"),
-        ("shared test", f"{description['global_test']:,} {kind}"),
+        ("shared test set", f"{description['global_test']:,} {kind}"),
         (
             "validation",
             "none" if validation is None else f"{validation:,} examples of the server's own",
