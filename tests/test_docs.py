@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 
 import check_docs
@@ -379,3 +380,18 @@ def test_the_glossary_is_sorted() -> None:
     words = re.findall(r"^\*\*(.+?)\.\*\*", docs_pages.read_page("docs/glossary.md"), re.M)
     assert len(words) > 30
     assert words == sorted(words, key=lambda word: word.lower().replace("'", ""))
+
+
+def test_every_column_of_a_table_has_a_heading() -> None:
+    """A screen reader names the column of each cell. Pages of experiments are made by programs."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    rule = re.compile(r"\|[ :|-]+\|")
+    headless = [
+        f"{page.name}:{number}: {heading}"
+        for page in pages
+        for lines in [page.read_text(encoding="utf-8").splitlines()]
+        for number, (heading, below) in enumerate(pairwise(lines), start=1)
+        if heading.startswith("|") and rule.fullmatch(below)
+        if not all(cell.strip() for cell in heading.strip("|").split("|"))
+    ]
+    assert headless == []

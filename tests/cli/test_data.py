@@ -234,7 +234,7 @@ def test_list_as_text(command: Command, tmp_path: Path) -> None:
     shown = " ".join(output.out.split())
     for name, source in SOURCES.items():
         assert re.search(rf"^{name}  {re.escape(source.summary)}$", output.out, re.MULTILINE)
-    assert "5 clients, shards:size=300" in shown
+    assert "5 clients, partition shards:size=300" in shown
     assert "level=5: lens blur" in shown
     assert "files none needed" in shown
     assert f"not found in {tmp_path / 'cache'}" in output.out.replace("\n         ", "")
@@ -322,7 +322,7 @@ def test_describe_as_text(command: Command) -> None:
     shown = " ".join(output.out.split())
     for words in (
         "dirty-digits, seed 0",
-        "5, shards, 1,600 train",
+        "clients 5, 1,600 train examples partition shards",
         "1x8x8",
         "300 clean",
         "497 examples",

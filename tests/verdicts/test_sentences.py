@@ -22,7 +22,7 @@ def sentence(theory: str, *arguments: object, **keywords: object) -> str:
 def test_kept() -> None:
     assert sentence("rawls", (0, 0, 0, 0, 4)) == (
         "kept: client-5 gains +4.0 points (95% interval 3.8 to 4.2), the others +0.0; "
-        "the mean gains +0.8 (shared test +0.0)."
+        "the mean gains +0.8 (global accuracy +0.0)."
     )
 
 
@@ -30,7 +30,7 @@ def test_kept_at_a_price() -> None:
     # Mean (-4 - 1 - 1 - 1 + 3) / 5 = -0.8.
     assert sentence("rawls", (-4, -1, -1, -1, 3), shared=(95.0, 94.5)) == (
         "kept at a price: client-5 gains +3.0 points (95% interval 2.8 to 3.2), the others -1.8; "
-        "the mean loses 0.8 (shared test -0.5), within the budget of 2; "
+        "the mean loses 0.8 (global accuracy -0.5), within the budget of 2; "
         "client-1 pays most (-4.0), then client-2 (-1.0), client-3 (-1.0) and 1 more."
     )
 
@@ -38,7 +38,7 @@ def test_kept_at_a_price() -> None:
 def test_over_budget() -> None:
     # Mean (4 * -5 + 5) / 5 = -3. Psi is 10 on every seed: the wiggles are the same for all.
     assert sentence("rawls", (-5, -5, -5, -5, 5), shared=(95.0, 90.0)) == (
-        "over budget: the mean loses 3.0 (shared test -5.0), more than the budget of 2; "
+        "over budget: the mean loses 3.0 (global accuracy -5.0), more than the budget of 2; "
         "client-1 pays most (-5.0), then client-2 (-5.0), client-3 (-5.0) and 1 more. "
         "Psi rises by 10.0 (95% interval 10.0 to 10.0, always the same on 5 seeds); "
         "client-5 gains +5.0 points (95% interval 4.8 to 5.2), the others -5.0."
@@ -49,7 +49,7 @@ def test_levelled_down() -> None:
     assert sentence("rawls", (-4, -4, -4, -4, -1), shared=(95.0, 93.0)) == (
         "levelled down: Psi rises by 3.0 (95% interval 3.0 to 3.0, always the same on 5 seeds), "
         "but no client gains. client-5 loses 1.0 points (95% interval -1.2 to -0.8), the others "
-        "-4.0; the mean loses 3.4 (shared test -2.0), more than the budget of 2; "
+        "-4.0; the mean loses 3.4 (global accuracy -2.0), more than the budget of 2; "
         "client-1 pays most (-4.0), then client-2 (-4.0), client-3 (-4.0) and 2 more."
     )
 
@@ -97,7 +97,9 @@ def test_the_spread_with_and_without_test_noise() -> None:
 def test_a_mean_whose_interval_passes_the_budget_says_so() -> None:
     # Mean -1.7, wiggles seven times as large: the interval is 1.37 to both sides.
     text = sentence("rawls", (-5, -4, -4, -4, 8.5), wiggle=7.0)
-    assert "the mean loses 1.7 (shared test +0.0), but its interval reaches -3.1, beyond" in text
+    assert (
+        "the mean loses 1.7 (global accuracy +0.0), but its interval reaches -3.1, beyond" in text
+    )
 
 
 @pytest.mark.parametrize(

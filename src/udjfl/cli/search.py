@@ -41,7 +41,7 @@ Tuned = Annotated[
 def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = False) -> None:
     """Train a grid of the family and show what every point does to the clients.
 
-    Shows the most against the least advantaged client, the shared test against the spread, each
+    Shows the most against the least advantaged client, global accuracy against the spread, each
     theory with and without a budget, other methods, and a map of each theory's measure. All points
     are trained on the same splits and batches.
     """

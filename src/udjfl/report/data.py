@@ -66,7 +66,7 @@ def view_sources(sources: list[dict[str, Any]]) -> RenderableType:
         clients = source["clients"]
         number = "as many clients as the data name" if clients is None else f"{clients} clients"
         facts: list[tuple[str, str | Text]] = [
-            ("default", f"{number}, {source['partition']}"),
+            ("default", f"{number}, partition {source['partition']}"),
             *zip(["options", *[""] * len(options)], options, strict=False),
             ("files", _view_files(source)),
             ("to get", "" if source["found"] else source["how_to_get"]),
@@ -128,13 +128,14 @@ def view_federation(description: dict[str, Any]) -> RenderableType:
     knows_ambiguity = any(client["ambiguous_share"] is not None for client in clients)
     kind = "clean examples" if knows_ambiguity else "examples"
     facts = [
-        ("clients", f"{len(clients)}, {description['partition']}, {total:,} train examples"),
-        ("an example", f"{'x'.join(map(str, description['feature_shape']))} numbers"),
+        ("clients", f"{len(clients)}, {total:,} train examples"),
+        ("partition", description["partition"] or ""),
+        ("example", f"{'x'.join(map(str, description['feature_shape']))} numbers"),
         ("classes", str(len(description["class_names"])) if not is_regression else "none: numbers"),
-        ("shared test", f"{description['global_test']:,} {kind}"),
+        ("shared test set", f"{description['global_test']:,} {kind}"),
         (
-            "validation",
-            "none" if validation is None else f"{validation:,} examples of the server's own",
+            "server's data",
+            "none" if validation is None else f"{validation:,} examples for validation",
         ),
         ("fingerprint", description["fingerprint"]),
     ]

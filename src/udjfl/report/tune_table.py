@@ -18,7 +18,7 @@ from udjfl.training.resuming import advise_to_resume
 MEASURES = {
     "rawls": "Psi",
     "egalitarian": "STD, less",
-    "utilitarian": "Shared",
+    "utilitarian": "Global",
     "desert": "Slope, steeper",
 }
 HELD_OUT = (
@@ -106,7 +106,7 @@ def _defaults(choice: HeldOutChoice) -> list[CandidateScore]:
 
 def point_headings(choice: HeldOutChoice) -> list[str]:
     """Return the headings of the numbers of a point."""
-    return [MEASURES[choice.theory], "±", "Benefit", "Mean", "Shared"]
+    return [MEASURES[choice.theory], "±", "Benefit", "Mean", "Global"]
 
 
 def point_cells(each: CandidateScore) -> list[str]:

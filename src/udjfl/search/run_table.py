@@ -26,7 +26,7 @@ class PointRun:
     accuracies        of each client's test part, in percent, or the score that is judged; empty if
                       the method failed
     uncertainties     NaN where one is unknown
-    global_accuracy   the same of the shared test; None without a single model
+    global_accuracy   the same on the shared test set; None without a single model
     test_sizes        examples in each client's test part
     failed            why the method did not finish, if it did not
     """

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from udjfl._threads import available_cores
+from udjfl.data import Federation
 from udjfl.data.problems import log_problems
 from udjfl.engine import one_thread
 from udjfl.errors import SettingsError, StorageError, did_you_mean
@@ -26,7 +27,7 @@ from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.settings import CompareSettings
 from udjfl.simulation.comparison import Comparison
-from udjfl.simulation.method_summary import summarise_method
+from udjfl.simulation.method_summary import MethodSummary, summarise_method
 from udjfl.simulation.prepare import prepare_methods
 from udjfl.simulation.programs import ProgramTask, run_programs, seeds_per_program, share_seeds
 from udjfl.simulation.simulate import (
@@ -146,21 +147,18 @@ def run_comparison(
     """
     data = settings.federation.data if data is None else data
     jobs = min(settings.jobs or available_cores(), len(settings.seeds))
-    training = settings.training
-    workers = training.workers or max(1, available_cores() // jobs)
-    known = None
-    if uncertainty is not None:
-        known = Uncertainty("given", given_uncertainties(uncertainty))
+    given = None if uncertainty is None else Uncertainty("given", given_uncertainties(uncertainty))
     first = load_federation(data, settings.federation, settings.seeds[0])
     if isinstance(data, str):
         log_problems(first)
-    if known is not None:
-        check_complete(known, first.ids)
+    if given is not None:
+        check_complete(given, first.ids)
     with one_thread():  # a mistake shows before anything is written
-        info = FederationInfo.of(first)
-        prepared = prepare_methods(info, methods, training, settings.seeds[0], model)
+        prepared = prepare_methods(
+            FederationInfo.of(first), methods, settings.training, settings.seeds[0], model
+        )
     together = seeds_per_program(
-        first, prepared.base_model, training, len(methods), out is not None
+        first, prepared.base_model, settings.training, len(methods), out is not None
     )
     own_data = not isinstance(data, str)
     in_settings = by_name and not own_data and not callable(model) and uncertainty is None
@@ -168,30 +166,10 @@ def run_comparison(
     if out is not None:
         root = _comparison_folder(out, _describe(settings, methods, not in_settings), resume)
     try:
-        task = ProgramTask(
-            data,
-            model,
-            settings.model_copy(
-                update={"training": training.model_copy(update={"workers": workers})}
-            ),
-            tuple(methods),
-            first.ids,
-            known,
-            root.path if root else None,
-        )
-        tasks = [replace(task, seeds=own) for own in share_seeds(settings.seeds, jobs, together)]
-        # The first federation is loaded already; another process loads its own, which is less
-        # work than to send it there.
-        if jobs == 1:
-            tasks[0] = replace(tasks[0], first=first)
-        results = [own for program in run_programs(tasks, jobs, on_progress) for own in program]
-        by_seed = dict(zip(settings.seeds, results, strict=True))
-        columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
-        references = {s: run for s, run in columns[0].items() if isinstance(run, FinishedRun)}
-        rows = tuple(
-            summarise_method(method, column, references)
-            for method, column in zip(methods, columns, strict=True)
-        )
+        folder = root.path if root else None
+        shared = _share_cores(settings, jobs)
+        task = ProgramTask(data, model, shared, tuple(methods), first.ids, given, folder)
+        rows = _train_rows(task, first, jobs, together, on_progress)
         comparison = Comparison(first.name, tuple(settings.seeds), settings, rows, own_data)
         if root:
             root.write_json("comparison.json", comparison.as_dict())
@@ -199,6 +177,37 @@ def run_comparison(
         if root:
             root.unlock()
     return comparison
+
+
+def _share_cores(settings: CompareSettings, jobs: int) -> CompareSettings:
+    """Return settings in which each of the processes has an equal share of the cores."""
+    workers = settings.training.workers or max(1, available_cores() // jobs)
+    training = settings.training.model_copy(update={"workers": workers})
+    return settings.model_copy(update={"training": training})
+
+
+def _train_rows(
+    task: ProgramTask,
+    first: Federation,
+    jobs: int,
+    together: int,
+    on_progress: OnProgress | None,
+) -> tuple[MethodSummary, ...]:
+    """Train the methods of a task on all seeds and summarise each; `first` has the first seed."""
+    seeds, methods = task.settings.seeds, task.methods
+    tasks = [replace(task, seeds=share) for share in share_seeds(seeds, jobs, together)]
+    # The first federation is loaded already; another process loads its own, which is less
+    # work than to send it there.
+    if jobs == 1:
+        tasks[0] = replace(tasks[0], first=first)
+    results = [of_seed for program in run_programs(tasks, jobs, on_progress) for of_seed in program]
+    by_seed = dict(zip(seeds, results, strict=True))
+    columns = [{seed: by_seed[seed][i] for seed in by_seed} for i in range(len(methods))]
+    references = {s: run for s, run in columns[0].items() if isinstance(run, FinishedRun)}
+    return tuple(
+        summarise_method(method, column, references)
+        for method, column in zip(methods, columns, strict=True)
+    )
 
 
 def choose_methods(settings: CompareSettings) -> list[Method]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from udjfl._files import to_json
 from udjfl.errors import NotDefinedError
+from udjfl.methods import ServedModels
 from udjfl.metrics import GroupAccuracy, compute_metrics
 from udjfl.models import buffers_from_vector, from_vector
 from udjfl.tasks import ScoreKind, wilson_interval
@@ -41,78 +43,127 @@ def finish_run(
     accuracies of the reference. A client that could not be evaluated counts in no metric.
     """
     method, server = run.method, log.server
-    served = method.served(server.state, server.vector)
-    common: dict[str, float] | None = None
     if method.n_models == 1:
         from_vector(module, server.vector)
         buffers_from_vector(module, server.buffers)
-    accuracies = {
-        name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
-    }
-    if evaluation.served is not None:
-        serving, own = evaluation.served.serving, evaluation.served.accuracies
-        served, notes = serving.models, [*notes, *serving.notes]
-        common = {name: value for name, value in accuracies.items() if name in own}
-        accuracies = {name: own[name] for name in common}
-    score, judged = run.spec.task(run.federation).score.kind, evaluation.judged
-    shared = evaluation.global_accuracy
-    if judged is not None:
-        _check_judged(judged, score)
-        accuracies, shared, common = dict(judged.values), judged.shared, None
-    expected = evaluation.expected_accuracies
-    readings = uncertainty.readings
-    uncertainties = {name: readings.get(name, math.nan) for name in run.ids}
-    sizes = run.federation.test_sizes
-    test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
-    groups = None if evaluation.groups is None else GroupAccuracy.of(evaluation.groups)
-    metrics, undefined = compute_metrics(
-        make_outcome(
-            accuracies,
-            uncertainties,
-            reference,
-            shared,
-            test_sizes,
-            uncertainty.accuracy_alone,
-            groups,
-            score,
-        )
-    )
-    if evaluation.no_global_reason and "global_accuracy" in undefined:
-        undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
-    notes = [*notes, *method.final_notes(server.state), *uncertainty.notes()]
-    missing = [name for name in run.ids if name not in accuracies]
-    if missing:
-        sentence = f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."
-        notes = [*notes, sentence]
+    scores = _final_scores(run, log, evaluation)
+    metrics, undefined = _compute_metrics(scores, uncertainty, reference, evaluation)
     result = Result(
         method=method,
         seed=run.seed,
         model=module,
         metrics=metrics,
         undefined=undefined,
-        client_scores=accuracies,
-        uncertainty=uncertainties,
+        client_scores=scores.of_clients,
+        uncertainty=_complete(uncertainty, run.ids),
         epistemic=uncertainty.epistemic,
         history=log.history(),
         folder=log.folder,
-        notes=list(notes),
-        expected_accuracy=None if expected is None else dict(expected),
+        notes=_list_notes(run, log, scores, uncertainty, notes),
+        expected_accuracy=_copy(evaluation.expected_accuracies),
         accuracy_alone=uncertainty.accuracy_alone,
         score_alone=_by_client(run.ids, method.scores_alone(server.state)),
-        group_accuracy=groups,
-        score=score,
-        client_interval=_intervals(accuracies, test_sizes, judged),
+        group_accuracy=scores.groups,
+        score=scores.kind,
+        client_interval=_intervals(scores.of_clients, scores.test_sizes, evaluation.judged),
         warning=warn_if_unlearned(run.federation, evaluation, uncertainty),
-        served=served,
-        test_sizes=test_sizes,
+        served=scores.served,
+        test_sizes=scores.test_sizes,
         n_classes=run.federation.n_classes,
         service=run.settings.service,
-        common_scores=common,
+        common_scores=scores.of_common_model,
         inputs=run.federation.inputs,
     )
     if log.folder is not None:
         _write_result(log.folder, result, server.round, has_reference=reference is not None)
     return result
+
+
+@dataclass(frozen=True)
+class _FinalScores:
+    """What the last evaluation says of each client.
+
+    of_common_model  scores before the service; None without a service
+    shared           on the shared test set
+    notes            of the service
+    """
+
+    kind: ScoreKind
+    of_clients: dict[str, float]
+    of_common_model: dict[str, float] | None
+    shared: float | None
+    served: ServedModels | None
+    notes: Sequence[str]
+    test_sizes: dict[str, int] | None
+    groups: GroupAccuracy | None
+
+
+def _final_scores(run: Run, log: RunLog, evaluation: Evaluation) -> _FinalScores:
+    """Read the scores off the last evaluation; those of a served model in place of the common."""
+    kind = run.spec.task(run.federation).score.kind
+    served = run.method.served(log.server.state, log.server.vector)
+    scores = {
+        name: evaluation.accuracies[name] for name in run.ids if name in evaluation.accuracies
+    }
+    common: dict[str, float] | None = None
+    notes: Sequence[str] = ()
+    shared = evaluation.global_accuracy
+    if evaluation.served is not None:
+        serving, of_served = evaluation.served.serving, evaluation.served.accuracies
+        served, notes = serving.models, serving.notes
+        common = {name: value for name, value in scores.items() if name in of_served}
+        scores = {name: of_served[name] for name in common}
+    if evaluation.judged is not None:
+        _check_judged(evaluation.judged, kind)
+        scores, shared, common = dict(evaluation.judged.values), evaluation.judged.shared, None
+    sizes = run.federation.test_sizes
+    test_sizes = None if sizes is None else dict(zip(run.ids, sizes, strict=True))
+    groups = None if evaluation.groups is None else GroupAccuracy.of(evaluation.groups)
+    return _FinalScores(kind, scores, common, shared, served, notes, test_sizes, groups)
+
+
+def _list_notes(
+    run: Run,
+    log: RunLog,
+    scores: _FinalScores,
+    uncertainty: Uncertainty,
+    notes: Sequence[str],
+) -> list[str]:
+    """Add the notes of the service, the method and the uncertainties to those of the run."""
+    of_method = run.method.final_notes(log.server.state)
+    notes = [*notes, *scores.notes, *of_method, *uncertainty.notes()]
+    missing = [name for name in run.ids if name not in scores.of_clients]
+    if missing:
+        notes += [f"Not evaluated after the last round, and in no metric: {', '.join(missing)}."]
+    return notes
+
+
+def _compute_metrics(
+    scores: _FinalScores,
+    uncertainty: Uncertainty,
+    reference: Mapping[str, float] | None,
+    evaluation: Evaluation,
+) -> tuple[dict[str, float | None], dict[str, str]]:
+    """Return every metric, and why some are not defined."""
+    outcome = make_outcome(
+        scores.of_clients,
+        _complete(uncertainty, scores.of_clients),
+        reference,
+        scores.shared,
+        scores.test_sizes,
+        uncertainty.accuracy_alone,
+        scores.groups,
+        scores.kind,
+    )
+    metrics, undefined = compute_metrics(outcome)
+    if evaluation.no_global_reason and "global_accuracy" in undefined:
+        undefined = {**undefined, "global_accuracy": evaluation.no_global_reason}
+    return metrics, undefined
+
+
+def _complete(uncertainty: Uncertainty, ids: Iterable[str]) -> dict[str, float]:
+    """Return the uncertainties of these clients; NaN where one is not known."""
+    return {name: uncertainty.readings.get(name, math.nan) for name in ids}
 
 
 def _check_judged(judged: JudgedScores, score: ScoreKind) -> None:
@@ -124,6 +175,10 @@ def _check_judged(judged: JudgedScores, score: ScoreKind) -> None:
             f"score: {score.name} is not a number for {', '.join(without)} after the last round; "
             "let it return one whatever is predicted, or choose another score"
         )
+
+
+def _copy(values: Mapping[str, float] | None) -> dict[str, float] | None:
+    return None if values is None else dict(values)
 
 
 def _by_client(ids: Sequence[str], scores: Tensor | None) -> dict[str, float] | None:

@@ -5,7 +5,7 @@ Each theory has a measure and clients whom it should benefit:
 theory       measure                                        beneficiaries
 rawls        Psi: their gain less that of the others        the least advantaged
 egalitarian  STD, without test noise where sizes are known  the lower half under FedAvg
-utilitarian  accuracy on the shared test, else the mean     everybody
+utilitarian  global accuracy, else the mean                  everybody
 desert       slope of accuracy over uncertainty             the least uncertain
 
 All numbers are differences from FedAvg on the same seeds.
@@ -47,7 +47,7 @@ class Evidence:
     beneficiaries  their ids, if they are the same on every seed
     gain, others   the mean gain in points of the beneficiaries and of all other clients; None where
                    there are no others
-    mean, shared   the mean of the clients' accuracies; accuracy on the shared test, if there is one
+    mean, shared   the mean of the clients' accuracies; global accuracy, if there is one
     clients        the change of each client's accuracy
     beside         changes that are shown beside the measure, by their metric
     budget         points of mean accuracy that the method may cost

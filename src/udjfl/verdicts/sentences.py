@@ -158,7 +158,7 @@ def _measure(judged: JudgedEvidence) -> str:
             return f"STD {_from_to(plain, word, 1, sign)}{p}"
         noise = f"with it {_from_to(plain, '')}"
         return f"STD without test noise {_from_to(change, word)}{p}, {noise}"
-    what = f"{e.score.title} on the shared test" if e.shared else f"mean {e.score.title}"
+    what = f"global {e.score.title}" if e.shared else f"mean {e.score.title}"
     if e.score.better < 0:
         word = "improves" if up else "worsens"
     interval = _interval(e, change.test)
@@ -166,11 +166,12 @@ def _measure(judged: JudgedEvidence) -> str:
 
 
 def _mean(e: Evidence) -> str:
-    """Say what the mean of the clients' accuracies did, beside the budget and the shared test."""
+    """Say what the mean of the clients' accuracies did, beside the budget and the global score."""
     difference, test, sign = e.mean.difference, e.mean.test, _sign(e)
     shared, budget = "", f"the budget of {e.budget:g}{sign}"
     if e.shared is not None and e.theory != "utilitarian":
-        shared = _in_brackets(f"shared test {format_points(e.shared.difference, sign='+')}{sign}")
+        change = format_points(e.shared.difference, sign="+")
+        shared = _in_brackets(f"global {e.score.title} {change}{sign}")
     lost = f"{format_points(-difference)}{sign}{shared}"
     if difference < -e.budget:
         return f"the mean loses {lost}, more than {budget}"

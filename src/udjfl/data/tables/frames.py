@@ -66,14 +66,8 @@ def make_pools(
     has_owners  False: the frames are one table, and nothing says which client has which row
     agreed      columns and classes that were agreed on before; None: those that the frames have
     """
-    if not frames:
-        raise DataError("there are no clients: give at least one frame")
     problems: list[str] = []
-    tables = {str(name): _as_frame(str(name), frame) for name, frame in frames.items()}
-    if settings.client is not None:
-        tables = _split_by_client(tables, settings.client, problems)
-    if test is not None:
-        tables[TEST] = _as_frame(TEST, test)
+    tables = _read_frames(frames, test, settings, problems)
     target = _find_target(tables, settings.target)
     _check_columns(tables, settings, target)
     is_regression = settings.task == "regression"
@@ -81,48 +75,79 @@ def make_pools(
     labels = (
         read_numbers(tables, target) if is_regression else read_labels(tables, target, class_names)
     )
-    unlabelled: list[str] = []
-    labelled = {
-        name: _leave_out_unlabelled(name, table, labels, target, unlabelled)
-        for name, table in tables.items()
-    }
-    problems += limit(unlabelled, MAX_CLIENTS)
+    labelled = _select_labelled(tables, labels, target, problems)
     shared = labelled.pop(TEST, None)
     _check_sizes(labelled)
-    if agreed is None:
-        schema = _infer_schema(labelled, settings, target, problems)
-    else:
-        schema = agreed.schema
-        check_numbers(labelled, schema)
-        problems += limit(find_header_problems(labelled, [c.name for c in schema.columns]))
+    schema = _find_schema(labelled, settings, target, agreed, problems)
     examples = _encode(schema, labelled, labels, settings.sensitive)
     groups = _group_rows(examples, labelled, settings.group)
     if settings.group is not None:  # folds and holdouts keep them together, too
         problems += _find_shared_groups(labelled, settings.group)
         examples = replace(examples, together=torch.from_numpy(groups))
+    names, scaling = labels.class_names, settings.scaling
     return Pools(
         clean=examples,
         ambiguous=None,
         test=None if shared is None else _encode(schema, {TEST: shared}, labels),
-        class_names=labels.class_names,
+        class_names=names,
         clean_groups=groups,
         ambiguous_groups=np.empty(0, dtype=np.int64),
-        owners=[name for name, table in labelled.items() for _ in range(len(table))]
-        if has_owners
-        else None,
+        owners=_list_owners(labelled) if has_owners else None,
         preprocess=TablePreprocessor(
-            schema,
-            labels.class_names,
-            settings.scaling,
-            str(target),
-            agreed is None,
-            tuple(problems),
+            schema, names, scaling, str(target), agreed is None, tuple(problems)
         ),
         title=title,
         tabular=True,
         stratify=not is_regression,
         test_share=settings.test_share or TEST_SHARE,
     )
+
+
+def _read_frames(
+    frames: Mapping[str, Any], test: Any, settings: TableSettings, problems: list[str]
+) -> dict[str, Any]:
+    """Return a frame for each client, and that of the test set under `TEST`."""
+    if not frames:
+        raise DataError("there are no clients: give at least one frame")
+    tables = {str(name): _as_frame(str(name), frame) for name, frame in frames.items()}
+    if settings.client is not None:
+        tables = _split_by_client(tables, settings.client, problems)
+    if test is not None:
+        tables[TEST] = _as_frame(TEST, test)
+    return tables
+
+
+def _select_labelled(
+    tables: Mapping[str, Any], labels: Labels, target: Any, problems: list[str]
+) -> dict[str, Any]:
+    """Return the frames without the rows that have no label; their number is a problem."""
+    unlabelled: list[str] = []
+    labelled = {
+        name: _leave_out_unlabelled(name, table, labels, target, unlabelled)
+        for name, table in tables.items()
+    }
+    problems += limit(unlabelled, MAX_CLIENTS)
+    return labelled
+
+
+def _find_schema(
+    tables: Mapping[str, Any],
+    settings: TableSettings,
+    target: Any,
+    agreed: Agreement | None,
+    problems: list[str],
+) -> Schema:
+    """Return the columns that were agreed on, checked against the frames, or else theirs."""
+    if agreed is None:
+        return _infer_schema(tables, settings, target, problems)
+    check_numbers(tables, agreed.schema)
+    columns = [column.name for column in agreed.schema.columns]
+    problems += limit(find_header_problems(tables, columns))
+    return agreed.schema
+
+
+def _list_owners(tables: Mapping[str, Any]) -> list[str]:
+    return [name for name, table in tables.items() for _ in range(len(table))]
 
 
 def import_pandas() -> Any:

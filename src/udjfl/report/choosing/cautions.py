@@ -59,9 +59,9 @@ CAUTIONS = (
         "theory",
         "Utilitarian, and a severe difference in quality",
         "The best model on the whole may then be of use to some clients only. On five scanners of "
-        "falling quality the worst lost 9.6 points without a budget, for 1.6 points on the shared "
-        "test; with a budget of 2 it lost 2.6, for 0.7. Limit what a single client may lose, or "
-        "consider whether it is Rawls or equality that you want.",
+        "falling quality the worst lost 9.6 points without a budget, for 1.6 points of global "
+        "accuracy; with a budget of 2 it lost 2.6, for 0.7. Limit what a single client may lose, "
+        "or consider whether it is Rawls or equality that you want.",
         lambda answers: answers.theory in ("utilitarian", None) and answers.gap == "severe",
         (
             (JUSTICE, "rises by 1.6 points"),
@@ -122,7 +122,7 @@ CAUTIONS = (
         lambda answers: not answers.has_budget,
         (
             (JUSTICE, "the mean loses 7.2"),
-            (JUSTICE, "the mean loses 2.9 (shared test -4.2)"),
+            (JUSTICE, "the mean loses 2.9 (global accuracy -4.2)"),
             (JUSTICE, "gains +0.6 points (95% interval -0.9 to 2.1)"),
             (JUSTICE, "gains +1.0 points (95% interval -0.7 to 2.7)"),
             (JUSTICE, "kept at a price: va gains +1.3 points"),

@@ -78,7 +78,7 @@ THEORIES = {
             "Make the shared model as good as possible on the whole.",
             "Accuracy on a shared test set that belongs to no client; where there is none, the "
             "mean accuracy.",
-            "The clients whose data are like the clear data of the shared test.",
+            "The clients whose data are like the clear data of the shared test set.",
             "The clients with the most uncertain data: their examples count least.",
             "The largest total good, and data that say little should not steer the model.",
             "A total does not ask who has it. A client can be given up for a fraction of a point "

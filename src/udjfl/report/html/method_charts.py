@@ -35,7 +35,7 @@ PAIRS = (
     (
         "std",
         "global_accuracy",
-        "The shared test against the spread between clients",
+        "Global accuracy against the spread between clients",
         "Up: a better model on data that nobody trained on; left: clients served more alike.",
     ),
     (

@@ -10,7 +10,7 @@ from udjfl.simulation.method_summary import MethodSummary
 from udjfl.statistics import Summary
 
 KEYS = ("mean_accuracy", "worst_accuracy", "accuracy_most_uncertain", "std", "global_accuracy")
-HEADINGS = ("Mean", "Worst client", "Most uncertain client", "STD", "Shared test")
+HEADINGS = ("Mean", "Worst client", "Most uncertain client", "STD", "Global")
 
 
 def weights_of(row: MethodSummary) -> str | None:

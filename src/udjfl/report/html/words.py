@@ -38,8 +38,8 @@ def explain_measures(score: ScoreKind) -> dict[str, str]:
         "client gains over FedAvg than the other clients do.",
         "egalitarian": f"Measured by STD: the standard deviation of {score.title} over clients"
         + (", without the part that small test sets explain." if score.is_share else "."),
-        "utilitarian": f"Measured by {score.title} on the shared test, or by the clients' mean "
-        "where there is none.",
+        "utilitarian": f"Measured by global {score.title}: that on test data of no client alone. "
+        "Where there are none, by the clients' mean.",
         "desert": f"Measured by the slope: how much {per_unit} {score.title} a client has for each "
         "unit of uncertainty more.",
     }
@@ -111,7 +111,7 @@ class Account:
     happened the reasons, in sentences
     gained   clients whose gain is not chance, with intervals
     paid     clients whose loss is not chance
-    price    what the mean and the shared test did, in the unit `price_unit`
+    price    what the mean and the global score did, in the unit `price_unit`
     sure     how many seeds the numbers rest on
     """
 
@@ -206,7 +206,7 @@ def _price(row: MethodSummary) -> str:
     shared = compare_metric("global_accuracy", row.runs)
     parts = [f"Mean of the clients {_change(mean)}"]
     if shared.differences:
-        parts.append(f"shared test {_change(shared)}")
+        parts.append(f"global {row.score.title} {_change(shared)}")
     return "; ".join(parts) + "."
 
 
