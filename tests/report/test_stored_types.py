@@ -31,6 +31,8 @@ RESULT: dict[str, Any] = {
 def test_values_of_a_run_pass() -> None:
     check_types(Path("run"), SETTINGS, RESULT)
     check_types(Path("run"), {}, {})
+    for sizes in (None, {"a": 3}, {"a": 0, "not evaluated": 4}):
+        check_types(Path("run"), SETTINGS, {**RESULT, "test_sizes": sizes})
     assert check_metrics(Path("run"), {"std": 1, "psi": None, "r": 0.5}) == {
         "std": 1,
         "psi": None,
@@ -57,6 +59,11 @@ def test_settings_of_other_types_are_named(changes: dict[str, Any], words: str) 
     ("changes", "words"),
     [
         ({"client_scores": {"a": "90"}}, "client_scores.a: "),
+        ({"test_sizes": {}}, "test_sizes: value error, has no number for a"),
+        (
+            {"client_scores": {"c-10": 9, "c-9": 8}, "test_sizes": {"a": 3}},
+            "test_sizes: value error, has no number for c-9",
+        ),
         ({"client_scores": {"a": 10**400}}, "client_scores.a: "),
         ({"client_scores": None}, "client_scores: "),
         ({"uncertainty": {"a": [0.1]}}, "uncertainty.a: "),

@@ -9,8 +9,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, Strict, StrictInt, StrictStr, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    Strict,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
+from udjfl._ids import id_sort_key
 from udjfl.errors import StorageError
 
 Number = Annotated[float, Strict()]
@@ -68,6 +79,16 @@ class StoredResult(BaseModel):
     client_interval: dict[StrictStr, tuple[Number, Number]] | None = None
     group_accuracy: dict[str, Any] | None = None
     score: dict[str, Any] = {}
+
+    @field_validator("test_sizes")
+    @classmethod
+    def _names_every_client(
+        cls, sizes: dict[str, int] | None, info: ValidationInfo
+    ) -> dict[str, int] | None:
+        missing = set(info.data.get("client_scores", ())) - set(sizes or ())
+        if sizes is not None and missing:
+            raise ValueError(f"has no number for {min(missing, key=id_sort_key)}")
+        return sizes
 
 
 SETTINGS, RESULT = TypeAdapter(StoredSettings), TypeAdapter(StoredResult)
