@@ -18,6 +18,7 @@ from udjfl.report.comparison_table import EXPECTED, GRADES, comparison_view, res
 from udjfl.report.html.material import Material
 from udjfl.report.html.tables import client_table
 from udjfl.statistics import summarise
+from udjfl.tasks.scores import make_score
 from udjfl.training.small_test_parts import RULE
 
 TINY: dict[str, Any] = {"model": "logistic", "rounds": 1, "uncertainty_epochs": 1}
@@ -181,3 +182,9 @@ def test_expected_accuracies_stand_below_those_of_the_drawn_labels(width: int) -
     assert shown.count("(81.50)") == 4
     assert EXPECTED in " ".join(shown.split())
     assert EXPECTED not in " ".join(printed(comparison_view(comparison), width).split())
+    other = replace(
+        row, score=make_score("auroc", "classification").kind
+    )  # they are accuracies, and would mislead
+    shown = printed(comparison_view(replace(comparison, rows=(comparison.rows[0], other))), width)
+    assert "(81.50)" not in shown
+    assert EXPECTED not in " ".join(shown.split())

@@ -30,6 +30,8 @@ from udjfl.report.ranking_table import ranking_parts
 from udjfl.report.verdict_lines import verdict_parts
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary
+from udjfl.statistics import Summary
+from udjfl.tasks import ACCURACY
 from udjfl.training.result import FinishedRun
 from udjfl.training.small_test_parts import RULE
 
@@ -60,7 +62,7 @@ def _comparison_parts(comparison: Comparison, width: int) -> list[RenderableType
     if any(doubt(row) for row in comparison.rows):
         parts.append(footer(GRADES))
     parts += [Text(""), heading(_clients_heading(comparison)), _client_tables(comparison, width)]
-    if any(row.expected_accuracy for row in comparison.rows):
+    if any(map(_expected_scores, comparison.rows)):
         parts.append(footer(EXPECTED))
     parts += [footer(line) for line in _small_test_parts(comparison)]
     parts += [footer(line) for line in joining_lines(comparison)]
@@ -234,6 +236,12 @@ def _client_cell(row: MethodSummary, reference: MethodSummary, client: str) -> T
         return Text("–", style="dim")
     n = row.score.digits
     change = "" if row is reference else f"\n{format_change(mean - before, n)}"
-    expected = row.expected_accuracy[client].mean if row.expected_accuracy else None
+    scores = _expected_scores(row)
+    expected = scores[client].mean if scores else None
     beside = "" if expected is None else f"\n({expected:.2f})"
     return Text.assemble(f"{mean:.{n}f}", (change + beside, "dim"))
+
+
+def _expected_scores(row: MethodSummary) -> Mapping[str, Summary] | None:
+    """Return the accuracies by all labels; beside another score they would be taken for it."""
+    return row.expected_accuracy if row.score == ACCURACY else None
