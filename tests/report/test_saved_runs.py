@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import udjfl
 from udjfl.cli.app import app
 from udjfl.errors import SettingsError, StorageError
+from udjfl.report.html.page import write_report
 from udjfl.report.saved_runs import compare_runs, find_runs, read_run
 
 METHODS = ["fedavg", "rawls"]
@@ -182,6 +183,19 @@ def test_runs_on_other_data_are_refused(root: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "settings.json").write_text(json.dumps(settings))
     with pytest.raises(SettingsError, match="made with other data"):
         compare_runs([read_run(root / "fedavg-0"), read_run(tmp_path / "other")])
+
+
+def test_seeds_of_a_method_have_the_same_training(root: Path, tmp_path: Path) -> None:
+    federation = udjfl.load("dirty-digits", seed=0)
+    for seed, rounds, workers in ((1, 2, 0), (2, 3, 1)):
+        how = {"rounds": rounds, "workers": workers, "uncertainty_epochs": 1, "seed": seed}
+        for method in ("fedavg", "rawls"):
+            udjfl.simulate(federation, method, out=tmp_path / f"{method}-{seed}", **how)
+    words = r"-1 has rounds=2, .*-2 rounds=3; seeds of one method need the same training"
+    with pytest.raises(SettingsError, match=words):
+        compare_runs(find_runs([tmp_path]))
+    with pytest.raises(SettingsError, match=words):
+        write_report([tmp_path], tmp_path / "page.html")
 
 
 @pytest.mark.parametrize("content", ["null", "{}", '{"uncertainty": 3}'])

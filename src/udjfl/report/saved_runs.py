@@ -28,6 +28,8 @@ from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 
 NO_RUN = "there is no run of it"
+# Training settings that may differ between the seeds of a method: where it ran, what it recorded.
+NO_TRAINING = {"engine", "device", "workers", "eval_every", "checkpoint_every"}
 MethodKey = tuple[str, str]  # the name that a method was given by, and its parameters as text
 
 
@@ -175,6 +177,8 @@ def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> C
         raise SettingsError(
             "none of the runs is FedAvg, which the others are compared with; add a run of it"
         )
+    for of_method in by_method.values():
+        check_same_training(list(of_method.values()))
     references = by_method.pop(written_form(fedavg[0]))
     _check_comparable(references, runs)
     rows = []
@@ -229,6 +233,19 @@ def written_form(run: SavedRun) -> str:
     """Return a method's name and parameters, and the service; parameters need not be hashable."""
     parts = [run.method.name, run.method.params, run.service]
     return json.dumps(parts, sort_keys=True, default=str)
+
+
+def check_same_training(runs: Sequence[SavedRun]) -> None:
+    """Refuse runs of one method that were trained in different ways: their mean says nothing."""
+    first = runs[0]
+    for run in runs[1:]:
+        for key in sorted((first.training.keys() & run.training.keys()) - NO_TRAINING):
+            ours, theirs = first.training[key], run.training[key]
+            if ours != theirs:
+                raise SettingsError(
+                    f"{first.folder} has {key}={ours}, {run.folder} {key}={theirs}; seeds of one "
+                    "method need the same training: leave one out"
+                )
 
 
 def _check_comparable(references: Mapping[int, SavedRun], runs: Sequence[SavedRun]) -> None:

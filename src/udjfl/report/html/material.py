@@ -28,7 +28,13 @@ from udjfl.report.saved_comparison import (
     find_unfinished,
     is_comparison,
 )
-from udjfl.report.saved_runs import SavedRun, compare_runs, read_run, written_form
+from udjfl.report.saved_runs import (
+    SavedRun,
+    check_same_training,
+    compare_runs,
+    read_run,
+    written_form,
+)
 from udjfl.report.tuned_runs import hold_to_limits
 from udjfl.search.frontier import Frontier
 from udjfl.search.tune import HeldOutChoice
@@ -246,6 +252,8 @@ def _summarise(runs: Sequence[SavedRun]) -> tuple[MethodSummary, ...]:
                 f"{same.folder} and {run.folder} are the same method and seed; a page shows one "
                 "comparison: name the folders of one"
             )
+    for by_seed in of_method.values():
+        check_same_training(list(by_seed.values()))
     return tuple(
         summarise_method(next(iter(by_seed.values())).method, dict(by_seed), by_seed)
         for by_seed in of_method.values()
