@@ -142,3 +142,15 @@ def test_equal_names_take_the_folder(tmp_path: Path) -> None:
 )
 def test_names_of_files(text: str, is_files: bool) -> None:
     assert name_files(text) == is_files
+
+
+def test_parquet_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"a": [0] * 1000}).to_parquet(tmp_path / "all.parquet")
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 7999)  # of 8,000
+    with pytest.raises(DataError, match="would take more than 7999 bytes"):
+        read_table(tmp_path / "all.parquet")
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 10_000)
+    assert len(read_table(tmp_path / "all.parquet")) == 1000
