@@ -115,9 +115,9 @@ def read_table(path: Path) -> pd.DataFrame:
         raise DataError(
             f"{path}: parquet files need pyarrow: pip install 'udjfl[frames]'"
         ) from None
-    except ValueError as error:  # pyarrow's errors are ValueErrors too
-        if isinstance(error, DataError):
-            raise
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, NotImplementedError) as error:  # of pyarrow, pandas
         raise DataError(f"{path} is not a parquet file: {quote_values(str(error))}") from None
     return parse_csv(text, path)
 
