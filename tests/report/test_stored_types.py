@@ -59,6 +59,8 @@ def test_settings_of_other_types_are_named(changes: dict[str, Any], words: str) 
     ("changes", "words"),
     [
         ({"client_scores": {"a": "90"}}, "client_scores.a: "),
+        ({"client_scores": {"a": 1e101}}, "client_scores.a: "),
+        ({"client_scores": {"a": -1e101}}, "client_scores.a: "),
         ({"test_sizes": {}}, "test_sizes: value error, has no number for a"),
         (
             {"client_scores": {"c-10": 9, "c-9": 8}, "test_sizes": {"a": 3}},

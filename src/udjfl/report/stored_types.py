@@ -24,7 +24,9 @@ from pydantic import (
 from udjfl._ids import id_sort_key
 from udjfl.errors import StorageError
 
-Number = Annotated[float, Strict()]
+# Far beyond any score, and small enough for squares and sums of squares.
+LARGEST = 1e100
+Number = Annotated[float, Strict(), Field(ge=-LARGEST, le=LARGEST)]
 Count = Annotated[int, Strict(), Field(ge=0, le=2**53)]
 ByClient = dict[StrictStr, Number]
 DAMAGED = "the file is damaged: resume the run, or start it again elsewhere"
