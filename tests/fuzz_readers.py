@@ -464,6 +464,7 @@ def make_choice_reader() -> Reader:
         **{"label": "UDJ-FL", "method": "udj", "params": {"theory": "rawls"}, "measure": 1.0},
         **{"measure_by_seed": [1.0, 2.0], "mean_accuracy": -0.5, "beneficiaries": 0.5},
         **{"shared": None, "clients": {"a": 50.0, "b": 75.0}, "broken": {}, "failed": None},
+        "near_budget": False,
     }
     choice = {
         **{"method": "UDJ-FL", "theory": "rawls", "budget": 2.0, "floor": {"a": 40.0}},

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from rich.console import Console
 from small_runs import make_federation
 
-from udjfl.report.tune_table import tune_view
+from udjfl.report.tune_table import remark_on_choice, tune_view
 from udjfl.search.settings import TuneSettings
 from udjfl.search.tune import Tuned, tune
 
@@ -36,3 +38,14 @@ def test_it_has_the_choice_the_neighbours_the_search_and_the_test(tuned: Tuned, 
         "Was the theory delivered?",
     ):
         assert part in words
+
+
+def test_why_a_point_with_a_better_measure_was_not_chosen(tuned: Tuned) -> None:
+    choice = tuned.choice
+    rest = [each for each in choice.rungs[-1].scores if each != choice.chosen]
+    for near, words in ((True, "keeps the budget by less than one standard error"), (False, "")):
+        best = replace(rest[0], near=near)
+        rungs = (*choice.rungs[:-1], replace(choice.rungs[-1], scores=(best, *rest[1:])))
+        remarks = " ".join(remark_on_choice(replace(choice, rungs=rungs)))
+        assert words in remarks
+        assert (best.candidate.method.label in remarks) == near

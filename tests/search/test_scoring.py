@@ -58,6 +58,34 @@ def test_limits() -> None:
     assert score(OTHER, "rawls", table, [0], limits).violation == 3.0
 
 
+def test_near_the_budget_is_within_it_by_less_than_a_standard_error() -> None:
+    # Means fall by 1 and by 3: by 2, with a standard error of sqrt(2) / sqrt(2) = 1.
+    table = table_of((88.0, 70.0), (86.0, 68.0))
+
+    def scored(budget: float) -> tuple[bool, float]:
+        made = score(OTHER, "rawls", table, [0, 1], SearchLimits(budget, {}))
+        return made.near, made.violation
+
+    assert scored(3.01) == (False, 0)
+    assert scored(3.0) == (False, 0)
+    assert scored(2.99) == (True, 0)
+    assert scored(1.5) == (True, 0.5)
+    # The error of one seed is not known.
+    assert not score(OTHER, "rawls", table, [0], SearchLimits(1.0, {})).near
+
+
+def test_what_is_near_the_budget_is_chosen_only_if_all_are() -> None:
+    near = CandidateScore(OTHER, (9.0, 9.0), gain=1.0, near=True)
+    clear = CandidateScore(OTHER, (3.0, 3.0), gain=-1.0)
+    assert choose([near, clear], []) is clear
+    beyond = CandidateScore(OTHER, (9.5, 9.5), gain=1.0, broken={"budget": 0.1})
+    assert choose([beyond, near], []) is near
+    default = CandidateScore(WITH_BUDGET, (3.0, 3.0), gain=1.0, near=True)
+    assert choose([clear, default], [WITH_BUDGET.name]) is clear
+    equal = CandidateScore(OTHER, (3.0, 3.0), gain=1.0, near=True)
+    assert choose([equal, default], [WITH_BUDGET.name]) is default
+
+
 def test_of_a_loss_less_is_better_and_changes_are_hundredths_of_the_mean() -> None:
     table = RunTable(("a", "b"), score=SCORES["log-loss"].kind)
     table.add(

@@ -31,6 +31,10 @@ NOT_CLEAR = (
     "The default stays: the best point was not better by more than one standard error, seed by "
     "seed."
 )
+NEAR = (
+    "{label} had the best measure, but keeps the budget by less than one standard error: on other "
+    "data it may cost more."
+)
 
 
 def tune_view(tuned: Tuned) -> RenderableType:
@@ -73,10 +77,12 @@ def say_limits(choice: HeldOutChoice) -> str:
 
 
 def remark_on_choice(choice: HeldOutChoice) -> list[str]:
-    """Say if the default stays although a point was better, and if it breaks a limit."""
-    chosen, default, remarks = choice.chosen, choice.default, []
+    """Say why a point with a better measure was not chosen, and if the default breaks a limit."""
+    chosen, default, best, remarks = choice.chosen, choice.default, choice.rungs[-1].scores[0], []
     kept = chosen.candidate.name in {each.candidate.name for each in _defaults(choice)}
-    if kept and chosen.candidate.name != choice.rungs[-1].scores[0].candidate.name:
+    if best.near and not chosen.near:
+        remarks.append(NEAR.format(label=best.candidate.method.label))
+    elif kept and chosen.candidate.name != best.candidate.name:
         remarks.append(NOT_CLEAR)
     if default.broken:
         broken = ", ".join(f"{name} by {value:.1f}" for name, value in default.broken.items())

@@ -41,6 +41,7 @@ class CandidateScore:
     moved     the change of the theory's measure against FedAvg, seed by seed; higher is better
     mean      the change of the clients' mean accuracy, in points
     gain      that of the clients whom the theory should benefit
+    near      within the budget, but by less than a standard error over seeds
     shared    that on the shared held-out data; None without a single model
     clients   accuracy of each client, percent, or the score that is judged
     broken    limits that it breaks, and by how much
@@ -55,6 +56,7 @@ class CandidateScore:
     clients: Mapping[str, float] | None = None
     broken: Mapping[str, float] | None = None
     failed: str | None = None
+    near: bool = False
 
     @property
     def value(self) -> float:
@@ -79,6 +81,11 @@ class CandidateScore:
         """
         return (self.violation, self.gain < 0, -self.value)
 
+    @property
+    def final_rank(self) -> tuple[float, bool, bool, float]:
+        """The key to choose by: on other data a point near the budget may cost more than that."""
+        return (self.violation, self.near, self.gain < 0, -self.value)
+
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         method = self.candidate.method
@@ -94,6 +101,7 @@ class CandidateScore:
             "clients": dict(self.clients or {}),
             "broken": dict(self.broken or {}),
             "failed": self.failed,
+            "near_budget": self.near,
         }
 
     @classmethod
@@ -111,6 +119,7 @@ class CandidateScore:
             kept.clients,
             kept.broken,
             kept.failed,
+            kept.near_budget,
         )
 
 
@@ -165,8 +174,9 @@ def score(
         for client, amount in short.items()
         if amount > ROUNDING
     }
-    if evidence.mean.difference < -limits.budget - ROUNDING:
-        broken["budget"] = -limits.budget - evidence.mean.difference
+    left = limits.budget + evidence.mean.difference
+    if left < -ROUNDING:
+        broken["budget"] = -left
     return CandidateScore(
         candidate,
         tuple(evidence.better * value for value in evidence.measure.differences),
@@ -175,6 +185,7 @@ def score(
         None if evidence.shared is None else evidence.shared.difference,
         clients,
         broken,
+        near=left < (standard_error(evidence.mean.differences) or 0.0),
     )
 
 
@@ -182,13 +193,13 @@ def choose(scores: Sequence[CandidateScore], defaults: Sequence[str]) -> Candida
     """Return the best score, or the default if the best is not clearly better.
 
     `defaults` are names, the preferred one first. Clearly: its mean advantage over the default,
-    paired by seed, is more than one standard error. A default that breaks a limit, or harms its own
-    beneficiaries where the best does not, is no alternative.
+    paired by seed, is more than one standard error. A default that breaks a limit, is near the
+    budget or harms its own beneficiaries where the best does not, is no alternative.
     """
-    best = min(scores, key=lambda each: each.rank)
+    best = min(scores, key=lambda each: each.final_rank)
     for name in defaults:
         default = next((each for each in scores if each.candidate.name == name), None)
-        if default is None or default.rank[:2] > best.rank[:2]:
+        if default is None or default.final_rank[:3] > best.final_rank[:3]:
             continue
         ahead = [a - b for a, b in zip(best.moved, default.moved, strict=True)]
         if ahead and statistics.mean(ahead) <= (standard_error(ahead) or 0.0):

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Stored = TypeVar("Stored", bound=BaseModel)
@@ -54,6 +63,7 @@ class StoredScore(BaseModel):
     clients: dict[StrictStr, Number]
     broken: dict[StrictStr, Number]
     failed: StrictStr | None
+    near_budget: StrictBool = False  # of older versions
 
 
 class StoredRung(BaseModel):
