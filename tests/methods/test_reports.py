@@ -142,6 +142,8 @@ def test_reports_are_frozen():
         ({"deltas": [[[1.0]], [[2.0]]]}, "deltas"),
         ({"deltas": [[1.0]]}, "deltas"),
         ({"deltas": [[1.0, 2.0], [3.0]]}, "deltas"),
+        ({"deltas": [torch.zeros(2), [0.0, 10**400]]}, "deltas"),
+        ({"deltas": [[0.0, 1.0], [0.0, 10**400]]}, "deltas"),
         ({"losses": [0.5]}, "losses"),
         ({"losses": 0.5}, "losses"),
         ({"losses": [[0.5, 0.5], [0.5, 0.5]]}, "losses"),

@@ -277,7 +277,7 @@ def _sort_rows(values: Any, name: str, order: range | list[int]) -> Tensor:
         else:
             # Through a numpy copy: plain numbers keep their digits, read-only arrays are accepted.
             tensor = torch.from_numpy(np.array(values))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise SettingsError(
             f"Reports.{name}: is not a table of numbers with one row per client ({error})"
         ) from None
