@@ -37,8 +37,8 @@ def test_mistakes_name_the_setting(values: dict[str, str], words: str) -> None:
     [
         ("client-1", "floor: write a client and a number"),
         ("client-1=50,client-1=60", "floor: give each client once"),
-        ("client-1=high", r"floor\.client-1: input should be a valid number"),
-        ("client-1=nan", r"floor\.client-1: input should be a finite number"),
+        ("client-1=high", r"floor\.client-1: must be a number, got"),
+        ("client-1=nan", r"floor\.client-1: must be a finite number, got"),
     ],
 )
 def test_mistakes_in_floors(floor: str, words: str) -> None:

@@ -21,7 +21,7 @@ COLUMNS = (
 )
 FRONT_TITLES = {
     "clients": "Most against least advantaged: no point is better for both",
-    "shared": "Global accuracy against spread: no point is better in both",
+    "shared": "Shared model against spread: no point is better in both",
 }
 CAUTION = (
     "Means over seeds, on test data: neighbours on a front may differ by chance. To choose a point "

@@ -39,7 +39,7 @@ class StoredSettings(BaseModel):
 
 
 class StoredFrontier(BaseModel):
-    """What `Frontier.as_dict` returns, but for what is computed from the runs."""
+    """The dictionary of `Frontier.as_dict`, but for what is computed from the runs."""
 
     data: StrictStr
     clients: list[StrictStr]
@@ -74,7 +74,7 @@ class StoredRung(BaseModel):
 
 
 class StoredChoice(BaseModel):
-    """What `HeldOutChoice.as_dict` returns."""
+    """The dictionary that `HeldOutChoice.as_dict` returns."""
 
     theory: Literal["rawls", "egalitarian", "utilitarian", "desert"]
     budget: Number

@@ -90,7 +90,9 @@ def describe_mistakes(
 
     `known` are the existing fields; names of `groups` are left out of a field's location.
     """
-    lines, names = [], set(groups)
+    lines: list[str] = []
+    of_items: list[str] = []
+    names = set(groups)
     for mistake in error.errors(include_url=False):
         location = list(mistake["loc"])
         while location and location[0] in names:
@@ -110,9 +112,14 @@ def describe_mistakes(
                 f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"])
             )
         else:
-            lines.append(f"{field}: {describe_rule(mistake, is_item)}, got {mistake['input']!r}")
-    # Pydantic lists every branch of a union; the first sentence about a field is enough.
-    return list({line.partition(":")[0]: line for line in reversed(lines)}.values())[::-1]
+            line = f"{field}: {describe_rule(mistake, is_item)}, got {mistake['input']!r}"
+            (of_items if is_item else lines).append(line)
+    # Pydantic lists every branch of a union; one sentence about a field is enough: that about a
+    # value of a list where a list was given, else the first.
+    sentences: dict[str, str] = {}
+    for line in (*of_items, *lines):
+        sentences.setdefault(line.partition(":")[0], line)
+    return list(sentences.values())
 
 
 def _is_union_branch(part: int | str) -> bool:

@@ -81,7 +81,7 @@ def finish_run(
 
 @dataclass(frozen=True)
 class _FinalScores:
-    """What the last evaluation says of each client.
+    """The last evaluation of each client.
 
     of_common_model  scores before the service; None without a service
     shared           on the shared test set

@@ -37,7 +37,7 @@ class StoredLabels(BaseModel):
 
 
 class StoredPreprocessing(BaseModel):
-    """What `Preprocessing.as_dict` returns."""
+    """The dictionary that `Preprocessing.as_dict` returns."""
 
     target: StrictStr
     scaling: Literal["own", "shared", "none"]

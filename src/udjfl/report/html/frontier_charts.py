@@ -31,7 +31,7 @@ from udjfl.search.frontier import FRONTS, MAPPED, Frontier, Point
 HEIGHT, MAP_HEIGHT, GRID_SIZE = 260, 180, 18
 TITLES = {
     "clients": "The most against the least uncertain client, all points",
-    "shared": "Global accuracy against the spread, all points",
+    "shared": "The shared model against the spread, all points",
 }
 CAPTION = (
     "Every point is a mean over seeds on test data. Small grey dots are the grid; colours and "

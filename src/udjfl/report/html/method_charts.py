@@ -35,7 +35,7 @@ PAIRS = (
     (
         "std",
         "global_accuracy",
-        "Global accuracy against the spread between clients",
+        "The shared model against the spread between clients",
         "Up: a better model on data that nobody trained on; left: clients served more alike.",
     ),
     (
