@@ -38,8 +38,9 @@ PACE = 6.0  # seconds that a round takes at least
 # hundred rounds the simulator's model can differ by more than rounding.
 TRAINING: dict[str, Any] = {"model": "logistic", "lr": 0.1, "uncertainty_epochs": 2}
 # Seconds after a kill within which a round in which the client is absent may begin. A SuperNode
-# counts as online for a minute, and tries to come back in pauses of up to half a minute.
-RECOVERY = {"supernode": 150.0}
+# counts as online for a minute, and tries to come back in pauses of up to half a minute. One whose
+# TLS handshake breaks off with a killed proxy ends, and is started again like a killed one.
+RECOVERY = {"supernode": 150.0, "proxy": 150.0}
 OTHER_RECOVERY = 30.0
 ALLOWED_MEMORY, ALLOWED_FILES = 16 << 20, 8
 
@@ -74,7 +75,9 @@ def test_every_round_is_explained(soak: Soak, trained: Trained) -> None:
     history, rounds = trained.run.history, trained.rounds
     ends = {int(path.stem): path.stat().st_mtime for path in trained.run.models.glob("*.npy")}
     assert sorted(ends) == list(range(1, rounds + 1))
-    absences, unexplained = [], []
+    absences: list[tuple[int, str, str]] = []
+    unexplained: list[tuple[int, str, str]] = []
+    longest: Counter[str] = Counter()
     for t in range(1, rounds + 1):
         used = set(history.by_client("weight", t))
         absent = history.by_client("absent", t)
@@ -85,16 +88,20 @@ def test_every_round_is_explained(soak: Soak, trained: Trained) -> None:
         for client, reason in absent.items():
             assert reason
             absences.append((t, client, str(reason)))
-            kills = [kill for kill in soak.kills if kill.client in (client, None)]
-            if not any(
-                begin - RECOVERY.get(kill.kind, OTHER_RECOVERY) < kill.at < ends[t]
-                for kill in kills
-            ):
+            since = {
+                kill.kind: max(0.0, begin - kill.at)
+                for kill in soak.kills
+                if kill.client in (client, None) and kill.at < ends[t]
+            }
+            kind = min(since, key=since.__getitem__, default="none")
+            longest[kind] = max(longest[kind], round(since.get(kind, 0.0)))
+            if all(wait >= RECOVERY.get(kind, OTHER_RECOVERY) for kind, wait in since.items()):
                 unexplained.append(absences[-1])
     lasted = ends[rounds] - ends[1]
     print(f"{rounds} rounds in {lasted / 60:.1f} minutes, {len(soak.nodes)} clients")
     print(f"killed: {dict(Counter(kill.kind for kill in soak.kills))}")
     print(f"absent: {dict(Counter(reason for _, _, reason in absences))}")
+    print(f"seconds from the last kill to an absence, at most: {dict(longest)}")
     print(f"rounds with all clients: {rounds - len({t for t, *_ in absences})}")
     assert len(soak.kills) >= MINUTES - 2
     assert absences

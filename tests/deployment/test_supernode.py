@@ -56,8 +56,17 @@ def test_elsewhere_flowers_own_program_runs_with_a_warning(
     assert "flwr is 1.99.0" in caplog.text
 
 
-@pytest.mark.parametrize("ends_by", ["pass", "raise OSError('cut off')"])
-def test_the_process_ends_with_the_supernode(ends_by: str) -> None:
+@pytest.mark.parametrize(
+    ("ends_by", "code"),
+    [
+        ("pass", 1),
+        ("raise OSError('cut off')", 1),
+        ("raise SystemExit(7)", 7),
+        ("raise SystemExit('cut off')", 1),
+        ("raise SystemExit", 0),
+    ],
+)
+def test_the_process_ends_with_the_supernode(ends_by: str, code: int) -> None:
     """Though a thread goes on, as the one does that serves an executor."""
     program = f"""
 import threading
@@ -71,7 +80,7 @@ end_with(run)
 """
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 1
+    assert done.returncode == code
     assert ("cut off" in done.stderr) == ("cut off" in ends_by)
 
 

@@ -61,10 +61,12 @@ PARAMETERS = {
     "flwr.common.serde.message_to_proto": ("message",),
     "flwr.common.serde.message_from_proto": ("message_proto",),
 }
-# Functions that a function calls by their names in its module, where they can be replaced.
+# What a function calls by names of its module, or of the client that it is given, where it can be
+# replaced.
 CALLS = {
     f"{SUPEREXEC}.run_superexec": {"get_executor"},
     f"{CLIENTAPP}.run_clientapp": {"pull_task_input", "push_message", "push_task_output"},
+    f"{CLIENTAPP}.pull_task_input": {"PullMessages"},
 }
 OTHER_USE = "uses time otherwise than to sleep, or does not"
 # Seconds between SuperExec's questions to its SuperNode for a message: at most, and how they grow.
@@ -76,7 +78,7 @@ SUPERNODE_PARAMETERS = {
     f"{SUPERNODE}._push_messages": ("state", "object_store", "send", "push_object"),
 }
 FAILED, CRASHED = "failed", 8  # Flower's status of a task, and its code of an app that crashed
-START_LIMIT = 600.0  # seconds that a process has until it has fetched its message
+START_LIMIT = 600.0  # seconds that a process has until it is told of its message
 ANSWER_LIMIT = 30  # seconds that replying in place of an ended process may take
 
 
@@ -200,7 +202,8 @@ def run_message(journal: Journal, limit: float | None) -> None:
     """Run the app on one message; write to the journal how far it got.
 
     The process is killed, whatever it does, when the server no longer waits for the reply, or
-    after `limit` seconds.
+    after `limit` seconds. That holds while it fetches the message too: a run that is stopped in
+    the middle of sending one never sends the rest.
     """
     module: Any = importlib.import_module(CLIENTAPP)
     launch = journal.launch
@@ -208,10 +211,18 @@ def run_message(journal: Journal, limit: float | None) -> None:
 
     @functools.wraps(pull)
     def pull_task_input(client: Any) -> Any:
-        message, context, run, fab = pull(client)
-        journal.note(PULLED, message=_describe(message))
-        kill_after(min(message.metadata.ttl, limit or message.metadata.ttl))
-        return message, context, run, fab
+        ask = client.PullMessages
+
+        def pull_messages(request: Any) -> Any:
+            response = ask(request)
+            for message in response.messages_list:
+                ttl = message.metadata.ttl
+                kill_after(ttl if limit is None else min(ttl, limit))
+                journal.note(PULLED, message=_describe(message))
+            return response
+
+        client.PullMessages = pull_messages
+        return pull(client)
 
     @functools.wraps(push)
     def push_message(client: Any, message: Any, context: Any) -> None:
@@ -292,12 +303,11 @@ def _certificates(launch: Launch) -> bytes | None:
 
 
 def _describe(message: Any) -> str:
-    """Return a message without its content, as text."""
-    from flwr.common.serde import message_to_proto
-
-    module: Any = importlib.import_module(CLIENTAPP)
-    proto = message_to_proto(module.remove_content_from_message(message))
-    return base64.b64encode(proto.SerializeToString()).decode()
+    """Return a message with an empty content in the place of its own, as text."""
+    announced = type(message)()
+    announced.metadata.CopyFrom(message.metadata)
+    announced.content.SetInParent()
+    return base64.b64encode(announced.SerializeToString()).decode()
 
 
 def _names_in(code: CodeType) -> set[str]:

@@ -82,13 +82,18 @@ def find_program() -> Callable[[], object]:
 
 def end_with(program: Callable[[], object]) -> None:
     """Run a SuperNode, and end this process when it comes to its end."""
+    code = 1
     try:
         program()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
     except Exception:
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(code)
 
 
 def choose_program() -> Callable[[], object]:
