@@ -90,11 +90,14 @@ def test_wrong_flags_are_named_and_not_kept(
 
 
 def test_missing_and_unknown_settings_are_named(node: Node) -> None:
-    with pytest.raises(DeploymentError, match=r"data: Field required.*--server, --ca and --data"):
+    with pytest.raises(DeploymentError, match=r"data: is missing.*--server, --ca and --data"):
         node.configure({**flags(node), "data": None})
     (node.folder / "node.toml").write_text("sever = 1\n")
-    with pytest.raises(DeploymentError, match="sever: Extra inputs"):
+    with pytest.raises(DeploymentError, match=r"sever: no such setting.*server"):
         node.configure(flags(node))
+    (node.folder / "node.toml").write_text("data = [1]\n")
+    with pytest.raises(DeploymentError, match=r"data: must be a text, got \[1\]"):
+        node.configure({**flags(node), "data": None})
     (node.folder / "node.toml").write_text("= 1\n")
     with pytest.raises(DeploymentError, match=r"node\.toml: "):
         node.configure(flags(node))

@@ -30,15 +30,21 @@ from udjfl.methods import FedAvg, parameters
 from udjfl.training.folder_check import check_folder
 
 
-def test_a_new_run_waits_for_all_clients(federation: udjfl.Federation) -> None:
+def test_a_new_run_waits_for_all_clients(
+    federation: udjfl.Federation, caplog: pytest.LogCaptureFixture
+) -> None:
     grid = InProcessGrid(federation)
     grid.remove(BAD)
-    with pytest.raises(
-        QuorumError,
-        match=r"2 of 3 clients came within 0.1 seconds \(client-1, client-3\); start the others",
+    with (
+        caplog.at_level("INFO", logger="udjfl"),
+        pytest.raises(
+            QuorumError,
+            match=r"2 of 3 clients came within 1 seconds \(client-1, client-3\); start the others",
+        ),
     ):
-        run_strategy(federation, "fedavg", grid)
+        run_strategy(federation, "fedavg", grid, wait_timeout=1.0)
     assert grid.sent("train") == []
+    assert caplog.text.count("2 of 3 clients are here; waiting 1 s more") == 1
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ from udjfl.deployment.supervisor import (
 )
 from udjfl.deployment.toml import to_toml
 from udjfl.errors import DeploymentError
+from udjfl.settings.validation import describe_mistakes
 
 START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
 PAUSE = 0.3
@@ -132,7 +133,7 @@ class Node:
         try:
             settings = NodeSettings.model_validate(values)
         except ValidationError as error:
-            mistakes = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+            mistakes = describe_mistakes(error, NodeSettings.model_fields)
             raise DeploymentError(
                 f"{self.folder / 'node.toml'}: {'; '.join(mistakes)}. Give "
                 "--server, --ca and --data the first time"

@@ -74,11 +74,15 @@ class ClientRegistry:
 
     def wait_for(self, clients: int) -> None:
         """Wait until so many clients are registered, or until the time is over."""
-        end = time.monotonic() + self.wait_timeout
+        end, told = time.monotonic() + self.wait_timeout, -1
         while True:
             self.register_new(measure=False)
-            if len(self.nodes) >= clients or time.monotonic() + POLL_INTERVAL > end:
+            left = end - time.monotonic()
+            if len(self.nodes) >= clients or left < POLL_INTERVAL:
                 return
+            if len(self.nodes) != told:
+                told = len(self.nodes)
+                logger.info("%d of %d clients are here; waiting %.0f s more", told, clients, left)
             time.sleep(POLL_INTERVAL)
 
     def check_enough(self, clients: int) -> None:

@@ -103,6 +103,8 @@ def describe_mistakes(
         field = ".".join(str(part) for part in location if not _is_union_branch(part))
         if mistake["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
             lines.append(f"{field}: no such {noun}.{did_you_mean(field, known)}")
+        elif mistake["type"] == "missing":
+            lines.append(f"{field}: is missing")
         elif mistake["type"] == "literal_error":
             options = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
             hint = did_you_mean(str(mistake["input"]), options)
