@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from command import Command
 from small_runs import make_federation
 
 from udjfl.errors import StorageError
@@ -60,6 +61,18 @@ def test_another_changed_file_of_a_search_is_an_error(folder: Path) -> None:
     table.write_bytes(table.read_bytes().replace(b"1", b"2", 1))
     with pytest.raises(StorageError, match=r"held-out-.*\.csv is damaged"):
         read_tuned(folder)
+
+
+def test_a_changed_search_is_an_error_where_only_its_runs_are_shown(
+    folder: Path, command: Command
+) -> None:
+    assert command("report", folder, "--csv").code == 0
+    choice = folder / "choice.json"
+    choice.write_bytes(choice.read_bytes().replace(b"9", b"8", 1))
+    for words in (("--csv",), (folder / "test", "--markdown")):
+        shown = command("report", folder, *words)
+        assert shown.code == 2
+        assert "choice.json is damaged" in shown.err
 
 
 @pytest.mark.parametrize("content", ["[]", "3", '{"default": 5}', "[" * 100_000])

@@ -49,12 +49,14 @@ def report_command(
     from udjfl.report.plain_results import chosen_format, format_result
     from udjfl.report.saved_comparison import compare_found, find_unfinished
     from udjfl.report.saved_runs import find_runs
+    from udjfl.report.tuned_runs import refuse_damaged_tunings
     from udjfl.training.result import summary
 
     format = chosen_format(json=json, csv=csv, markdown=markdown, latex=latex)
     columns = choose_metrics(metrics)
     if len(folders) == 1 and format in (None, "json") and show_search(folders[0], json):
         return
+    refuse_damaged_tunings(folders)
     runs = find_runs(folders)
     unfinished = find_unfinished(folders)
     if unfinished or len(runs) > 1:

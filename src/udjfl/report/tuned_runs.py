@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from udjfl.report.saved_comparison import WRITTEN_LAST, read_comparison
-from udjfl.search.tune import TEST, HeldOutChoice, Tuned
+from udjfl.search.tune import CHOICE, TEST, HeldOutChoice, Tuned
 from udjfl.simulation.comparison import Comparison
+from udjfl.training.folder_check import refuse_damage
+from udjfl.training.run_folder import RunFolder
 
 
 def read_tuned(folder: Path) -> tuple[HeldOutChoice, Tuned | None]:
@@ -16,6 +19,13 @@ def read_tuned(folder: Path) -> tuple[HeldOutChoice, Tuned | None]:
     if not (folder / TEST / WRITTEN_LAST).exists():
         return choice, None
     return choice, Tuned(choice, hold_to_limits(read_comparison(folder / TEST), choice))
+
+
+def refuse_damaged_tunings(paths: Sequence[Path]) -> None:
+    """Raise an error if a file of a finished tuning in these folders or below them is damaged."""
+    for path in paths:
+        for choice in sorted(path.rglob(CHOICE)):
+            refuse_damage(RunFolder.open(choice.parent))
 
 
 def hold_to_limits(test: Comparison, choice: HeldOutChoice) -> Comparison:
