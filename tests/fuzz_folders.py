@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +45,38 @@ def make_run_reader() -> Reader:
     return Reader(valid, read, change=change_dict)
 
 
+def make_small_frontier() -> Any:
+    """Return FedAvg, a point of the grid and a budget, which failed on the last seed."""
+    from frontier_cases import make_frontier
+
+    from udjfl.search.run_table import PointRun
+
+    full = make_frontier()
+    points = tuple(point for point in full.points if point.kind in ("reference", "grid", "budget"))
+    points = (points[0], *points[-2:])
+    names = [point.name for point in points]
+    runs = {key: run for key, run in full.runs.items() if key[0] in names}
+    runs[names[-1], full.seeds[-1]] = PointRun(failed="the loss is NaN")
+    return replace(full, points=points, runs=runs)
+
+
 @functools.cache
 def make_frontier_folder() -> FolderReader:
     """Return a reader of the folder of a frontier, which then shows it."""
-    from frontier_cases import make_frontier
-
     from udjfl.report.frontier_table import frontier_view
     from udjfl.search.frontier import Frontier
 
     return FolderReader(
         lambda folder: frontier_view(Frontier.load(folder)),
-        save_to_files(make_frontier().save),
+        save_to_files(make_small_frontier().save),
     )
 
 
 def make_frontier_reader() -> Reader:
     read = make_frontier_folder()
     valid = json.loads(read.files["frontier.json"])
+    for point in valid["points"]:  # one metric of many, all of which are computed again
+        point["metrics"] = {"std": point["metrics"]["std"]}
     return Reader(valid, read.of_json("frontier.json"), change=change_dict)
 
 
