@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from udjfl._measures import ROUNDING, finite_numbers
+from udjfl._measures import ROUNDING, exact_mean, finite_numbers
 from udjfl.errors import DataError
 from udjfl.metrics import METRICS, Metric
 
@@ -61,7 +61,7 @@ def summarise(values: Sequence[float | None]) -> Summary:
     [-10.71, 14.71]
     """
     defined = finite_numbers("values", [value for value in values if value is not None])
-    mean = statistics.mean(defined) if defined else None
+    mean = exact_mean(defined) if defined else None
     return Summary(
         mean=mean,
         ci95=_t_interval(defined, mean),
@@ -138,7 +138,7 @@ def paired_test(
     ours = finite_numbers("values", [value for value, _ in both])
     theirs = finite_numbers("reference_values", [reference for _, reference in both])
     differences = [value - reference for value, reference in zip(ours, theirs, strict=True)]
-    difference = statistics.mean(differences) if differences else None
+    difference = exact_mean(differences) if differences else None
     ci95 = _t_interval(differences, difference)
     if scale is not None:
         ours, theirs = [scale(value) for value in ours], [scale(value) for value in theirs]
