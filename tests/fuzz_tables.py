@@ -28,6 +28,11 @@ def make_frame() -> Any:
     return pd.DataFrame({"site": sites, "age": ages, "sex": sexes, "ill": ill})
 
 
+def make_new_rows() -> Any:
+    """Return a few rows, with numbers, texts and a missing text."""
+    return make_frame().head(6)
+
+
 def make_federation() -> Any:
     import udjfl
 
@@ -35,7 +40,7 @@ def make_federation() -> Any:
 
 
 def make_parquet_reader() -> Reader:
-    content = save_to_bytes(lambda stream: make_frame().to_parquet(stream))
+    content = save_to_bytes(lambda stream: make_new_rows().to_parquet(stream))
     return Reader(content, of_file(read_table, "input.parquet"))
 
 
@@ -60,7 +65,7 @@ def make_tensors_reader() -> Reader:
 
 def make_preprocessing_reader() -> Reader:
     """Return a reader of the description of inputs, which then prepares rows."""
-    inputs, frame = FederationInfo.of(make_federation()).inputs, make_frame()
+    inputs, frame = FederationInfo.of(make_federation()).inputs, make_new_rows()
 
     def read(values: Any, folder: Path) -> object:
         found = Inputs.from_description(values)
@@ -71,7 +76,7 @@ def make_preprocessing_reader() -> Reader:
 
 def make_rows_reader() -> Reader:
     inputs = FederationInfo.of(make_federation()).inputs
-    content = make_frame().to_csv(index=False).encode()
+    content = make_new_rows().to_csv(index=False).encode()
     return Reader(content, of_file(lambda path: inputs.read_csv(path)))
 
 
