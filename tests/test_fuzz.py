@@ -5,14 +5,28 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command import Command
-from fuzz_readers import MADE_LATER, NEED_FLOWER, READERS, fuzz
+from fuzz_damage import ODD_JSON, mutate_tree
+from fuzz_reader import MOST_FAILURES, Reader, fuzz_reader
+from fuzz_readers import NEED_FLOWER, READERS, fuzz, get_reader, make_input
 from small_runs import read_files
+
+IN_MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Make a folder for files that are written a million times: in memory, if there is a place."""
+    parent = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else tmp_path
+    with tempfile.TemporaryDirectory(dir=parent) as path:
+        yield Path(path)
 
 
 def skip_without_flower(name: str) -> None:
@@ -21,18 +35,90 @@ def skip_without_flower(name: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of Pillow and numpy about damaged files
-@pytest.mark.parametrize("name", [*READERS, *MADE_LATER])
-def test_damaged_input_is_read_or_refused(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_input_is_read_or_refused(name: str, folder: Path) -> None:
     skip_without_flower(name)
-    fuzz(name, tmp_path, range(300), 0)
+    fuzz(name, folder, range(300), 0)
 
 
 @pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", [*READERS, *MADE_LATER])
-def test_a_million_damaged_inputs_are_read_or_refused(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", READERS)
+def test_a_million_damaged_inputs_are_read_or_refused(name: str, folder: Path) -> None:
     skip_without_flower(name)
-    fuzz(name, tmp_path, range(int(os.environ.get("UDJFL_FUZZ_INPUTS", "1000000"))), 1)
+    fuzz(name, folder, range(int(os.environ.get("UDJFL_FUZZ_INPUTS", "1000000"))), 1)
+
+
+# --- the fuzzer itself
+
+
+def test_every_kind_of_failure_is_told_once_with_its_first_input(tmp_path: Path) -> None:
+    def read(content: bytes, folder: Path) -> None:
+        if content.startswith(b"valid"):
+            return
+        if len(content) % 2:
+            raise KeyError(len(content))
+        raise TypeError(len(content))
+
+    reader = Reader(b"valid", read)
+    failing = [n for n in range(100) if not make_input(reader, 4, n).startswith(b"valid")]
+    odd = [n for n in failing if len(make_input(reader, 4, n)) % 2]
+    even = [n for n in failing if n not in odd]
+    with pytest.raises(AssertionError, match=r"^2 kinds of errors") as raised:
+        fuzz_reader("a reader", reader, tmp_path, range(100), 4)
+    told = str(raised.value)
+    assert told.count("a reader, seed 4, input ") == 2
+    assert f"input {odd[0]}: {make_input(reader, 4, odd[0])!r}" in told
+    assert f"input {even[0]}: {make_input(reader, 4, even[0])!r}" in told
+    assert "raise KeyError(len(content))" in told
+    assert "raise TypeError(len(content))" in told
+
+
+def test_errors_of_one_type_from_two_lines_are_two_failures(tmp_path: Path) -> None:
+    def read(content: bytes, folder: Path) -> int:
+        if content == b"valid":
+            return 0
+        if len(content) % 2:
+            return 1 // 0
+        return 2 // 0
+
+    with pytest.raises(AssertionError, match=r"^2 kinds of errors"):
+        fuzz_reader("a reader", Reader(b"valid", read), tmp_path, range(100), 4)
+
+
+def test_the_fuzzer_stops_after_many_kinds_of_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kinds = [type(f"Error{n}", (Exception,), {}) for n in range(MOST_FAILURES + 5)]
+    inputs = iter([None, *kinds])
+
+    def read(content: bytes, folder: Path) -> None:
+        if kind := next(inputs):
+            raise kind
+
+    with pytest.raises(AssertionError, match=rf"^{MOST_FAILURES} kinds of errors"):
+        fuzz_reader("a reader", Reader(b"valid", read), tmp_path, range(100), 4)
+    assert f"a reader: {MOST_FAILURES} inputs" in capsys.readouterr().out
+
+
+def test_a_reader_that_changes_its_input_is_a_failure(tmp_path: Path) -> None:
+    reader = Reader([[1]], lambda values, folder: values[0].append(2), change=lambda v, _: v)
+    with pytest.raises(AssertionError, match="changes what it reads"):
+        fuzz_reader("a reader", reader, tmp_path, range(1), 4)
+
+
+def test_damage_leaves_the_valid_input_as_it_was() -> None:
+    valid = {"a": {"b": [1, {"c": 2.5}]}, "d": [[0.5]]}
+    before = repr((valid, ODD_JSON))
+    changed = [mutate_tree(valid, random.Random(seed)) for seed in range(500)]
+    assert repr((valid, ODD_JSON)) == before
+    assert sum(repr(one) == repr(valid) for one in changed) < 25
+
+
+@pytest.mark.parametrize("name", ["table", "settings"])
+def test_an_input_can_be_made_again(name: str) -> None:
+    made = [make_input(get_reader(name), 4, number) for number in (7, 8, 7)]
+    assert repr(made[0]) == repr(made[2]) != repr(made[1])
 
 
 # --- command lines

@@ -5,10 +5,11 @@ from __future__ import annotations
 import doctest
 import io
 import math
+import statistics as standard_library
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from rich.console import Console
 from scipy import optimize, stats
@@ -16,7 +17,7 @@ from small_runs import make_federation
 
 import udjfl
 from udjfl import statistics
-from udjfl._measures import fisher_z
+from udjfl._measures import exact_mean, fisher_z
 from udjfl.errors import DataError
 from udjfl.methods import THEORIES, FedAvg, method
 from udjfl.report.comparison_table import comparison_view
@@ -398,3 +399,12 @@ def test_rankings_on_the_screen(comparison: udjfl.Comparison) -> None:
     assert "no value" in ranking
     assert "– FOCUS has no global model" in text
     assert "– This method has no single model to test" in text
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=6))
+@example([5e-324, 0.0])
+@example([-0.0])
+@example([1.7976931348623157e308] * 3)
+@example([math.inf, -math.inf])
+def test_the_mean_is_that_of_the_standard_library(values: list[float]) -> None:
+    assert exact_mean(values).hex() == standard_library.mean(values).hex()

@@ -71,7 +71,7 @@ def mean(accuracies: Numbers) -> float:
     >>> mean([96.0, 90.0, 87.0])
     91.0
     """
-    return statistics.mean(_aligned(accuracies=accuracies)[0])
+    return exact_mean(_aligned(accuracies=accuracies)[0])
 
 
 def std(accuracies: Numbers) -> float:
@@ -110,7 +110,7 @@ def psi(accuracies: Numbers, reference_accuracies: Numbers, uncertainties: Numbe
         return None
     gains = [after - before for after, before in zip(accuracies, reference_accuracies, strict=True)]
     gain_of_most_uncertain = gains.pop(uncertainties.index(max(uncertainties)))
-    return gain_of_most_uncertain - statistics.mean(gains)
+    return gain_of_most_uncertain - exact_mean(gains)
 
 
 def pearson_r(uncertainties: Numbers, accuracies: Numbers) -> float | None:
@@ -152,7 +152,7 @@ def corrected_std(accuracies: Numbers, test_sizes: Numbers) -> float:
     accuracies, test_sizes = _aligned(accuracies=accuracies, test_sizes=test_sizes)
     if min(test_sizes) < 1:
         raise DataError("test_sizes: every client needs at least one test example.")
-    noise = statistics.mean(a * (100 - a) / n for a, n in zip(accuracies, test_sizes, strict=True))
+    noise = exact_mean([a * (100 - a) / n for a, n in zip(accuracies, test_sizes, strict=True)])
     return math.sqrt(max(0.0, statistics.pvariance(accuracies) - noise))
 
 
@@ -202,8 +202,8 @@ def gains_of(
     gains = gains_by_client(accuracies, reference_accuracies)
     chosen = set(members)
     others = [gain for index, gain in enumerate(gains) if index not in chosen]
-    own = statistics.mean(gains[index] for index in members)
-    return own, statistics.mean(others) if others else None
+    own = exact_mean([gains[index] for index in members])
+    return own, exact_mean(others) if others else None
 
 
 def slope(uncertainties: Numbers, accuracies: Numbers) -> float | None:
@@ -221,7 +221,7 @@ def slope(uncertainties: Numbers, accuracies: Numbers) -> float | None:
     uncertainties, accuracies = _aligned(uncertainties=uncertainties, accuracies=accuracies)
     if slope_undefined(uncertainties) is not None:
         return None
-    centre, level = statistics.mean(uncertainties), statistics.mean(accuracies)
+    centre, level = exact_mean(uncertainties), exact_mean(accuracies)
     deviations = [u - centre for u in uncertainties]
     scale = max(abs(deviation) for deviation in deviations)  # the squares of small ones underflow
     du = [deviation / scale for deviation in deviations]
@@ -244,9 +244,7 @@ def gap(uncertainties: Numbers, accuracies: Numbers) -> float | None:
     order = sorted(range(len(accuracies)), key=lambda index: uncertainties[index])
     count = max(1, len(order) // 3)
     low, high = order[:count], order[-count:]
-    return statistics.mean(accuracies[i] for i in low) - statistics.mean(
-        accuracies[i] for i in high
-    )
+    return exact_mean([accuracies[i] for i in low]) - exact_mean([accuracies[i] for i in high])
 
 
 def fisher_z(r: float) -> float:
@@ -256,6 +254,20 @@ def fisher_z(r: float) -> float:
     (0.5493, -3.8002)
     """
     return math.atanh(max(-LARGEST_R, min(LARGEST_R, r)))
+
+
+def exact_mean(values: Sequence[float]) -> float:
+    """Return the correctly rounded mean of floats: that of `statistics`, but faster.
+
+    >>> exact_mean([1e16, 1.0, -1e16])  # 1 / 3, not 0
+    0.3333333333333333
+    """
+    try:
+        ratios = [value.as_integer_ratio() for value in values]
+    except (OverflowError, ValueError):  # one is infinite or NaN, and so is the mean
+        return statistics.mean(values)
+    common = max(bottom for _, bottom in ratios)  # all are powers of two
+    return sum(top * (common // bottom) for top, bottom in ratios) / (common * len(ratios))
 
 
 def finite_numbers(name: str, values: Numbers) -> list[float]:
@@ -300,7 +312,7 @@ def _scaled_deviations(values: list[float]) -> list[float]:
 
     r does not depend on the scale, but the squares of small deviations can underflow.
     """
-    centre = statistics.mean(values)
+    centre = exact_mean(values)
     deviations = [value - centre for value in values]
     largest = max(abs(deviation) for deviation in deviations)
     return [deviation / largest for deviation in deviations]

@@ -7,13 +7,14 @@ table are corrected together (Holm). Rankings order methods by the metric of a t
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from udjfl._measures import ROUNDING, finite_numbers
+from udjfl._measures import ROUNDING, exact_mean, finite_numbers
 from udjfl.errors import DataError
 from udjfl.metrics import METRICS, Metric
 
@@ -60,9 +61,10 @@ def summarise(values: Sequence[float | None]) -> Summary:
     [-10.71, 14.71]
     """
     defined = finite_numbers("values", [value for value in values if value is not None])
+    mean = exact_mean(defined) if defined else None
     return Summary(
-        mean=statistics.mean(defined) if defined else None,
-        ci95=_t_interval(defined),
+        mean=mean,
+        ci95=_t_interval(defined, mean),
         values=tuple(None if value is None else float(value) for value in values),
         n=len(defined),
     )
@@ -136,8 +138,8 @@ def paired_test(
     ours = finite_numbers("values", [value for value, _ in both])
     theirs = finite_numbers("reference_values", [reference for _, reference in both])
     differences = [value - reference for value, reference in zip(ours, theirs, strict=True)]
-    difference = statistics.mean(differences) if differences else None
-    ci95 = _t_interval(differences)
+    difference = exact_mean(differences) if differences else None
+    ci95 = _t_interval(differences, difference)
     if scale is not None:
         ours, theirs = [scale(value) for value in ours], [scale(value) for value in theirs]
     p, always_same = _paired_p(ours, theirs)
@@ -235,15 +237,19 @@ def seeds_needed(differences: Sequence[float], level: float = SIGNIFICANT) -> in
     return None
 
 
-def _t_interval(values: list[float]) -> tuple[float, float] | None:
-    if len(values) < 2:
+def _t_interval(values: list[float], mean: float | None) -> tuple[float, float] | None:
+    if mean is None or len(values) < 2:
         return None
+    half_width = _t_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return mean - half_width, mean + half_width
+
+
+@functools.cache  # a table has hundreds of intervals, all over the same number of seeds
+def _t_quantile(freedom: int) -> float:
+    """Return t(0.975, freedom)."""
     from scipy import stats
 
-    mean = statistics.mean(values)
-    quantile = float(stats.t.ppf(0.975, len(values) - 1))
-    half_width = quantile * statistics.stdev(values) / math.sqrt(len(values))
-    return mean - half_width, mean + half_width
+    return float(stats.t.ppf(0.975, freedom))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from udjfl.deployment.warm import executor_command
 SUPERNODE = "udjfl.deployment.supernode"
 FOR_TABLES = (
     *("pandas", "udjfl.flower.tables", "scipy.sparse.csgraph"),
-    *("sklearn.compose", "sklearn.impute", "sklearn.pipeline", "sklearn.preprocessing"),
+    *("sklearn.impute", "sklearn.preprocessing"),
 )
 
 

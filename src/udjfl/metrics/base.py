@@ -115,6 +115,9 @@ class Outcome:
         """Leave out the clients whose number in a column, such as `uncertainties`, is unknown."""
         column = getattr(self, name) or ()
         known = [i for i, value in enumerate(column) if math.isfinite(value)]
+        lengths = {len(values) for each in COLUMNS if (values := getattr(self, each)) is not None}
+        if lengths == {len(known)}:
+            return self
         kept: dict[str, Any] = {
             other: None if (values := getattr(self, other)) is None else [values[i] for i in known]
             for other in COLUMNS

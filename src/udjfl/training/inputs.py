@@ -120,7 +120,10 @@ class Inputs:
         """
         if self.preprocessing is not None:
             try:
-                return self.to_tensor(read_table(path).drop(columns=list(leave_out)), client)
+                table = read_table(path)
+                if leave_out:
+                    table = table.drop(columns=list(leave_out))
+                return self.to_tensor(table, client)
             except KeyError as error:
                 raise DataError(f"{path}: --leave-out names no column: {error.args[0]}") from None
             except DataError as error:

@@ -3,7 +3,7 @@
 files          reads CSV and parquet files
 labels         the target: a column or an expression such as `delay>15`; labels to classes
 columns        the schema: which columns are numbers, which are categories, which are left out
-preprocessing  fills, scales and encodes columns, with scikit-learn
+preprocessing  fills, scales and encodes columns, with numbers fitted by scikit-learn
 problems       what a reader of the results should know about the data
 frames         all of it: frames by client in, `Pools` out
 """

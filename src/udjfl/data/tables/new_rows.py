@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,9 @@ def prepare_rows(frame: Any, preprocessing: Preprocessing, client: str | None) -
     Columns are found by their names; others, such as the target, are not read.
     """
     table = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
-    table = table.rename(columns=lambda column: str(column).strip()).reset_index(drop=True)
+    if not all(isinstance(name, str) and name == name.strip() for name in table.columns):
+        table = table.rename(columns=lambda name: str(name).strip())
+    names = [str(name) for name in table.columns]
     if not len(table):
         raise DataError("there are no rows to predict")
     numbers = preprocessing.numbers.get(client)
@@ -37,7 +40,7 @@ def prepare_rows(frame: Any, preprocessing: Preprocessing, client: str | None) -
         known = [name for name in preprocessing.numbers if name is not None]
         raise DataError(f"client: there is no {client!r}.{did_you_mean(str(client), known)}")
     used = [column for column in preprocessing.schema.columns if numbers[column.name] is not None]
-    mistakes = [mistake for column in used for mistake in _find_mistakes(column, table)]
+    mistakes = [mistake for column in used for mistake in _find_mistakes(column, table, names)]
     if mistakes:
         raise DataError("\n".join(mistakes))
     encoded = preprocessing.schema.encode(table)
@@ -55,9 +58,8 @@ def prepare_rows(frame: Any, preprocessing: Preprocessing, client: str | None) -
     return preprocessing.transform(encoded, client)
 
 
-def _find_mistakes(column: Column, table: pd.DataFrame) -> list[str]:
+def _find_mistakes(column: Column, table: pd.DataFrame, names: Sequence[str]) -> list[str]:
     """Find what keeps a column from being read: that it is not there, or texts among numbers."""
-    names = [str(name) for name in table.columns]
     if names.count(column.name) > 1:
         return [f"column {column.name!r} is there more than once: give every column its own name"]
     if column.name not in names:

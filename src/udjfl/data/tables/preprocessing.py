@@ -1,8 +1,9 @@
-"""Missing values filled, numbers scaled, categories encoded: by scikit-learn, client by client.
+"""Missing values filled, numbers scaled, categories encoded, client by client.
 
 Clients agree on columns and categories (the schema). The numbers that fill and scale a column are
-fitted on each client's own train part, or (`scaling="shared"`) means and variances are added up
-over clients. They are plain values: a run folder has them, and new rows can be prepared with them.
+fitted by scikit-learn on each client's own train part, or (`scaling="shared"`) means and variances
+are added up over clients. They are plain values: a run folder has them, and new rows can be
+prepared with them.
 
 - A number: missing becomes the median, then the mean is subtracted and the result divided by the
   standard deviation (ddof 0; 1 if all values are equal). All three are those of the known values:
@@ -19,15 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from udjfl.data.tables.columns import UNKNOWN, Column, Schema, Values
 from udjfl.data.tables.stored import StoredPreprocessing
-
-if TYPE_CHECKING:
-    from sklearn.compose import ColumnTransformer
 
 Scaling = Literal["own", "shared", "none"]
 # What fills and scales a column for one client; None: the client has no value.
@@ -77,12 +75,15 @@ class Preprocessing:
 
     def transform(self, table: Values, client: str | None) -> Values:
         """Return the features of encoded rows [rows, columns], with the numbers of a client."""
-        numbers = self.numbers[client]
-        empty = [numbers[column.name] is None for column in self.schema.columns]
-        known = np.where(np.array(empty), np.nan, table)
-        transformer = _make_transformer(self.schema, numbers)
-        features: Values = transformer.fit_transform(known)  # nothing is fitted: all is given
-        return features[:, _order_features(self.schema)]
+        values: list[Values] = []
+        missing: list[Values] = []
+        for position, column in enumerate(self.schema.columns):
+            numbers = self.numbers[client][column.name]
+            known = np.full(len(table), np.nan) if numbers is None else table[:, position]
+            values += _make_features(column, known, numbers or {})
+            if column.may_miss:
+                missing.append(np.isnan(known))
+        return np.array([*values, *missing], dtype=np.float64).T
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything in plain values, as run folders keep it."""
@@ -210,58 +211,14 @@ def _fit_shared(schema: Schema, train: Sequence[Values], scaling: Scaling) -> di
     return fitted
 
 
-def _make_transformer(schema: Schema, numbers: Mapping[str, Numbers]) -> ColumnTransformer:
-    """Build the transformer of one client from its numbers: numbers, categories, indicators."""
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import MissingIndicator
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
-
-    def gather(positions: Sequence[int], key: str, default: float) -> Values:
-        own = [numbers[schema.columns[position].name] or {} for position in positions]
-        return np.array([values.get(key, default) for values in own])
-
-    plain, coded = _positions(schema, False), _positions(schema, True)
-    scale = {
-        "fill": gather(plain, "fill", 0.0),
-        "mean": gather(plain, "mean", 0.0),
-        "scale": gather(plain, "scale", 1.0),
-    }
-    codes = [np.array(schema.columns[position].codes) for position in coded]
-    encode = make_pipeline(
-        FunctionTransformer(_fill, kw_args={"fill": gather(coded, "fill", UNKNOWN)}),
-        OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False),
-    )
-    may_miss = [position for position, column in enumerate(schema.columns) if column.may_miss]
-    steps = [
-        ("numbers", FunctionTransformer(_standardise, kw_args=scale), plain),
-        ("categories", encode, coded),
-        ("missing", MissingIndicator(features="all"), may_miss),
-    ]
-    return ColumnTransformer([step for step in steps if step[2]], sparse_threshold=0)
-
-
-def _order_features(schema: Schema) -> list[int]:
-    """Return where the transformer has each feature of the schema."""
-    next_number, next_category = 0, len(_positions(schema, False))
-    order: list[int] = []
-    for column in schema.columns:
-        if column.codes:
-            order += range(next_category, next_category + len(column.codes))
-            next_category += len(column.codes)
-        else:
-            order.append(next_number)
-            next_number += 1
-    return [*order, *range(len(order), len(schema.features))]
-
-
 def _positions(schema: Schema, is_category: bool) -> list[int]:
     return [p for p, column in enumerate(schema.columns) if bool(column.codes) == is_category]
 
 
-def _fill(values: Values, fill: Values) -> Values:
-    return np.where(np.isnan(values), fill, values)
-
-
-def _standardise(values: Values, fill: Values, mean: Values, scale: Values) -> Values:
-    return (_fill(values, fill) - mean) / scale
+def _make_features(column: Column, known: Values, numbers: Mapping[str, float]) -> list[Values]:
+    """Return the features of one column: filled and scaled, or one for each category."""
+    fill = numbers.get("fill", UNKNOWN if column.codes else 0.0)
+    filled = np.where(np.isnan(known), fill, known)
+    if column.codes:
+        return [filled == code for code in column.codes]
+    return [(filled - numbers.get("mean", 0.0)) / numbers.get("scale", 1.0)]
