@@ -72,6 +72,8 @@ ifneq ($(MODULES),)
 	$(BIN)/python scripts/mutants.py $(MODULES) --tests $(TESTS)
 else
 	$(BIN)/python scripts/mutants.py src/udjfl/statistics.py --tests tests/test_statistics.py
+	$(BIN)/python scripts/mutants.py src/udjfl/_measures.py --tests tests/metrics \
+		tests/test_statistics.py
 	$(BIN)/python scripts/mutants.py src/udjfl/metrics/*.py --tests tests/metrics
 	$(BIN)/python scripts/mutants.py src/udjfl/training/round.py --tests \
 		tests/training/test_round*.py tests/training/test_scripted_clients.py

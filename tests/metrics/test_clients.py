@@ -167,12 +167,13 @@ def test_undefined_metrics_are_none_and_have_a_reason() -> None:
     undefined = ["global_accuracy", "psi", "pearson_r", "gain_others", "slope", "gap"]
     assert list(reasons) == undefined
     assert "only one client" in reasons["psi"]
-    assert "two clients" in reasons["pearson_r"]
+    assert reasons["pearson_r"] == "A correlation needs at least two clients."
     assert "no single model" in reasons["global_accuracy"]
     _, reasons = compute_metrics(Outcome([90.0, 80.0], [0.3, 0.1 + 0.2]))
-    assert "same uncertainty" in reasons["pearson_r"]
+    same = "All clients have the same {}, so nothing can correlate with it."
+    assert reasons["pearson_r"] == reasons["slope"] == same.format("uncertainty")
     _, reasons = compute_metrics(Outcome([90.0, 90.0], [0.1, 0.2]))
-    assert "same accuracy" in reasons["pearson_r"]
+    assert reasons["pearson_r"] == same.format("accuracy")
 
 
 def test_without_a_reference_there_is_no_psi() -> None:
@@ -262,6 +263,13 @@ def test_the_gap_is_between_thirds() -> None:
     # Six clients: two on each side. (90 + 88) / 2 - (60 + 50) / 2.
     accuracies = [50.0, 90.0, 70.0, 60.0, 71.0, 88.0]
     assert gap([0.6, 0.1, 0.3, 0.5, 0.4, 0.2], accuracies) == 34.0
+    assert gap([0.6, 0.1], [50.0, 90.0]) == 40.0
+    assert gap([0.6], [50.0]) is None
+
+
+def test_equal_accuracies_have_no_slope_at_all() -> None:
+    # The deviations of these uncertainties add up to 1.4e-16, which large values would show.
+    assert slope([0.1, 0.2, 0.4], [1e9, 1e9, 1e9]) == 0.0
 
 
 def test_intervals_are_clipped_to_the_scale() -> None:
