@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -244,15 +245,43 @@ def test_the_servers_certificate_is_replaced_if_asked_for(tmp_path: Path) -> Non
     folder = str(tmp_path / "study")
     missing = run("keys", folder, "--renew")
     assert missing.returncode == 2
-    assert "server.crt is missing" in missing.stderr
+    assert "ca.crt is missing: restore it" in missing.stderr
     assert run("keys", folder, "--host", "fl.example.org").returncode == 0
     again = run("keys", folder, "--host", "fl.example.org")
     assert again.returncode == 2
-    assert "server.key exists already; --renew" in again.stderr
+    assert "server.key exists already; --renew with --host" in again.stderr
     renewed = run("keys", folder, "--renew")
     assert renewed.returncode == 0, renewed.stderr
     assert "server.crt is new; udjfl flower down" in renewed.stdout
     assert run("keys", folder, "--renew", "--node", "north").returncode == 2
+
+
+def test_advice_for_lost_files_leads_out(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    made = ("--host", "fl.example.org")
+    assert run("keys", str(folder), *made).returncode == 0
+    (folder / "keys" / "server.crt").unlink()
+    assert "--renew with --host" in run("keys", str(folder), *made).stderr
+    assert "new certificate with --host" in run("keys", str(folder), "--renew").stderr
+    assert run("keys", str(folder), "--renew", *made).returncode == 0
+    (folder / "keys" / "ca.crt").unlink()
+    for arguments in (made, ("--renew",), ("--renew", *made)):
+        stopped = run("keys", str(folder), *arguments)
+        assert stopped.returncode == 2
+        assert "restore" in stopped.stderr
+        assert "ca.crt" in stopped.stderr
+
+
+def test_a_damaged_certificate_is_in_the_status(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    assert run("keys", str(folder), "--host", "fl.example.org").returncode == 0
+    (folder / "keys" / "server.crt").write_text("junk")
+    shown = run("status", str(folder))
+    assert shown.returncode == 0, shown.stderr
+    assert "server.crt cannot be used" in " ".join(shown.stdout.split())
+    as_json = json.loads(run("status", str(folder), "--json").stdout)
+    assert "holds no certificate" in as_json["problem"]
+    assert "server.crt cannot be used" in run("up", str(folder)).stderr
 
 
 def test_a_certificate_that_ends_soon_is_in_the_status() -> None:

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("flwr")  # it brings `cryptography`
 
 from udjfl.deployment import keys
+from udjfl.errors import DeploymentError
 
 
 def test_private_keys_are_readable_by_their_owner_only_from_the_start(
@@ -87,3 +88,49 @@ def test_without_the_authoritys_key_the_server_keeps_its_certificate(tmp_path: P
         "server.crt",
         "server.key",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "remedy"),
+    [
+        ("ca.crt", "it holds no certificate", "every node has a copy"),
+        ("ca.key", "it holds no key", "restore it from a copy"),
+        ("server.crt", "it holds no certificate", "--renew --host NAME` makes another"),
+        ("server.key", "it holds no key", "--renew` makes another"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_says_what_to_do(
+    tmp_path: Path, name: str, reason: str, remedy: str
+) -> None:
+    folder = tmp_path / "study" / "keys"
+    keys.make_ca(folder)
+    keys.make_server_certificate(folder, ["fl.example.org"])
+    (folder / name).write_text("junk")
+    check = keys.check_server_pair if "server" in name else keys.renew_server_certificate
+    with pytest.raises(DeploymentError) as raised:
+        check(folder)
+    assert f"{name} cannot be used: {reason}" in str(raised.value)
+    assert remedy in str(raised.value)
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"ca.crt", "ca.key", "server.crt", "server.key"}
+
+
+def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
+    """As after a renewal that was killed between its two files."""
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        keys.make_ca(folder)
+        keys.make_server_certificate(folder, ["fl.example.org"])
+    (tmp_path / "a" / "server.key").replace(tmp_path / "b" / "server.key")
+    with pytest.raises(DeploymentError, match=r"server\.key .* not the key of server\.crt"):
+        keys.check_server_pair(tmp_path / "b")
+    keys.renew_server_certificate(tmp_path / "b")
+    keys.check_server_pair(tmp_path / "b")
+    (tmp_path / "a" / "ca.key").replace(tmp_path / "b" / "ca.key")
+    with pytest.raises(DeploymentError, match=r"ca\.key .* not the key of ca\.crt"):
+        keys.renew_server_certificate(tmp_path / "b")
+
+
+def test_a_certificate_without_names_is_refused(tmp_path: Path) -> None:
+    authority = keys.make_ca(tmp_path)
+    with pytest.raises(DeploymentError, match="it is for no host"):
+        keys.read_hosts(authority)

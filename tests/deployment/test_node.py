@@ -89,6 +89,15 @@ def test_wrong_flags_are_named_and_not_kept(
     assert node.read_settings() == {}
 
 
+def test_a_mistake_in_a_complete_file_is_named_alone(node: Node) -> None:
+    node.configure(flags(node))
+    path = node.folder / "node.toml"
+    path.write_text(path.read_text(encoding="utf-8") + "beds = [1, 2]\n")
+    rule = r"config: beds must be a text, a number, true or false, got \[1, 2\]$"
+    with pytest.raises(DeploymentError, match=rule):
+        node.configure({})
+
+
 def test_missing_and_unknown_settings_are_named(node: Node) -> None:
     with pytest.raises(DeploymentError, match=r"data: is missing.*--server, --ca and --data"):
         node.configure({**flags(node), "data": None})

@@ -53,6 +53,9 @@ FOUND = "Connection successful after 1.84 seconds and 3 tries."
         # It was connected, and requests get no answer since.
         (f"{START}\nSuperNode ID: 1\n{LOST}\n", False, "does not answer"),
         (f"{START}\n{LOST}\n{FOUND}\nSuperNode ID: 1\n{LOST}\n{FOUND}\n", True, ""),
+        # The request that is tried again is refused; the next ones have answers at once.
+        (f"{START}\nSuperNode ID: 1\n{LOST}\nReceiving: train message (ID: 1)\n", True, ""),
+        (f"{START}\nSuperNode ID: 1\nSent successfully\n{LOST}\n", False, "does not answer"),
         (f"{START}\n{LOST}\n", False, "no connection yet"),
     ],
 )

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,6 +83,25 @@ end_with(run)
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code
     assert ("cut off" in done.stderr) == ("cut off" in ends_by)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("ends_by", ["raise OSError", "raise SystemExit('why')", "print('x')"])
+def test_the_process_ends_though_its_log_cannot_be_written(ends_by: str) -> None:
+    program = f"""
+import threading
+from udjfl.deployment.supernode import end_with
+
+def run():
+    threading.Thread(target=threading.Event().wait).start()
+    {ends_by}
+
+end_with(run)
+"""
+    command = [sys.executable, "-c", program]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=full, timeout=300, check=False)
+    assert done.returncode == 1
 
 
 def test_a_late_reply_is_not_taken_for_that_to_the_next_message() -> None:

@@ -22,6 +22,7 @@ from filelock import FileLock
 
 from udjfl.deployment.processes import process_table
 from udjfl.deployment.supervisor import (
+    Service,
     make_logs_folder,
     read_log,
     read_running,
@@ -180,6 +181,37 @@ def test_the_state_is_closed_to_other_users(state: Path, by_hand: bool) -> None:
         state.mkdir(parents=True, mode=0o755)
     logs = make_logs_folder(state)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (logs, state)] == [0o700] * 2
+
+
+def test_a_log_that_strangers_fill_is_put_aside_while_its_service_runs(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("udjfl.deployment.supervisor.LARGEST_LOG", 1000)
+    program = """
+import sys, time
+from pathlib import Path
+print("a" * 2000, flush=True)
+while not Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+print("told")
+"""
+    go = state / "go"
+    logs = make_logs_folder(state)
+    command = [sys.executable, "-c", program, str(go)]
+    for strangers in (False, True):
+        service = Service("proxy", command, state, is_logging_strangers=strangers)
+        go.unlink(missing_ok=True)
+        service.start(logs)
+        assert service.tree is not None
+        log = service.tree.log
+        assert wait(lambda log=log: log.exists() and log.stat().st_size > 2000)
+        service.put_log_aside()
+        assert (log.stat().st_size == 0) == strangers
+        go.touch()
+        assert service.tree.process.wait(60) == 0
+        assert log.read_text().endswith("told\n")
+    assert log.read_text() == "told\n"
+    assert log.with_suffix(".log.1").read_text() == "a" * 2000 + "\n"
 
 
 def test_a_log_is_read_without_colours(state: Path) -> None:

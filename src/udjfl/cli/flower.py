@@ -111,15 +111,34 @@ def keys_command(
         coordinator = Coordinator(folder)
         coordinator.make_keys(hosts or [], renew)
     except FileExistsError as error:
-        advice = "--renew replaces the server's certificate" if hosts else "move it away first"
-        raise DeploymentError(f"{error.filename} exists already; {advice}") from None
+        raise DeploymentError(_describe_existing(Path(error.filename))) from None
     except FileNotFoundError as error:
-        raise DeploymentError(f"{error.filename} is missing: a certificate needs it") from None
+        raise DeploymentError(_describe_missing(Path(error.filename))) from None
     if renew:
         print(f"{coordinator.certificate} is new; udjfl flower down {folder} and up use it.")
         return
     print(f"{coordinator.ca} is for every node; all other files in that folder stay here.")
     print(f"Compare it by telephone: {_fingerprint(coordinator.ca)}")
+
+
+def _describe_existing(path: Path) -> str:
+    """Return why a key is not made a second time, and what to do."""
+    advice = {
+        "server.key": "--renew with --host replaces the server's certificate",
+        "server.crt": "--renew with --host replaces the server's certificate",
+        "ca.key": "restore ca.crt, which belongs to it, or move it away for another authority",
+    }
+    return f"{path} exists already; {advice.get(path.name, 'move it away first')}"
+
+
+def _describe_missing(path: Path) -> str:
+    """Return what a certificate needs, and where it comes from."""
+    advice = {
+        "server.crt": "give the names of the new certificate with --host",
+        "ca.crt": "restore it, every node has a copy; the first time, --host alone makes it",
+        "ca.key": "put it back for as long as it takes to make a certificate",
+    }
+    return f"{path} is missing: {advice.get(path.name, 'a certificate needs it')}"
 
 
 def _fingerprint(path: Path) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from udjfl._files import parse_toml
+from udjfl._files import parse_json, parse_toml
 from udjfl.cli.progress import show_progress
 from udjfl.errors import DeploymentError, SettingsError, did_you_mean
 
@@ -144,25 +144,27 @@ def _free_name(coordinator: Coordinator, method: str) -> str:
 
 
 def _read_stored_settings(coordinator: Coordinator, name: str) -> dict[str, Any]:
+    stored = _read_settings_by_run(coordinator).get(name)
+    if not isinstance(stored, dict):
+        raise DeploymentError(f"{name} is not a run of this folder; {coordinator.runs} has them")
+    return stored
+
+
+def _read_settings_by_run(coordinator: Coordinator) -> dict[str, Any]:
+    """Return the settings of all runs; nothing if they cannot be read."""
     try:
-        by_run = json.loads((coordinator.state / STORED_SETTINGS).read_text(encoding="utf-8"))
-        return dict(by_run[name])
-    except (OSError, ValueError, KeyError):
-        raise DeploymentError(
-            f"{name} is not a run of this folder; {coordinator.runs} has them"
-        ) from None
+        by_run = parse_json((coordinator.state / STORED_SETTINGS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return by_run if isinstance(by_run, dict) else {}
 
 
 def _store_settings(coordinator: Coordinator, name: str, changes: Mapping[str, Any]) -> None:
     from udjfl._files import write_atomic
 
-    path = coordinator.state / STORED_SETTINGS
-    try:
-        by_run = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        by_run = {}
     stored = {key: value for key, value in changes.items() if key != "resume"}
-    write_atomic(path, json.dumps({**by_run, name: stored}).encode())
+    by_run = {**_read_settings_by_run(coordinator), name: stored}
+    write_atomic(coordinator.state / STORED_SETTINGS, json.dumps(by_run).encode())
 
 
 def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> None:

@@ -36,9 +36,9 @@ def coordinator_view(status: CoordinatorStatus) -> RenderableType:
 
 
 def describe_certificate(status: CoordinatorStatus) -> str | None:
-    """Return what to do about a certificate that ends soon, or has ended; None if neither."""
+    """Return what to do about a certificate that is damaged or ends soon; None if neither."""
     if status.certificate_until is None:
-        return None
+        return status.problem
     end, now = datetime.fromisoformat(status.certificate_until), datetime.now(UTC)
     if end - now > SOON:
         return None

@@ -163,7 +163,7 @@ class Coordinator:
         command = superlink_command(port, self.keys, home / "state.db", secret)
         services = [
             Service("superlink", command, home),
-            Service("proxy", proxy, home),
+            Service("proxy", proxy, home, is_logging_strangers=True),
             Service("superexec", superexec_command(port, secret, self.ca), home),
         ]
         description = {"kind": "coordinator", "listen": listen, "superlink": address}
@@ -265,6 +265,7 @@ class Coordinator:
                     f"{self.keys / name} is missing; make it with `udjfl flower keys {folder} "
                     "--host NAME`, the name by which nodes reach this machine"
                 )
+        keys.check_server_pair(self.keys)
         end = self.expiry()
         if end is not None and end < datetime.now(UTC):
             raise DeploymentError(

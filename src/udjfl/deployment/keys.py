@@ -17,15 +17,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from udjfl._files import make_private_folder
+from udjfl.errors import DeploymentError
 
 CA_DAYS, SERVER_DAYS = 3650, 397
 LONGEST_NAME = 64  # characters of a subject; what clients compare has no such limit
 SECRET_BYTES = 32
+RESTORE = "restore it from a copy; without one, all keys have to be made anew"
+REMEDIES = {  # of a damaged file, by its name
+    "ca.crt": "restore it: every node has a copy",
+    "ca.key": RESTORE,
+    "server.crt": "`udjfl flower keys {folder} --renew --host NAME` makes another",
+    "server.key": "`udjfl flower keys {folder} --renew` makes another",
+}
 
 
 def make_ca(folder: Path, name: str = "udjfl federation") -> Path:
@@ -49,11 +58,7 @@ def make_server_certificate(folder: Path, hosts: Sequence[str], into: Path | Non
     The authority in `folder` signs the certificate. The files are made in the same folder, or
     another.
     """
-    authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-    authority_key = serialization.load_pem_private_key(
-        (folder / "ca.key").read_bytes(), password=None
-    )
-    assert isinstance(authority_key, ec.EllipticCurvePrivateKey), "ca.key is not one of make_ca"
+    authority, authority_key = _load_pair(folder, "ca")
     key = ec.generate_private_key(ec.SECP384R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:LONGEST_NAME])])
     certificate = (
@@ -77,6 +82,7 @@ def make_server_certificate(folder: Path, hosts: Sequence[str], into: Path | Non
 
 def renew_server_certificate(folder: Path, hosts: Sequence[str] = ()) -> Path:
     """Replace `server.key` and `server.crt`, for the same names unless others are given."""
+    _load_pair(folder, "ca")
     hosts = hosts or read_hosts(folder / "server.crt")
     with tempfile.TemporaryDirectory(dir=folder) as made:
         make_server_certificate(folder, hosts, Path(made))
@@ -87,14 +93,49 @@ def renew_server_certificate(folder: Path, hosts: Sequence[str] = ()) -> Path:
 
 def read_hosts(path: Path) -> list[str]:
     """Return the names and addresses that a certificate is for."""
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    extensions = load_certificate(path).extensions
+    try:
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise _damaged(path, "it is for no host") from None
     return [str(name.value) for name in names]
 
 
 def read_expiry(path: Path) -> datetime.datetime:
     """Return until when a certificate is valid."""
-    return x509.load_pem_x509_certificate(path.read_bytes()).not_valid_after_utc
+    return load_certificate(path).not_valid_after_utc
+
+
+def load_certificate(path: Path) -> x509.Certificate:
+    """Read a certificate; raise an error that says what to do if the file holds none."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        raise _damaged(path, "it holds no certificate") from None
+
+
+def check_server_pair(folder: Path) -> None:
+    """Raise an error unless `server.crt` is the certificate of `server.key`."""
+    _load_pair(folder, "server")
+
+
+def _load_pair(folder: Path, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Read a certificate and its key, which have to belong together."""
+    certificate, path = load_certificate(folder / f"{name}.crt"), folder / f"{name}.key"
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise _damaged(path, "it holds no key without a password") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
+        key.public_key() != certificate.public_key()
+    ):
+        raise _damaged(path, f"it is not the key of {name}.crt")
+    return certificate, key
+
+
+def _damaged(path: Path, reason: str) -> DeploymentError:
+    remedy = REMEDIES.get(path.name, RESTORE).format(folder=path.parent.parent)
+    return DeploymentError(f"{path} cannot be used: {reason}; {remedy}")
 
 
 def make_node_key(folder: Path, name: str) -> Path:
@@ -121,8 +162,7 @@ def make_secret(folder: Path, name: str) -> Path:
 
 def fingerprint(path: Path) -> str:
     """Return the SHA-256 fingerprint of a certificate, as openssl prints it."""
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    return certificate.fingerprint(hashes.SHA256()).hex(":").upper()
+    return load_certificate(path).fingerprint(hashes.SHA256()).hex(":").upper()
 
 
 def write_private(path: Path, content: bytes) -> Path:

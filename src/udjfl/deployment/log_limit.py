@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 
 
 class OneASecond(logging.Filter):
-    """Lets one warning a second pass: strangers, who cause them, must not fill the disk."""
+    """Lets one warning of a kind a second pass: strangers, who cause some, must not fill the disk.
+
+    A kind is a message of this package, whatever its values, or all messages of another logger.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._left_out, self._next = 0, 0.0
+        self._left_out: Counter[str] = Counter()
+        self._next: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell if a line is written; it says how many were not."""
         now = time.monotonic()
         if record.levelno < logging.WARNING:
             return True
-        if now < self._next:
-            self._left_out += 1
+        kind = str(record.msg) if record.name.startswith("udjfl.") else record.name
+        if now < self._next.get(kind, 0.0):
+            self._left_out[kind] += 1
             return False
-        if self._left_out:
-            record.msg, record.args = f"{record.getMessage()} ({self._left_out} lines left out)", ()
-        self._left_out, self._next = 0, now + 1
+        if left_out := self._left_out.pop(kind, 0):
+            record.msg, record.args = f"{record.getMessage()} ({left_out} lines left out)", ()
+        self._next[kind] = now + 1
         return True

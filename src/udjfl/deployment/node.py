@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from udjfl._files import PRIVATE, parse_toml, write_atomic
 from udjfl.deployment import keys
@@ -43,8 +43,10 @@ PAUSE = 0.3
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 STARTING = "Starting Flower SuperNode"  # what a SuperNode logs first
 CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admitted it
-# Logged for each request that gets no answer, and for the first answer after that.
-LOST, FOUND = "Connection attempt failed", "Connection successful"
+# Logged for each request that gets no answer; and what follows from an answer after that. Flower
+# logs the first of these only if the same request succeeds.
+LOST = "Connection attempt failed"
+FOUND = ("Connection successful", "Receiving: ", "Received successfully", "Sent successfully")
 UNREACHED = "{server} does not answer (the network, or the coordinator, is down)"
 REASONS = {  # in the log of a SuperNode that cannot connect; the first that is there
     "certificate has expired": "the server's certificate has expired (the coordinator renews it), "
@@ -75,6 +77,15 @@ class NodeSettings(BaseModel):
     config: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="further values for the app's data function"
     )
+
+    @field_validator("config", mode="before")
+    @classmethod
+    def _check_config(cls, config: Any) -> Any:
+        """Name the value that is none; pydantic has a sentence for each type it could have."""
+        for name, value in config.items() if isinstance(config, dict) else ():
+            if not isinstance(value, str | int | float):
+                raise ValueError(f"{name} must be a text, a number, true or false, got {value!r}")
+        return config
 
 
 class Node:
@@ -134,10 +145,10 @@ class Node:
             settings = NodeSettings.model_validate(values)
         except ValidationError as error:
             mistakes = describe_mistakes(error, NodeSettings.model_fields)
-            raise DeploymentError(
-                f"{self.folder / 'node.toml'}: {'; '.join(mistakes)}. Give "
-                "--server, --ca and --data the first time"
-            ) from None
+            text = f"{self.folder / 'node.toml'}: {'; '.join(mistakes)}"
+            if not {"server", "ca", "data"} <= values.keys():
+                text += ". Give --server, --ca and --data the first time"
+            raise DeploymentError(text) from None
         for field in ("ca", "data"):
             path = (self.folder / Path(getattr(settings, field)).expanduser()).resolve()
             if not path.exists():
@@ -220,7 +231,7 @@ class Node:
         if not starts:
             return False, None
         if CONNECTED in starts[-1]:
-            if starts[-1].rfind(LOST) <= starts[-1].rfind(FOUND):
+            if starts[-1].rfind(LOST) <= max(map(starts[-1].rfind, FOUND)):
                 return True, None
             return False, UNREACHED.format(server=self.read_settings().get("server"))
         before = [log for log in starts[-2:-1] if CONNECTED not in log]

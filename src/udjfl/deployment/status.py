@@ -48,7 +48,8 @@ class RunStatus:
 class CoordinatorStatus:
     """A coordinator's folder: its nodes and its latest run.
 
-    `certificate_until` is the date and time until which the server's certificate is valid.
+    `certificate_until` is the date and time until which the server's certificate is valid;
+    `problem` says what is wrong with it, if it cannot be read.
     """
 
     folder: str
@@ -57,6 +58,7 @@ class CoordinatorStatus:
     certificate_until: str | None
     nodes: tuple[NodeStatus, ...]
     run: RunStatus | None
+    problem: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {"kind": "coordinator", **asdict(self)}
@@ -92,14 +94,25 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
         with contextlib.suppress(DeploymentError), coordinator.control() as control:
             nodes = control.nodes()
             run = _find_run(control, latest)
+    expiry, problem = _read_expiry(coordinator)
     return CoordinatorStatus(
         str(coordinator.folder),
         running is not None,
         None if running is None else str(running["listen"]),
-        None if (end := coordinator.expiry()) is None else end.isoformat(),
+        expiry,
         tuple(_describe_nodes(coordinator, nodes, followed)),
         None if latest is None or followed is None else _describe_run(latest, followed, run),
+        problem,
     )
+
+
+def _read_expiry(coordinator: Coordinator) -> tuple[str | None, str | None]:
+    """Return until when the certificate is valid, if there is one, and why that is not known."""
+    try:
+        end = coordinator.expiry()
+    except DeploymentError as error:
+        return None, str(error)
+    return None if end is None else end.isoformat(), None
 
 
 def follow(submitted: Submitted) -> FollowedRun:

@@ -17,6 +17,7 @@ keeps the process, which does nothing any more, and which nobody would start aga
 ends with the SuperNode, with --stock as well.
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import logging
@@ -84,16 +85,19 @@ def end_with(program: Callable[[], object]) -> None:
     """Run a SuperNode, and end this process when it comes to its end."""
     code = 1
     try:
-        program()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-    except Exception:
-        traceback.print_exc()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        with contextlib.suppress(OSError):  # of its log, on a full disk
+            try:
+                program()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+                if isinstance(end.code, str):
+                    print(end.code, file=sys.stderr)
+            except BaseException:
+                traceback.print_exc()
+            sys.stdout.flush()
+            sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def choose_program() -> Callable[[], object]:

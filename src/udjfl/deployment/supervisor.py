@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,7 +37,7 @@ TICK = 0.5  # seconds
 LOOK = 5.0  # seconds between two looks for new descendants; reading all processes takes a while
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # seconds before a service is started again
 STEADY = 60.0  # seconds after which a service counts as running well
-LARGEST_LOG = 10 << 20  # bytes; a larger one is put aside when its service starts
+LARGEST_LOG = 10 << 20  # bytes; a larger log is put aside
 PROBE = 2.0  # seconds; `read_running` locks for a moment, too
 STOPPING = 60.0  # seconds that a supervisor has to stop
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,12 +45,16 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass
 class Service:
-    """A process that is kept running: its command, and its home folder for Flower's files."""
+    """A process that is kept running: its command, and its home folder for Flower's files.
+
+    Its log is put aside when it starts; one to which strangers add lines, while it runs as well.
+    """
 
     name: str
     command: Sequence[str]
     home: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_logging_strangers: bool = False
     tree: ProcessTree | None = None
     pause: float = FIRST_PAUSE
     started_at: float = 0.0
@@ -60,10 +65,23 @@ class Service:
         self.started_at = time.monotonic()
         make_private_folder(self.home)
         log = logs / f"{self.name}.log"
-        if log.exists() and log.stat().st_size > LARGEST_LOG:
+        if _is_large(log):
             log.replace(log.with_suffix(".log.1"))
         environment = flower_environment(self.home, self.environment)
         self.tree = ProcessTree(self.name, self.command, environment, log)
+
+    def put_log_aside(self) -> None:
+        """Copy a large log and empty it; the process goes on writing to it, at its end."""
+        assert self.tree is not None, "it was started"
+        log = self.tree.log
+        if self.is_logging_strangers and _is_large(log):
+            with contextlib.suppress(OSError):  # a full disk has no place for the copy
+                shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
+
+
+def _is_large(log: Path) -> bool:
+    return log.exists() and log.stat().st_size > LARGEST_LOG
 
 
 class Supervisor:
@@ -128,6 +146,7 @@ class Supervisor:
             if time.monotonic() - service.looked_at > LOOK:
                 service.looked_at = time.monotonic()
                 tree.update()
+                service.put_log_aside()
             return
         if age < service.pause:
             return

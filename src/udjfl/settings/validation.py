@@ -126,7 +126,9 @@ def describe_mistakes(
 
 def _is_union_branch(part: int | str) -> bool:
     """Tell whether pydantic added this part of a location for a branch of a union."""
-    return isinstance(part, str) and (part in ("float", "int", "str", "callable") or "[" in part)
+    return isinstance(part, str) and (
+        part in ("float", "int", "str", "bool", "callable") or "[" in part
+    )
 
 
 def describe_rule(mistake: Mapping[str, Any], is_item: bool = False) -> str:
