@@ -117,6 +117,19 @@ class Study:
             check=False,
         )
 
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `udjfl` with these arguments, in a group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "udjfl", *arguments],
+            cwd=self.folder,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
     def processes(self) -> dict[int, str]:
         return processes_below(self.folder)
 

@@ -20,7 +20,8 @@ pytest.importorskip("flwr")
 
 from udjfl.cli import flower_run
 from udjfl.cli.flower_run import (
-    find_reason,
+    choose_unfinished,
+    find_unfinished,
     follow_run,
     parse_settings,
     prepare_run,
@@ -32,7 +33,7 @@ from udjfl.cli.flower_tables import (
     format_seconds,
     format_time,
 )
-from udjfl.deployment.control import RunInfo
+from udjfl.deployment.control import RunInfo, find_reason
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.flwr_command import FlwrCommand
 from udjfl.deployment.status import CoordinatorStatus, RunStatus
@@ -113,8 +114,11 @@ def test_a_run_has_a_name_of_its_own_and_keeps_its_settings(coordinator: Coordin
     assert (resumed.config["rounds"], resumed.config["resume"]) == (7, True)
     with pytest.raises(DeploymentError, match="other is not a run of this folder"):
         prepare(coordinator, resume="other")
-    with pytest.raises(DeploymentError, match="is not a finished run"):
+    with pytest.raises(DeploymentError, match="not a finished run; no run is finished yet"):
         prepare(coordinator, reference="fedavg")
+    (coordinator.runs / "fedavg" / "result.json").touch()
+    with pytest.raises(DeploymentError, match="fedavvg is not a finished run; finished: fedavg"):
+        prepare(coordinator, reference="fedavvg")
 
 
 def test_a_name_is_taken_once_its_run_is_submitted(coordinator: Coordinator) -> None:
@@ -177,6 +181,54 @@ class Answers:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+def test_the_run_to_stop_is_found_or_asked_for(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Unfinished:
+        def __init__(self) -> None:
+            self.ids: set[int] = set()
+
+        def unfinished(self) -> set[int]:
+            return self.ids
+
+    control: Any = Unfinished()
+    with pytest.raises(DeploymentError, match="no run was submitted"):
+        choose_unfinished(coordinator, control, None)
+    for number, name in enumerate(("first", "second", "second")):  # which was resumed
+        run = Submitted(name, coordinator.runs / name, number, 0.0)
+        append_submitted(coordinator.state / "submitted.jsonl", run)
+    with pytest.raises(DeploymentError, match="second has finished already"):
+        choose_unfinished(coordinator, control, None)
+    with pytest.raises(DeploymentError, match=r"there is no run secnd.*second"):
+        choose_unfinished(coordinator, control, "secnd")
+    control.ids = {0}
+    assert choose_unfinished(coordinator, control, None).name == "first"
+    with pytest.raises(DeploymentError, match="second has finished already"):
+        choose_unfinished(coordinator, control, "second")
+    control.ids = {0, 2}
+    assert choose_unfinished(coordinator, control, "second").run_id == 2
+    with pytest.raises(DeploymentError, match="name one: first, second"):
+        choose_unfinished(coordinator, control, None)
+    assert find_unfinished(coordinator, "second") == []  # nothing runs: submitting says so
+    monkeypatch.setattr(Coordinator, "running", lambda self: {"pid": 1})
+    monkeypatch.setattr(coordinator, "control", lambda: nullcontext(control))
+    assert find_unfinished(coordinator, None) == ["first", "second"]
+    with pytest.raises(DeploymentError, match=r"second goes on: .* stop .* second` stops it"):
+        find_unfinished(coordinator, "second")
+
+
+def test_a_folder_that_may_be_mistyped_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "studdy"
+    made = run("keys", str(folder), "--host", "fl.example.org")
+    assert made.returncode == 0
+    assert "studdy has no app yet: `udjfl flower init` makes one" in made.stderr
+    down = run("down", str(tmp_path / "studi"))
+    assert down.returncode == 2
+    assert "there is no folder" in down.stderr
+    assert run("up", str(tmp_path / "studi")).returncode == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["studdy"]
 
 
 def test_a_superlink_may_be_away_for_a_while(

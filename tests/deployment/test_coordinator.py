@@ -61,7 +61,7 @@ def test_an_expired_certificate_is_an_error_that_names_the_command(
     assert not coordinator.state.exists()
     monkeypatch.undo()
     coordinator.make_keys([], renew=True)
-    coordinator._check_files()
+    coordinator.check_files()
 
 
 def test_admitted_keys_are_kept_by_name(coordinator: Coordinator, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -78,6 +79,7 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
         status = read_status(trained)
     run = status["run"]
     assert (run["name"], run["state"], run["rounds"]) == ("long", "running", 500)
+    assert status["others"] == []
     assert run["seconds_left"] > 0
     watch = ["watch", "study/runs/long", "--html", "watch.html", "--every", "1"]
     watching = subprocess.Popen(
@@ -97,6 +99,7 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
     unfinished = trained.run("report", "study/runs/long")
     assert unfinished.returncode == 2
     assert "it goes on; `udjfl watch" in unfinished.stderr
+    check_a_second_run(trained)
     assert trained.run("flower", "stop", "study").returncode == 0
     assert read_status(trained)["run"]["state"] == "stopped"
     reached = read_status(trained)["run"]["round"]
@@ -108,6 +111,29 @@ def test_a_run_can_be_watched_and_stopped_and_resumed(trained: Study) -> None:
         time.sleep(1)
     assert read_status(trained)["run"]["round"] > reached
     assert trained.run("flower", "stop", "study").returncode == 0
+
+
+def check_a_second_run(study: Study) -> None:
+    """While `long` goes on it cannot be resumed; a second run is told of it, and both are shown."""
+    resumed = study.run("flower", "run", "study", "--resume", "long")
+    assert resumed.returncode == 2
+    assert "long goes on: `udjfl flower status study` shows it" in resumed.stderr
+    command = ["flower", "run", "study", "--name", "second", "-c", "rounds=500"]
+    following = study.start(*command)
+    while len(read_status(study)["others"]) < 1 and following.poll() is None:
+        time.sleep(1)
+    both = read_status(study)
+    assert [(run["name"], run["state"]) for run in both["others"]] == [("long", "running")]
+    assert both["run"]["name"] == "second"
+    following.send_signal(signal.SIGINT)
+    text = following.communicate(timeout=60)[1]
+    assert following.returncode == 130
+    assert "long: not finished" in text
+    assert "second goes on: `udjfl flower status study` shows it" in text
+    unnamed = study.run("flower", "stop", "study")
+    assert unnamed.returncode == 2
+    assert "several runs go on, name one: long, second" in unnamed.stderr
+    assert study.run("flower", "stop", "study", "second").returncode == 0
 
 
 def names_all(page: Path) -> bool:
@@ -135,6 +161,11 @@ def test_a_failed_run_exits_with_2_and_the_clients_own_words(trained: Study) -> 
     assert "perhaps" not in done.stderr  # a value of the data stays at the hospital
     assert "south" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "Once that is mended: `udjfl flower run study --resume failing`" in done.stderr
+    shown = trained.run("flower", "status", "study").stdout
+    assert "run failing: failed, round 0 of" in shown
+    assert "label … is no class" in " ".join(shown.split())
+    assert "the last one was an error: DataError" in trained.run("flower", "status", "south").stdout
 
 
 def test_a_node_says_what_it_has_sent(trained: Study) -> None:

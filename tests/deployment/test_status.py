@@ -56,7 +56,8 @@ FOUND = "Connection successful after 1.84 seconds and 3 tries."
         # The request that is tried again is refused; the next ones have answers at once.
         (f"{START}\nSuperNode ID: 1\n{LOST}\nReceiving: train message (ID: 1)\n", True, ""),
         (f"{START}\nSuperNode ID: 1\nSent successfully\n{LOST}\n", False, "does not answer"),
-        (f"{START}\n{LOST}\n", False, "no connection yet"),
+        (f"{START}\n{LOST}\n", False, "does not answer: is the coordinator up"),
+        (f"{START}\n{REFUSED}\n{START}\n{LOST}\n", False, "the clock of this machine"),
     ],
 )
 def test_the_last_start_of_a_node_counts(

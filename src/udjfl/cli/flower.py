@@ -117,8 +117,15 @@ def keys_command(
     if renew:
         print(f"{coordinator.certificate} is new; udjfl flower down {folder} and up use it.")
         return
+    _warn_without_app(folder)
     print(f"{coordinator.ca} is for every node; all other files in that folder stay here.")
     print(f"Compare it by telephone: {_fingerprint(coordinator.ca)}")
+
+
+def _warn_without_app(folder: Path) -> None:
+    """Say that runs need an app, as the folder may be mistyped."""
+    if not (folder / "pyproject.toml").exists():
+        print(f"{folder} has no app yet: `udjfl flower init` makes one", file=sys.stderr)
 
 
 def _describe_existing(path: Path) -> str:
@@ -170,6 +177,7 @@ def up_command(
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
+    coordinator.check_files()
     coordinator.admit(keys or [])
     if foreground:
         coordinator.run_services(listen)
@@ -186,6 +194,7 @@ def up_command(
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
         print(f"changes nothing: {problem}", file=sys.stderr)
+    _warn_without_app(folder)
     if refused:
         raise DeploymentError("; ".join(refused.values()))
 
@@ -296,36 +305,48 @@ def run_command(
     runs/NAME: `udjfl report` and `udjfl watch` read it, also while the run goes on. Ctrl-C ends
     this command, not the run. The exit code is 2 if the run fails; the reason is printed.
     """
-    from udjfl.cli.flower_run import follow_run, prepare_run, read_declared
+    from udjfl.cli.flower_run import find_unfinished, follow_run, prepare_run, read_declared
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
     read_declared(folder)  # an error in another folder, before anything is written there
     with show_status("submitting"), coordinator.submitting():
+        others = find_unfinished(coordinator, resume)
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)
+    if others:
+        print(f"{', '.join(others)}: not finished; the nodes work for all runs", file=sys.stderr)
     if detach:
         print(f"submitted {submitted.name}; udjfl flower status {folder}")
         return
-    follow_run(coordinator, submitted, prepared.rounds)
+    try:
+        follow_run(coordinator, submitted, prepared.rounds)
+    except KeyboardInterrupt:
+        print(
+            f"{submitted.name} goes on: `udjfl flower status {folder}` shows it, `udjfl flower "
+            f"stop {folder}` stops it",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
     print(f"{submitted.name} is finished: udjfl report {submitted.out}")
 
 
 @app.command("stop", short_help="Stop the run that goes on; it can be resumed.", cls=LightCommand)
-def stop_command(folder: CoordinatorFolder) -> None:
-    """Stop the latest run. `udjfl flower run --resume NAME` continues it from its checkpoint."""
+def stop_command(
+    folder: CoordinatorFolder,
+    name: Annotated[
+        str | None, typer.Argument(help="Which run, if several go on.", show_default=False)
+    ] = None,
+) -> None:
+    """Stop a run. `udjfl flower run --resume NAME` continues it from its checkpoint."""
+    from udjfl.cli.flower_run import choose_unfinished
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
-    submitted = coordinator.submitted()
-    if not submitted:
-        raise DeploymentError("no run was submitted")
-    latest = submitted[-1]
     with coordinator.control() as control:
-        if control.run(latest.run_id).is_finished:
-            raise DeploymentError(f"{latest.name} has finished already")
-        control.stop(latest.run_id)
-    print(f"stopped {latest.name}; udjfl flower run {folder} --resume {latest.name} continues it")
+        chosen = choose_unfinished(coordinator, control, name)
+        control.stop(chosen.run_id)
+    print(f"stopped {chosen.name}; udjfl flower run {folder} --resume {chosen.name} continues it")
 
 
 @app.command("down", short_help="Stop the coordinator or the node.", cls=LightCommand)
@@ -333,6 +354,8 @@ def down_command(folder: Folder) -> None:
     """Stop all processes that `up` or `node` started in this folder."""
     from udjfl.deployment.supervisor import stop_running
 
+    if not folder.is_dir():
+        raise DeploymentError(f"there is no folder {folder}")
     with show_status("stopping"):
         stopped = stop_running(folder.resolve() / "state")
     print(f"{folder} is stopped" if stopped else f"{folder} was not running")

@@ -24,8 +24,6 @@ PAUSE = 0.5  # seconds between two looks
 PATIENCE = 60.0  # seconds that a SuperLink may be away
 STORED_SETTINGS = "flower-settings.json"  # in the coordinator's state: the settings of each run
 LONGEST_DEFAULT = 50  # letters of a run's name that is made from its method; 63 are allowed
-# How a server app logs the error that ended it: the last line of a traceback.
-RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,38 @@ class PreparedRun:
     config: Mapping[str, Any]
     first_round: int
     rounds: int
+
+
+def find_unfinished(coordinator: Coordinator, resume: str | None) -> list[str]:
+    """Return the runs that go on; raise an error if the one to be resumed is among them."""
+    if coordinator.running() is None:
+        return []  # submitting says so
+    with coordinator.control() as control:
+        names = [run.name for run in coordinator.unfinished(control)]
+    if resume in names:
+        folder = shorten(coordinator.folder)
+        raise DeploymentError(
+            f"{resume} goes on: `udjfl flower status {folder}` shows it, `udjfl flower stop "
+            f"{folder} {resume}` stops it"
+        )
+    return names
+
+
+def choose_unfinished(coordinator: Coordinator, control: Control, name: str | None) -> Submitted:
+    """Return the run of this name, or the only one, that goes on; raise an error if none does."""
+    submitted = coordinator.submitted()
+    known = [run.name for run in submitted]
+    if not known or (name is not None and name not in known):
+        what = "no run was submitted" if name is None else f"there is no run {name}"
+        raise DeploymentError(what + (did_you_mean(name, known) if name else ""))
+    unfinished = coordinator.unfinished(control)
+    chosen = [run for run in unfinished if name in (None, run.name)]
+    if not chosen:
+        raise DeploymentError(f"{name or known[-1]} has finished already")
+    if len(chosen) > 1 and name is None:
+        names = ", ".join(run.name for run in chosen)
+        raise DeploymentError(f"several runs go on, name one: {names}")
+    return chosen[-1]
 
 
 def prepare_run(
@@ -66,7 +96,9 @@ def prepare_run(
     if reference is not None:
         path = coordinator.runs / reference
         if not (path / "result.json").exists():
-            raise DeploymentError(f"reference: {path} is not a finished run")
+            raise DeploymentError(
+                f"reference: {path} is not a finished run; {_list_finished(coordinator)}"
+            )
         changes["reference"] = str(path)
     config = {**declared, **changes}
     run_settings, _ = read_settings(config)
@@ -79,6 +111,12 @@ def prepare_run(
         )
     _store_settings(coordinator, name, changes)
     return PreparedRun(name, config, first_round, run_settings.training.rounds)
+
+
+def _list_finished(coordinator: Coordinator) -> str:
+    """Name the finished runs, so that a mistyped name is found."""
+    names = sorted(path.parent.name for path in coordinator.runs.glob("*/result.json"))
+    return f"finished: {', '.join(names)}" if names else "no run is finished yet"
 
 
 def read_declared(folder: Path) -> dict[str, Any]:
@@ -186,12 +224,16 @@ def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> N
                 break
             time.sleep(PAUSE)
         if not info.is_completed:
-            reason = find_reason(control.log(submitted.run_id)) or info.details or info.outcome
-            for node in control.nodes():  # before a node has introduced itself, Flower's id is used
-                reason = reason.replace(f"node {node.id}", f"node {node.name}")
             raise DeploymentError(
-                f"{submitted.name} {info.outcome} after round {run.reached}: {reason}"
+                f"{submitted.name} {info.outcome} after round {run.reached}: "
+                f"{control.describe_failure(info)}\nOnce that is mended: "
+                f"`udjfl flower run {shorten(coordinator.folder)} --resume {submitted.name}`"
             )
+
+
+def shorten(folder: Path) -> Path:
+    """Return a folder as it is written in a command in the current folder."""
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _ask_for_run(control: Control, run_id: int) -> RunInfo:
@@ -204,19 +246,3 @@ def _ask_for_run(control: Control, run_id: int) -> RunInfo:
             if time.monotonic() > deadline:
                 raise
         time.sleep(PAUSE)
-
-
-def find_reason(log: str) -> str | None:
-    """Return the error that ended a server app, in its own words, from its log."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in log.splitlines()]
-    raised = [index for index, line in enumerate(lines) if RAISED.match(line.strip())]
-    if not raised:
-        return None
-    first = RAISED.match(lines[raised[-1]].strip())
-    assert first is not None
-    rest = []
-    for line in lines[raised[-1] + 1 :]:  # errors of several lines
-        if not line.strip() or re.match(r"\s*(INFO|ERROR|WARNING|DEBUG|WARN)\b", line):
-            break
-        rest.append(line.strip())
-    return "\n".join([first[2], *rest])

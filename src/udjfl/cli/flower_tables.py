@@ -32,7 +32,8 @@ def coordinator_view(status: CoordinatorStatus) -> RenderableType:
     if ending := describe_certificate(status):
         parts.append(Text(ending))
     parts += [table] if status.nodes else [Text("no node is admitted: udjfl flower up NAME.pub")]
-    return Group(*parts, Text(describe_run(status.run)))
+    runs = [*status.others, status.run]
+    return Group(*parts, *(Text(describe_run(run)) for run in runs))
 
 
 def describe_certificate(status: CoordinatorStatus) -> str | None:
@@ -61,17 +62,21 @@ def node_view(status: OwnStatus) -> RenderableType:
         values = status.last_reply.get("values", {})
         round = f", round {values['round']}" if "round" in values else ""
         when = format_time(status.last_reply["time"])
-        sent = f"{status.replies} replies sent, the last one {when}{round} (sent.jsonl has all)"
+        number = "1 reply" if status.replies == 1 else f"{status.replies} replies"
+        sent = f"{number} sent, the last one {when}{round} (sent.jsonl has all)"
+        if error := status.last_reply.get("error"):
+            sent += f"\nthe last one was an error: {error}"
     return Group(Text(f"{status.name}: {state}"), Text(sent))
 
 
 def describe_run(run: RunStatus | None) -> str:
-    """Describe the latest run in one line."""
+    """Describe a run in one line, and why it failed."""
     if run is None:
         return "no run yet"
     left = "" if run.seconds_left is None else f", {format_seconds(run.seconds_left)} left"
     method = f" ({run.method})" if run.method else ""
-    return f"run {run.name}{method}: {run.state}, round {run.round} of {run.rounds}{left}"
+    reason = f": {run.reason}" if run.reason else ""
+    return f"run {run.name}{method}: {run.state}, round {run.round} of {run.rounds}{left}{reason}"
 
 
 def format_seconds(seconds: float) -> str:

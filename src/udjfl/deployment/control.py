@@ -6,6 +6,7 @@ it, knows the names of nodes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from udjfl.errors import DeploymentError
 
 OTHER_FLOWER = f"this version of Flower is not known; install one {describe_tested()}"
 ONLINE, UNREGISTERED = "online", "unregistered"
+FINISHED = "finished"
+MOST_RUNS = 1000  # the newest; of more, none goes on
+# How a server app logs the error that ended it: the last line of a traceback.
+RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class RunInfo:
 
     @property
     def is_finished(self) -> bool:
-        return self.status == "finished"
+        return self.status == FINISHED
 
     @property
     def state(self) -> str:
@@ -109,6 +114,14 @@ class Control:
         status = reply.run_dict[run_id].status
         return RunInfo(run_id, status.status, status.sub_status, status.details)
 
+    def unfinished(self) -> set[int]:
+        """Return the ids of the runs that wait or go on."""
+        from flwr.proto.control_pb2 import ListRunsRequest
+
+        with _explain_failures():
+            reply = self._client.ListRuns(ListRunsRequest(limit=MOST_RUNS))
+        return {id for id, run in reply.run_dict.items() if run.status.status != FINISHED}
+
     def stop(self, run_id: int) -> None:
         """Stop a run."""
         from flwr.proto.control_pb2 import StopRunRequest
@@ -123,6 +136,29 @@ class Control:
         with _explain_failures():
             replies = self._client.StreamLogs(StreamLogsRequest(run_id=run_id, after_timestamp=0.0))
             return "".join(reply.log_output for reply in replies)
+
+    def describe_failure(self, run: RunInfo) -> str:
+        """Return why a run failed, in the words of the error that ended it."""
+        reason = find_reason(self.log(run.id)) or run.details or run.outcome
+        for node in self.nodes():  # before a node has introduced itself, Flower's id is used
+            reason = reason.replace(f"node {node.id}", f"node {node.name}")
+        return reason
+
+
+def find_reason(log: str) -> str | None:
+    """Return the error that ended a server app, in its own words, from its log."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in log.splitlines()]
+    raised = [index for index, line in enumerate(lines) if RAISED.match(line.strip())]
+    if not raised:
+        return None
+    first = RAISED.match(lines[raised[-1]].strip())
+    assert first is not None
+    rest = []
+    for line in lines[raised[-1] + 1 :]:  # errors of several lines
+        if not line.strip() or re.match(r"\s*(INFO|ERROR|WARNING|DEBUG|WARN)\b", line):
+            break
+        rest.append(line.strip())
+    return "\n".join([first[2], *rest])
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from udjfl.deployment.admission import (
     read_node_files,
     read_refused,
 )
-from udjfl.deployment.control import connect, read_public_key
+from udjfl.deployment.control import Control, connect, read_public_key
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import (
     HOST,
@@ -152,7 +152,7 @@ class Coordinator:
     def run_services(self, listen: str) -> None:
         """Run the SuperLink, the proxy and the SuperExec until SIGTERM or SIGINT."""
         parse_address(listen, "listen")
-        self._check_files()
+        self.check_files()
         port, home = free_port(), self.state / "superlink"
         address, secret = f"{HOST}:{port}", keys.make_secret(self.state, "superexec")
         proxy = [sys.executable, "-m", "udjfl.deployment.proxy", "--listen", listen]
@@ -173,7 +173,7 @@ class Coordinator:
     def start(self, listen: str) -> None:
         """Start the services in the background and wait until nodes are admitted."""
         parse_address(listen, "listen")
-        self._check_files()
+        self.check_files()
         arguments = ["flower", "up", str(self.folder), "--listen", listen, "--foreground"]
         process = start_in_background(arguments, self.state)
         try:
@@ -184,7 +184,7 @@ class Coordinator:
 
     def wait_until_open(self, process: subprocess.Popen[bytes] | None = None) -> None:
         """Wait until nodes can connect, and each key is admitted or refused."""
-        self._check_files()
+        self.check_files()
         deadline = time.monotonic() + START
         while not self.is_open():
             if process is not None and process.poll() is not None:
@@ -257,7 +257,8 @@ class Coordinator:
         if not files.exists and (before is None or before.exists):
             report(f"nodes: there is no folder {self.nodes}: who is admitted stays so")
 
-    def _check_files(self) -> None:
+    def check_files(self) -> None:
+        """Raise an error unless the certificates are there, belong together and are valid."""
         folder = self.folder
         for name in ("ca.crt", "server.crt", "server.key"):
             if not (self.keys / name).exists():
@@ -303,6 +304,11 @@ class Coordinator:
     def submitted(self) -> list[Submitted]:
         """Return the runs that were submitted, the latest last."""
         return read_submitted(self.state / SUBMITTED)
+
+    def unfinished(self, control: Control) -> list[Submitted]:
+        """Return the submitted runs that wait or go on, the latest last."""
+        ids = control.unfinished()
+        return [run for run in self.submitted() if run.run_id in ids]
 
     def is_taken(self, name: str) -> bool:
         """Tell if a run has this name. Its folder is made only when its first round begins."""

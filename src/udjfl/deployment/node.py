@@ -38,6 +38,7 @@ from udjfl.errors import DeploymentError
 from udjfl.settings.validation import describe_mistakes
 
 START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
+NO_ANSWER = 20.0  # seconds without any answer after which it returns
 PAUSE = 0.3
 # pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -47,7 +48,9 @@ CONNECTED = "SuperNode ID"  # what a SuperNode logs once the SuperLink has admit
 # logs the first of these only if the same request succeeds.
 LOST = "Connection attempt failed"
 FOUND = ("Connection successful", "Receiving: ", "Received successfully", "Sent successfully")
-UNREACHED = "{server} does not answer (the network, or the coordinator, is down)"
+UNREACHED = (
+    "{server} does not answer: is the coordinator up (`udjfl flower up`), and is this its address?"
+)
 REASONS = {  # in the log of a SuperNode that cannot connect; the first that is there
     "certificate has expired": "the server's certificate has expired (the coordinator renews it), "
     "or the clock of this machine is wrong",
@@ -203,16 +206,20 @@ class Node:
         begin = log.stat().st_size if log.exists() else 0
         arguments = ["flower", "node", str(self.folder), "--foreground"]
         process = start_in_background([*arguments, *(["--stock"] if stock else [])], self.state)
-        deadline = time.monotonic() + START
+        started = time.monotonic()
         while True:
             text = _read_new(log, begin)
+            waited = time.monotonic() - started
             if CONNECTED in text:
                 return None
             if process.poll() is not None:
                 raise DeploymentError(f"it did not start:\n{read_log(self.state, 'supervisor')}")
-            reason = self.find_reason(text)
-            if reason or time.monotonic() > deadline:
-                return reason or f"no answer yet; its log is {log}"
+            if reason := self.find_reason(text):
+                return reason
+            if LOST in text and waited > NO_ANSWER:
+                return self._describe_unreached()
+            if waited > START:
+                return f"no answer yet; its log is {log}"
             time.sleep(PAUSE)
 
     def find_reason(self, log: str) -> str | None:
@@ -233,10 +240,15 @@ class Node:
         if CONNECTED in starts[-1]:
             if starts[-1].rfind(LOST) <= max(map(starts[-1].rfind, FOUND)):
                 return True, None
-            return False, UNREACHED.format(server=self.read_settings().get("server"))
+            return False, self._describe_unreached()
         before = [log for log in starts[-2:-1] if CONNECTED not in log]
         reasons = [self.find_reason(log) for log in (starts[-1], *before)]
+        if LOST in starts[-1] and not any(reasons):
+            return False, self._describe_unreached()
         return False, next((reason for reason in reasons if reason), None)
+
+    def _describe_unreached(self) -> str:
+        return UNREACHED.format(server=self.read_settings().get("server"))
 
     def check_not_running(self) -> None:
         """Raise an error if the node is running."""

@@ -34,7 +34,10 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The latest run: its state (Flower's, or how it finished), its rounds, seconds left."""
+    """A run: its state (Flower's, or how it finished), its rounds, seconds left.
+
+    `reason` says why it failed, if it did.
+    """
 
     name: str
     method: str
@@ -42,11 +45,12 @@ class RunStatus:
     round: int
     rounds: int
     seconds_left: float | None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class CoordinatorStatus:
-    """A coordinator's folder: its nodes and its latest run.
+    """A coordinator's folder: its nodes and its latest run, and others that go on as well.
 
     `certificate_until` is the date and time until which the server's certificate is valid;
     `problem` says what is wrong with it, if it cannot be read.
@@ -59,6 +63,7 @@ class CoordinatorStatus:
     nodes: tuple[NodeStatus, ...]
     run: RunStatus | None
     problem: str | None = None
+    others: tuple[RunStatus, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {"kind": "coordinator", **asdict(self)}
@@ -89,20 +94,31 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
     followed = follow(latest) if latest else None
     nodes: list[NodeInfo] = []
     run: RunInfo | None = None
+    reason, others = "", list[RunStatus]()
     if running is not None:
         # A SuperLink that is starting does not answer yet: its nodes are unknown.
         with contextlib.suppress(DeploymentError), coordinator.control() as control:
             nodes = control.nodes()
             run = _find_run(control, latest)
+            for other in coordinator.unfinished(control):
+                if other != latest:
+                    info = control.run(other.run_id)
+                    others.append(_describe_run(other, follow(other), info))
+            if run is not None and run.outcome == "failed":
+                reason = control.describe_failure(run)
     expiry, problem = _read_expiry(coordinator)
+    described = None
+    if latest is not None and followed is not None:
+        described = _describe_run(latest, followed, run, reason)
     return CoordinatorStatus(
         str(coordinator.folder),
         running is not None,
         None if running is None else str(running["listen"]),
         expiry,
         tuple(_describe_nodes(coordinator, nodes, followed)),
-        None if latest is None or followed is None else _describe_run(latest, followed, run),
+        described,
         problem,
+        tuple(others),
     )
 
 
@@ -183,9 +199,12 @@ def _describe_nodes(
     return described
 
 
-def _describe_run(submitted: Submitted, followed: FollowedRun, run: RunInfo | None) -> RunStatus:
+def _describe_run(
+    submitted: Submitted, followed: FollowedRun, run: RunInfo | None, reason: str = ""
+) -> RunStatus:
     method = str(followed.settings.get("method", ""))
     state = followed.status if run is None else run.state
     is_over = state in ("completed", "failed", "stopped", "finished")
     left = None if is_over else estimate_seconds(submitted, followed)
-    return RunStatus(submitted.name, method, state, followed.reached, followed.rounds, left)
+    reached, rounds = followed.reached, followed.rounds
+    return RunStatus(submitted.name, method, state, reached, rounds, left, reason)
