@@ -11,13 +11,13 @@ Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 
 class CategoryNumbers(BaseModel, extra="forbid"):
-    """What fills a category: a code."""
+    """The numbers of a category: the code that fills it."""
 
     fill: Number
 
 
 class ColumnNumbers(CategoryNumbers):
-    """What fills and scales a number."""
+    """The numbers that fill and scale a column of numbers."""
 
     mean: Number
     scale: Annotated[Number, Field(gt=0)]
