@@ -136,8 +136,15 @@ def markdown() -> str:
 
 def put_table(page: str) -> str:
     """Return the page with all results in the place of those that it has."""
+    for marker in (FIRST, AFTER):
+        if page.count(marker) != 1:
+            raise ValueError(
+                f"{PAGE} has {marker.strip()!r} {page.count(marker)} times; the table needs it once"
+            )
     before, _, rest = page.partition(FIRST)
     _, after, rest = rest.partition(AFTER)
+    if not after:
+        raise ValueError(f"{PAGE} has {AFTER.strip()!r} before the table; it belongs after it")
     return before + markdown() + after + rest
 
 

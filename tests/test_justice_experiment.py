@@ -81,3 +81,13 @@ def test_noise_of_examples_and_of_tracks_by_hand() -> None:
     # Tracks of two have the sums 2, -1, -1: 6 * 3/2 / 36.
     tracks = Examples(part.x, part.y, together=torch.tensor([5, 5, 2, 2, 9, 9]))
     assert measure_noise.variance_of_mean(values, tracks) == pytest.approx(6 * 1.5 / 36)
+
+
+@pytest.mark.parametrize("marker", [measure_tuning.FIRST, measure_tuning.AFTER])
+def test_a_table_is_put_between_its_markers_only(marker: str) -> None:
+    page = f"Before\n{measure_tuning.FIRST}\n{measure_tuning.AFTER} after"
+    for wrong in (page.replace(marker, ""), page + marker):
+        with pytest.raises(ValueError, match="the table needs it once"):
+            measure_tuning.put_table(wrong)
+    with pytest.raises(ValueError, match="belongs after it"):
+        measure_tuning.put_table(measure_tuning.AFTER + measure_tuning.FIRST)

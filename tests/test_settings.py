@@ -297,3 +297,26 @@ def test_composed_settings_take_flat_names_groups_and_nested_values() -> None:
         assert given.to_flat()["rounds"] == 3
         assert CompareSettings.model_validate(given.model_dump()) == given
         assert validate_settings(CompareSettings, given.to_flat()) == given
+
+
+def test_long_values_are_not_repeated_in_full() -> None:
+    for values in (
+        {"rounds": 10**400},
+        {"rounds": "9" * 400},
+        {"lr": "x" * 10_000},
+        {"loss_at": "x" * 10_000},
+        {"clients": [10**5000]},
+    ):
+        (line,) = find_mistakes(RunSettings, **values)
+        assert len(line) < 300
+
+
+def test_seeds_fit_in_64_bits() -> None:
+    largest = 2**63 - 1
+    assert validate_settings(CompareSettings, {"seeds": [largest]}).seeds == [largest]
+    for seeds in ([largest + 1], [10**400], f"{largest + 1},"):
+        (line,) = find_mistakes(CompareSettings, seeds=seeds)
+        assert line.startswith(f"seeds: each must be at most {largest}, got ")
+    assert len(find_mistakes(CompareSettings, seeds=10**400)[0]) < 100
+    (line,) = find_mistakes(RunSettings, seed=largest + 1)
+    assert line == f"seed: must be at most {largest}, got {largest + 1}"

@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+LONGEST_SHOWN = 128  # characters of a value, or bits of a whole number, that an error repeats
 # Begin and end of a quotation, as control characters: `DataError` removes them from its message.
 _QUOTE, _UNQUOTE = "\x02", "\x03"
 
@@ -107,6 +108,17 @@ class StorageError(UdjflError):
 
 class CheckpointError(StorageError):
     """A checkpoint or a final model is damaged."""
+
+
+def show_short(value: object) -> str:
+    """Return a value for the message of an error, as Python writes it, without what is too long."""
+    if isinstance(value, int) and value.bit_length() > LONGEST_SHOWN:
+        return "a number of very many digits"
+    try:
+        text = repr(value)
+    except ValueError:  # of a list with a number that Python does not write
+        return "numbers of very many digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

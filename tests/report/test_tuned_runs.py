@@ -11,6 +11,7 @@ from small_runs import make_federation
 
 from udjfl.errors import StorageError
 from udjfl.report.tuned_runs import read_tuned
+from udjfl.search.folder import add_files
 from udjfl.search.settings import TuneSettings
 from udjfl.search.tune import tune
 from udjfl.settings import validate_settings
@@ -90,3 +91,19 @@ def test_a_test_that_is_a_link_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="it is a link"):
         tune(validate_settings(TuneSettings, SETTINGS), data=make_federation(), out=folder)
     assert not list(outside.iterdir())
+
+
+def test_a_file_called_choice_that_is_no_search_stops_no_report(
+    folder: Path, command: Command
+) -> None:
+    notes = folder / "test" / "notes"
+    notes.mkdir()
+    (notes / "choice.json").write_text("{}")
+    assert command("report", folder, "--csv").code == 0
+
+
+def test_a_changed_configuration_says_how_to_keep_the_change(folder: Path) -> None:
+    add_files(folder, {"tuned.toml": b"rounds = 3\n"})
+    (folder / "tuned.toml").write_bytes(b"rounds = 4\n")
+    with pytest.raises(StorageError, match=r"tuned\.toml is damaged .*copy it elsewhere to keep"):
+        read_tuned(folder)

@@ -10,11 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from udjfl.errors import SettingsError
+from udjfl.errors import SettingsError, show_short
 
 # Up to here every whole number is a number of its own in float64.
 LARGEST_WHOLE = 2**53
-LONGEST_SHOWN = 128  # bits of a whole number that an error repeats
 
 
 def check_ids(ids: Any) -> Iterable[Any]:
@@ -38,9 +37,7 @@ def check_scalars(lr: Any, momentum: Any, round: Any) -> None:
 
 def _refuse(name: str, value: Any, needed: str) -> SettingsError:
     """Return the error for a scalar; numbers too long to read are left out of it."""
-    is_long = isinstance(value, int) and value.bit_length() > LONGEST_SHOWN
-    shown = "a number of very many digits" if is_long else f"{value!r}"
-    return SettingsError(f"Reports.{name}: is {shown}; it must be {needed}")
+    return SettingsError(f"Reports.{name}: is {show_short(value)}; it must be {needed}")
 
 
 def _is_finite(value: Any) -> bool:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from udjfl._spec import Registry, parse_spec
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl.errors import SettingsError, did_you_mean, show_short
 from udjfl.models.inputs import to_inputs
 from udjfl.seeds import stream_seed
 from udjfl.settings.validation import describe_rule
@@ -243,7 +243,7 @@ def _find_model(text: str) -> tuple[ModelFunction, dict[str, Any]]:
             options[key] = TypeAdapter(kind).validate_python(value)
         except ValidationError as error:
             (mistake, *_) = error.errors(include_url=False)
-            mistakes.append(f"model: {key} {describe_rule(mistake)}, got {value!r}")
+            mistakes.append(f"model: {key} {describe_rule(mistake)}, got {show_short(value)}")
     if mistakes:
         raise SettingsError(mistakes)
     return function, options

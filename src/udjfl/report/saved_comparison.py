@@ -99,7 +99,9 @@ def find_damage(paths: Sequence[Path]) -> Iterator[StorageError]:
     """Yield an error for each comparison in these paths that has a damaged file of its own."""
     for root in dict.fromkeys(root for path in paths for root in find_comparisons(path)):
         try:
-            refuse_damage(RunFolder.open(root))
+            opened = RunFolder.open(root)
+            if not is_being_written(root):  # files of a comparison that goes on are replaced
+                refuse_damage(opened)
         except StorageError as error:
             yield error
 

@@ -25,7 +25,9 @@ def refuse_damaged_tunings(paths: Sequence[Path]) -> None:
     """Raise an error if a file of a finished tuning in these folders or below them is damaged."""
     for path in paths:
         for choice in sorted(path.rglob(CHOICE)):
-            refuse_damage(RunFolder.open(choice.parent))
+            # A file of that name elsewhere is somebody's own.
+            if RunFolder(choice.parent).holds_a_run:
+                refuse_damage(RunFolder.open(choice.parent))
 
 
 def hold_to_limits(test: Comparison, choice: HeldOutChoice) -> Comparison:

@@ -41,7 +41,7 @@ class CandidateScore:
     moved     the change of the theory's measure against FedAvg, seed by seed; higher is better
     mean      the change of the clients' mean accuracy, in points
     gain      that of the clients whom the theory should benefit
-    near      within the budget, but by less than a standard error over seeds
+    near      within the budget, by less than a standard error over seeds
     shared    that on the shared held-out data; None without a single model
     clients   accuracy of each client, percent, or the score that is judged
     broken    limits that it breaks, and by how much
@@ -185,7 +185,7 @@ def score(
         None if evidence.shared is None else evidence.shared.difference,
         clients,
         broken,
-        near=left < (standard_error(evidence.mean.differences) or 0.0),
+        near=-ROUNDING <= left < (standard_error(evidence.mean.differences) or 0.0),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator
 
 from udjfl.settings import CompareSettings, DataSettings, SeedSettings, TrainingSettings
+from udjfl.settings.runs import Seed
 
 SEEDS = list(range(10))
 NO_FLOOR: dict[str, float] = {}
@@ -20,7 +21,7 @@ class FrontierSettings(CompareSettings):
     """A grid of the family, each theory with and without budgets, and other methods."""
 
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]],
+        list[Seed],
         Field(min_length=1, description="number of seeds (from 0), or a list: 0,3,7"),
     ] = SEEDS
     exponents: Annotated[
@@ -92,7 +93,7 @@ class TuneSettings(SeedSettings):
         Field(description="where to look first: sobol, evenly; optuna, where it was good (extra)"),
     ] = "sobol"
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]],
+        list[Seed],
         Field(min_length=1, description="number of seeds (from 0), or a list: 0,3,7"),
     ] = SEEDS
 

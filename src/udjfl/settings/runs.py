@@ -11,6 +11,8 @@ from udjfl.settings.data import DataSettings
 from udjfl.settings.training import TrainingSettings
 
 MOST_SEEDS = 10_000
+LARGEST_SEED = 2**63 - 1  # what fits in 64 bits, of TOML files and other programs
+Seed = Annotated[int, Field(ge=0, le=LARGEST_SEED)]
 
 
 class RunSettings(Settings):
@@ -22,14 +24,14 @@ class RunSettings(Settings):
         str, Field(description="a method, as in `rawls` or `udj:theory=rawls:beta=5`")
     ] = "rawls"
     params: Annotated[dict[str, Any], Field(description="the method's parameters")] = {}
-    seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 0
+    seed: Annotated[Seed, Field(description="seed of everything random")] = 0
 
 
 class SeedSettings(Settings):
     """The seeds, and how many processes share them."""
 
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]],
+        list[Seed],
         Field(
             min_length=1,
             description="number of seeds (from 0), or a list: 0,3,7 (a single one: 7,)",
@@ -50,6 +52,8 @@ class SeedSettings(Settings):
                 else [part.strip() for part in value.split(",") if part.strip()]
             )
         if isinstance(value, int) and not isinstance(value, bool):
+            if value > LARGEST_SEED:
+                raise ValueError(f"at most {MOST_SEEDS} seeds, and none above {LARGEST_SEED}")
             if value > MOST_SEEDS:
                 raise ValueError(
                     f"{value} seeds are more than the {MOST_SEEDS} allowed; "

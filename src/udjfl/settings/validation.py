@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from udjfl._files import parse_toml, read_prefix
-from udjfl.errors import SettingsError, did_you_mean
+from udjfl.errors import SettingsError, did_you_mean, show_short
 from udjfl.settings.base import AnySettings
 
 MOST_TOML_BYTES = 1 << 20
@@ -108,13 +108,13 @@ def describe_mistakes(
         elif mistake["type"] == "literal_error":
             options = re.findall(r"'([^']*)'", mistake["ctx"]["expected"])
             hint = did_you_mean(str(mistake["input"]), options)
-            lines.append(f"{field}: unknown value {mistake['input']!r}.{hint}")
+            lines.append(f"{field}: unknown value {show_short(mistake['input'])}.{hint}")
         elif mistake["type"] == "value_error":
             lines.append(
                 f"{field}: {mistake['ctx']['error']}" if field else str(mistake["ctx"]["error"])
             )
         else:
-            line = f"{field}: {describe_rule(mistake, is_item)}, got {mistake['input']!r}"
+            line = f"{field}: {describe_rule(mistake, is_item)}, got {show_short(mistake['input'])}"
             (of_items if is_item else lines).append(line)
     # Pydantic lists every branch of a union; one sentence about a field is enough: that about a
     # value of a list where a list was given, else the first.

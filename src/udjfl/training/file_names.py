@@ -13,12 +13,14 @@ PARTS = re.compile(
 )
 
 WRITTEN_ANEW = "run the same command again: it writes the file anew"
+COPY_FIRST = f"if you changed it, copy it elsewhere to keep the change; then {WRITTEN_ANEW}"
 MADE_AGAIN = (MODEL, SERVED, RESULT, "comparison.json")
 ADVICE = {
     "uncertainty.json": "delete it and resume: the uncertainties are measured again",
     RECORDS: START_AGAIN,
     CHECKPOINT: START_AGAIN,
     **dict.fromkeys(MADE_AGAIN, "`udjfl resume` makes it again"),
+    "tuned.toml": COPY_FIRST,
     # What a search writes last; beside it are files made of it.
     **dict.fromkeys(("choice.json", "frontier.json", "tune.json"), WRITTEN_ANEW),
 }
@@ -29,8 +31,8 @@ TRAIN_AGAIN = "delete it and run the same command again: its runs are trained ag
 
 def find_advice(name: str) -> str:
     """Return what to do about a damaged or missing file."""
+    if name in ADVICE:
+        return ADVICE[name]
     if name.endswith(".csv"):
         return TRAIN_AGAIN
-    if name.endswith((".toml", ".md", ".png", ".svg")):
-        return WRITTEN_ANEW
-    return ADVICE.get(name, RESTORE)
+    return WRITTEN_ANEW if name.endswith((".toml", ".md", ".png", ".svg")) else RESTORE

@@ -12,6 +12,7 @@ from table_helpers import make_hospitals, write_hospitals
 import udjfl
 from udjfl import Federation
 from udjfl.data.tables.files import decode, find_files, name_files, parse_csv, read_table
+from udjfl.data.tables.parquet_size import exceeds
 from udjfl.errors import DataError
 
 
@@ -154,3 +155,41 @@ def test_parquet_that_unpacks_to_too_much_is_refused(
         read_table(tmp_path / "all.parquet")
     monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 10_000)
     assert len(read_table(tmp_path / "all.parquet")) == 1000
+
+
+@pytest.mark.parametrize("encoding", ["dictionary", "plain", "prefixed"])
+def test_texts_of_parquet_are_measured_each_time_that_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "all.parquet"
+    parquet.write_table(
+        pyarrow.table({"a": ["x" * 10_000] * 300}),
+        path,
+        use_dictionary=encoding == "dictionary",
+        column_encoding={"a": "DELTA_BYTE_ARRAY"} if encoding == "prefixed" else None,
+    )
+    assert path.stat().st_size < 200_000  # of 300 texts of 10,000 bytes
+    # Each row has also at least the 8 bytes of a number.
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 3_000_000)
+    with pytest.raises(DataError, match=r"all\.parquet would take more than 3000000 bytes"):
+        read_table(path)
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 3_010_000)
+    assert list(read_table(path)["a"]) == ["x" * 10_000] * 300
+
+
+@pytest.mark.parametrize("kind", ["list", "struct", "category", "large"])
+def test_texts_of_parquet_in_other_columns_are_measured(tmp_path: Path, kind: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    text = "x" * 1000
+    column = {
+        "list": lambda: pyarrow.array([[text]] * 99 + [None]),
+        "struct": lambda: pyarrow.array([{"b": text}] * 99 + [None]),
+        "category": lambda: pyarrow.array([text] * 99 + [None]).dictionary_encode(),
+        "large": lambda: pyarrow.array([text] * 99 + [None], pyarrow.large_string()),
+    }[kind]()
+    parquet.write_table(pyarrow.table({"a.b": [1] * 100, "a": column}), tmp_path / "all.parquet")
+    assert exceeds(tmp_path / "all.parquet", 98_000)
+    assert not exceeds(tmp_path / "all.parquet", 102_000)

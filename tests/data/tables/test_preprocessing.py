@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -69,3 +70,24 @@ def test_what_a_run_folder_keeps_prepares_new_rows(scaling: Scaling) -> None:
     for client in ("a", "b", None):
         assert after.transform(rows, client).tolist() == before.transform(rows, client).tolist()
     assert after.as_dict() == before.as_dict()
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers"),
+    [
+        *(("age", {"fill": 1.0, "mean": 0.0, "scale": scale}) for scale in (0.0, -1.0, "1.5")),
+        ("age", {"fill": 1.0}),
+        ("age", {"fill": 1.0, "mean": 0.0, "scale": 1.0, "more": 1.0}),
+        ("town", {"fill": 1.0, "mean": 0.0, "scale": 1.0}),
+        ("town", {}),
+    ],
+)
+def test_stored_numbers_that_prepare_nothing_are_refused(
+    column: str, numbers: dict[str, Any]
+) -> None:
+    kept = json.loads(json.dumps(fit("own").as_dict()))
+    client = next(iter(kept["numbers"]))
+    assert set(kept["numbers"][client]) == {"age", "town"}
+    kept["numbers"][client][column] = numbers
+    with pytest.raises(ValueError, match=r"numbers|number lacks"):
+        Preprocessing.from_dict(kept)

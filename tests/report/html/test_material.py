@@ -10,7 +10,8 @@ import pytest
 
 from udjfl.errors import StorageError
 from udjfl.report.html.material import Material, read_material
-from udjfl.report.saved_comparison import read_comparison
+from udjfl.report.saved_comparison import find_damage, read_comparison
+from udjfl.training.run_folder import RunFolder
 
 
 def test_a_comparison_is_read_in_the_order_of_tables(material: Material) -> None:
@@ -129,3 +130,30 @@ def test_a_damaged_file_of_the_comparison_itself_is_refused_by_tables_and_told_b
     assert any(
         "comparison.json is damaged" in each.text for each in read_material([folder]).problems
     )
+
+
+def test_the_files_of_a_comparison_that_goes_on_are_not_held_against_it(
+    comparison_folder: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(comparison_folder, tmp_path / "copy"))
+    path = folder / "comparison.json"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    assert len(list(find_damage([folder]))) == 1
+    opened = RunFolder.open(folder)
+    opened.lock()
+    try:
+        assert list(find_damage([folder])) == []
+    finally:
+        opened.unlock()
+
+
+def test_a_method_with_runs_that_contradict_each_other_is_left_out(
+    comparison_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(comparison_folder, tmp_path / "a")
+    shutil.copytree(next((comparison_folder / "seed-0").glob("afl*")), tmp_path / "b")
+    material = read_material([tmp_path])
+    assert "AFL" not in {row.label for row in material.rows}
+    assert len(material.rows) == 3
+    (problem,) = [each for each in material.problems if "same method and seed" in each.text]
+    assert problem.folder == "AFL"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from udjfl._files import read_prefix
 from udjfl.data.tables.frames import import_pandas
+from udjfl.data.tables.parquet_size import exceeds
 from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
@@ -106,7 +107,10 @@ def read_table(path: Path) -> pd.DataFrame:
     pandas = import_pandas()
     try:
         if path.suffix.lower() == ".parquet":
-            _check_parquet_size(path)
+            if exceeds(path, MOST_BYTES):
+                raise DataError(
+                    f"{path} would take more than {MOST_BYTES} bytes; split it, or make it CSV"
+                )
             return pandas.read_parquet(path)
         text = decode(read_prefix(path, MOST_BYTES), path)
     except OSError as error:
@@ -117,20 +121,9 @@ def read_table(path: Path) -> pd.DataFrame:
         ) from None
     except DataError:
         raise
-    except (ValueError, KeyError, TypeError, NotImplementedError) as error:  # of pyarrow, pandas
+    except (ValueError, LookupError, TypeError, NotImplementedError) as error:  # of pyarrow, pandas
         raise DataError(f"{path} is not a parquet file: {quote_values(str(error))}") from None
     return parse_csv(text, path)
-
-
-def _check_parquet_size(path: Path) -> None:
-    """Refuse a file whose columns would take more memory than a file of text may."""
-    from pyarrow.parquet import read_metadata  # type: ignore[import-untyped]  # it has no types
-
-    described = read_metadata(path)
-    numbers = 8 * described.num_rows * described.num_columns
-    groups = (described.row_group(index) for index in range(described.num_row_groups))
-    if max(numbers, sum(group.total_byte_size for group in groups)) > MOST_BYTES:
-        raise DataError(f"{path} would take more than {MOST_BYTES} bytes; split it, or make it CSV")
 
 
 def decode(content: bytes, path: Path) -> str:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from udjfl.data.tables.columns import UNKNOWN, Column, Schema, Values
+from udjfl.data.tables.stored import Numbers as StoredNumbers
 from udjfl.data.tables.stored import StoredPreprocessing
 
 Scaling = Literal["own", "shared", "none"]
@@ -130,7 +131,10 @@ class Preprocessing:
         return Preprocessing(
             Schema(columns, kept.left_out),
             kept.scaling,
-            dict[str | None, Mapping[str, Numbers]](kept.numbers) | {None: kept.shared_numbers},
+            {
+                **{client: _plain(numbers) for client, numbers in kept.numbers.items()},
+                None: _plain(kept.shared_numbers),
+            },
             kept.target,
             {
                 client: {each.column: each.missing[client] for each in kept.columns}
@@ -139,6 +143,10 @@ class Preprocessing:
             tuple(kept.problems),
             None if kept.labels is None else LabelScale(kept.labels.mean, kept.labels.scale),
         )
+
+
+def _plain(numbers: StoredNumbers) -> dict[str, Numbers]:
+    return {name: None if own is None else dict(own) for name, own in numbers.items()}
 
 
 def fit_numbers(

@@ -5,10 +5,25 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, StrictBool, StrictStr, model_validator
+from pydantic import BaseModel, Field, Strict, StrictBool, StrictStr, model_validator
 
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Numbers = dict[StrictStr, dict[StrictStr, Number] | None]  # by column
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+
+
+class CategoryNumbers(BaseModel, extra="forbid"):
+    """The numbers of a category: the code that fills it."""
+
+    fill: Number
+
+
+class ColumnNumbers(CategoryNumbers):
+    """The numbers that fill and scale a column of numbers."""
+
+    mean: Number
+    scale: Annotated[Number, Field(gt=0)]
+
+
+Numbers = dict[StrictStr, ColumnNumbers | CategoryNumbers | None]  # by column
 
 
 class StoredColumn(BaseModel):
@@ -56,6 +71,12 @@ class StoredPreprocessing(BaseModel):
         for numbers in (self.shared_numbers, *self.numbers.values()):
             if names - set(numbers):
                 raise ValueError("a column has no numbers")
+            if any(_are_of_another_kind(each, numbers[each.column]) for each in self.columns):
+                raise ValueError("a number lacks its mean and scale, or a category has them")
         if any(column.missing.keys() != self.columns[0].missing.keys() for column in self.columns):
             raise ValueError("a column has no count of missing values")
         return self
+
+
+def _are_of_another_kind(column: StoredColumn, numbers: CategoryNumbers | None) -> bool:
+    return numbers is not None and isinstance(numbers, ColumnNumbers) == bool(column.codes)

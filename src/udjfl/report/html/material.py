@@ -135,7 +135,7 @@ def read_material(paths: Sequence[Path]) -> Material:
     comparison, reason = _compare(runs, searches.others)
     if comparison is not None and searches.tuning is not None:
         comparison = hold_to_limits(comparison, searches.tuning)
-    rows = comparison.rows if comparison else _summarise(runs)
+    rows, conflicts = (comparison.rows, []) if comparison else _summarise(runs)
     described = _describe(folders)
     return Material(
         data=runs[0].data if runs else str(described.get("name", _name_of(searches.frontier))),
@@ -143,7 +143,7 @@ def read_material(paths: Sequence[Path]) -> Material:
         rows=rows,
         comparison=comparison,
         no_comparison=reason,
-        problems=(*in_part, *problems, *searches.problems),
+        problems=(*in_part, *problems, *conflicts, *searches.problems),
         clients=described.get("clients", {}),
         curves=_in_order(read_curves([f for f in folders if f in whole]), rows),
         settings=described.get("settings", {}),
@@ -239,25 +239,38 @@ def _compare(runs: Sequence[SavedRun], paths: Sequence[Path]) -> tuple[Compariso
         return None, f"These runs cannot be compared: {error}."
 
 
-def _summarise(runs: Sequence[SavedRun]) -> tuple[MethodSummary, ...]:
-    """Summarise each method by itself, on the clients of the first run."""
+def _summarise(runs: Sequence[SavedRun]) -> tuple[tuple[MethodSummary, ...], list[Problem]]:
+    """Summarise each method by itself, on the clients of the first run.
+
+    A method whose runs contradict each other is a problem in place of a row; an error if all do.
+    """
     clients = list(runs[0].client_scores) if runs else []
-    of_method: dict[str, dict[int, SavedRun]] = {}
+    of_method: dict[str, list[SavedRun]] = {}
     for run in runs:
-        if list(run.client_scores) != clients:
-            continue
-        same = of_method.setdefault(written_form(run), {}).setdefault(run.seed, run)
+        if list(run.client_scores) == clients:
+            of_method.setdefault(written_form(run), []).append(run)
+    rows, conflicts = [], []
+    for own in of_method.values():
+        try:
+            rows.append(_summarise_method(own))
+        except SettingsError as error:
+            conflicts.append(Problem(own[0].method.label, str(error)))
+    if conflicts and not rows:
+        raise SettingsError(conflicts[0].text)
+    return tuple(rows), conflicts
+
+
+def _summarise_method(runs: Sequence[SavedRun]) -> MethodSummary:
+    by_seed: dict[int, SavedRun] = {}
+    for run in runs:
+        same = by_seed.setdefault(run.seed, run)
         if same is not run:  # a mean over both would be that of no experiment
             raise SettingsError(
                 f"{same.folder} and {run.folder} are the same method and seed; a page shows one "
                 "comparison: name the folders of one"
             )
-    for by_seed in of_method.values():
-        check_same_training(list(by_seed.values()))
-    return tuple(
-        summarise_method(next(iter(by_seed.values())).method, dict(by_seed), by_seed)
-        for by_seed in of_method.values()
-    )
+    check_same_training(runs)
+    return summarise_method(runs[0].method, dict(by_seed), by_seed)
 
 
 def _describe(folders: Sequence[Path]) -> dict[str, Any]:
