@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 
 NO_RUN = "there is no run of it"
+MOST_NAMED = 8  # folders that an error names
 # Training settings that may differ between the seeds of a method: where it ran, what it recorded.
 NO_TRAINING = {"engine", "device", "workers", "eval_every", "checkpoint_every"}
 MethodKey = tuple[str, str]  # the name that a method was given by, and its parameters as text
@@ -158,6 +160,12 @@ def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int 
     return len(counts[0]) if counts and counts[0] else None
 
 
+def _name_last(runs: Sequence[SavedRun]) -> str:
+    """Return the command that names the last run of each method and seed, unless it is long."""
+    last = {(written_form(run), run.seed): str(run.folder) for run in runs}
+    return f": udjfl report {shlex.join(last.values())}" if len(last) <= MOST_NAMED else ""
+
+
 def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> Comparison:
     """Compare runs of several methods on the same federations. One method has to be FedAvg.
 
@@ -170,6 +178,7 @@ def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> C
         if same is not run:
             raise SettingsError(
                 f"{same.folder} and {run.folder} are the same method and seed; leave one out"
+                f"{_name_last(runs)}"
             )
     fedavg = [run for run in runs if run.method.name == "fedavg"]
     fedavg.sort(key=lambda run: run.service != "none")  # the one without a service, if there is one
