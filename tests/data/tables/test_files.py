@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -193,3 +194,38 @@ def test_texts_of_parquet_in_other_columns_are_measured(tmp_path: Path, kind: st
     parquet.write_table(pyarrow.table({"a.b": [1] * 100, "a": column}), tmp_path / "all.parquet")
     assert exceeds(tmp_path / "all.parquet", 98_000)
     assert not exceeds(tmp_path / "all.parquet", 102_000)
+
+
+@pytest.mark.parametrize("rows", [[102_017_878_808], [-6, 12], [], [3, 4]])
+def test_a_parquet_file_whose_parts_lie_about_their_rows_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: list[int]
+) -> None:
+    """Memory is taken for the rows of a part, before any of them is read."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "north.parquet"
+    pd.DataFrame({"age": [1.0] * 6}).to_parquet(path)
+    whole = parquet.read_metadata(path)
+    parts = [SimpleNamespace(num_rows=own, total_byte_size=100) for own in rows]
+    described = SimpleNamespace(
+        schema=whole.schema,
+        num_columns=whole.num_columns,
+        num_rows=whole.num_rows,
+        num_row_groups=len(parts),
+        row_group=parts.__getitem__,
+    )
+    monkeypatch.setattr(parquet, "read_metadata", lambda _: described)
+    with pytest.raises(DataError, match="other numbers of rows than the whole"):
+        read_table(path)
+
+
+def test_a_parquet_file_beyond_the_memory_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_parquet(path: Path) -> None:
+        raise MemoryError("malloc of size 274877906944 failed")
+
+    path = tmp_path / "north.parquet"
+    pd.DataFrame({"age": [1.0]}).to_parquet(path)
+    monkeypatch.setattr(pd, "read_parquet", read_parquet)
+    with pytest.raises(DataError, match="needs more memory than there is"):
+        read_table(path)

@@ -121,6 +121,8 @@ def read_table(path: Path) -> pd.DataFrame:
         ) from None
     except DataError:
         raise
+    except MemoryError:
+        raise DataError(f"{path} needs more memory than there is; split it") from None
     except (ValueError, LookupError, TypeError, NotImplementedError) as error:  # of pyarrow, pandas
         raise DataError(f"{path} is not a parquet file: {quote_values(str(error))}") from None
     return parse_csv(text, path)

@@ -28,6 +28,9 @@ def exceeds(path: Path, most: int) -> bool:
     described = read_metadata(path)
     columns = [described.schema.column(index) for index in range(described.num_columns)]
     groups = range(described.num_row_groups)
+    rows = [described.row_group(index).num_rows for index in groups]
+    if min(rows, default=0) < 0 or sum(rows) != described.num_rows:  # memory is taken for them
+        raise ValueError("its parts have other numbers of rows than the whole")
     encoded = [described.row_group(index).total_byte_size for index in groups]
     total = sum(described.num_rows * max(8, column.length) for column in columns)
     if max(total, sum(encoded)) > most:
@@ -37,9 +40,9 @@ def exceeds(path: Path, most: int) -> bool:
         is_list, is_text = column.max_repetition_level > 0, column.physical_type == "BYTE_ARRAY"
         if not (is_list or is_text):
             continue
-        rows = LIST_ROWS if is_list else TEXT_ROWS
-        fewer = max(1, min(rows, plain_rows)) if is_text else rows
-        for size in _measure_column(path, column.path, rows, fewer):
+        at_once = LIST_ROWS if is_list else TEXT_ROWS
+        fewer = max(1, min(at_once, plain_rows)) if is_text else at_once
+        for size in _measure_column(path, column.path, at_once, fewer):
             total += size
             if total > most:
                 return True
