@@ -109,9 +109,9 @@ def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
     from udjfl.simulation.compare import choose_methods
 
     methods = choose_methods(settings)
-    # The size of each search depends on its method; the bar grows if it was too short.
-    runs = 20 * (len(methods) - 1) * len(settings.seeds)
     folder = inner_folder(out, "tuned") if out else None
+    # Until the first event, which tells how much there is.
+    runs = (len(methods) - 1) * len(settings.seeds)
     with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
         tuned = tune_methods(settings, methods, out=folder, on_progress=on_progress)
     specs = [to_spec(method) for method in tuned]
