@@ -6,12 +6,16 @@ import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from udjfl.training.records import OnProgress
+
+Warnings = Literal["all", "data", "none"]
+DATA = Path(__file__).parents[1] / "data"
 
 
 @contextlib.contextmanager
@@ -33,11 +37,13 @@ def show_progress(
     runs: int,
     rounds: int,
     unit: str = "rounds",
-    warnings: bool = True,
+    warnings: Warnings = "all",
     log: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[OnProgress]:
-    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings, if asked.
+    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings.
+
+    `warnings` are all, those about the data, or none.
 
     The bar is made for `runs` runs of `rounds` rounds each and grows if there are more. With a
     `log`, every round is also written there, with the parameters of the runs.
@@ -49,7 +55,8 @@ def show_progress(
 
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_show_warnings(console) if warnings else _hide_warnings())
+        hidden = warnings == "none"
+        stack.enter_context(_hide_warnings() if hidden else _show_warnings(console, warnings))
         bar = stack.enter_context(show_rounds(runs, rounds, unit, console))
         on_progress = stack.enter_context(observe(bar, log=log, parameters=parameters))
         assert on_progress is not None, "there is a bar"
@@ -99,19 +106,26 @@ def collect_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _show_warnings(console: Console) -> Iterator[logging.Handler]:
+def _show_warnings(console: Console, chosen: Warnings = "all") -> Iterator[logging.Handler]:
     """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
     from rich.logging import RichHandler
 
     logger = logging.getLogger("udjfl")
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
     handler.setFormatter(_Printable("%(message)s"))
+    if chosen == "data":
+        handler.addFilter(_is_about_data)
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
         yield handler
     finally:
         logger.removeHandler(handler)
+
+
+def _is_about_data(record: logging.LogRecord) -> bool:
+    """Tell if a module that reads or checks data logged this."""
+    return Path(record.pathname).is_relative_to(DATA)
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
     tune_allocator()
     runs = len(make_points(settings)) * len(settings.seeds)
     # At the edge of the grid a client at the cap is normal, in hundreds of runs.
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    with show_progress(runs, settings.training.rounds, warnings="data") as on_progress:
         frontier = trace_frontier(settings, out=out, on_progress=on_progress)
     show(frontier_view(frontier), frontier.as_dict(), json)
     if out:
@@ -89,7 +89,7 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
 
     tune_allocator()
     runs = round(settings.cost) * len(settings.seeds)
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    with show_progress(runs, settings.training.rounds, warnings="data") as on_progress:
         tuned = tune(settings, out=out, on_progress=on_progress)
     config = tuned_config(settings, tuned.choice.chosen.candidate.method)
     if out:
@@ -112,7 +112,7 @@ def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
     folder = inner_folder(out, "tuned") if out else None
     # Until the first event, which tells how much there is.
     runs = (len(methods) - 1) * len(settings.seeds)
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    with show_progress(runs, settings.training.rounds, warnings="none") as on_progress:
         tuned = tune_methods(settings, methods, out=folder, on_progress=on_progress)
     specs = [to_spec(method) for method in tuned]
     return settings.model_copy(update={"methods": specs, "params": {}})

@@ -16,6 +16,7 @@ from typing import Any
 
 from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
+from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
@@ -324,6 +325,8 @@ def trace_frontier(
     points = make_points(settings)
     chosen = settings.federation.data if data is None else data
     first = load_federation(chosen, settings.federation, settings.seeds[0])
+    if isinstance(chosen, str):
+        log_problems(first)
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
     from_python = data is not None or model is not None

@@ -17,6 +17,7 @@ from typing import Any
 
 from udjfl._files import inner_folder
 from udjfl.data import Federation
+from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
@@ -209,6 +210,7 @@ def choose_point(
     plan = HalvingPlan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
+    _log_problems(held_out, first, settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
     from_python = data is not None or model is not None
@@ -232,6 +234,12 @@ def choose_point(
         if folder:
             folder.unlock()
     return choice
+
+
+def _log_problems(held_out: HeldOutData, first: Federation, seed: int) -> None:
+    """Warn of problems in tables, as they are before a part is held out."""
+    if isinstance(held_out.data, str) and first.preprocessing is not None:
+        log_problems(load_federation(held_out.data, held_out.settings, seed))
 
 
 def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:
