@@ -155,7 +155,7 @@ def test_a_search_warns_of_problems_once_and_of_nothing_else(
     write_hospitals(Path("hospitals"), west=make_hospitals()["west"].assign(extra=1.5))
     small = ("--target", "ill", *SHORT, "--seeds", "2", "--workers", "1")
     few = ("--exponents", "1", "--gammas", "2", "--budgets", "2", "--methods", "qffl")
-    for command in (("frontier", *few), ("tune", "--cost", "12", "--budget", "90")):
+    for command in (("frontier", *few), ("tune", "--cost", "16", "--budget", "90")):
         output = udjfl_command(*command, "--data", *hospitals, *small)
         assert output.code == 0, output.err
         words = " ".join(output.err.split())

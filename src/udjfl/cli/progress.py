@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from udjfl._ids import printable
+from udjfl.cli.wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,12 +81,41 @@ class _OnlyOnce(logging.Filter):
         return is_new
 
 
+_HELD = re.compile(
+    r"(?P<method>.+?): (?P<clients>[^;]+) would have more than (?P<share>\d+)% of the step and is "
+    r"held to that\."
+)
+
+
+class _Capped(logging.Filter):
+    """Keeps the warnings of clients at the cap, which are usual, for one line at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients: dict[str, dict[str, list[str]]] = {}  # by share and method
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = _HELD.fullmatch(record.getMessage())
+        if found is None:
+            return True
+        own = self.clients.setdefault(found["share"], {}).setdefault(found["method"], [])
+        own += [name for name in found["clients"].split(", ") if name not in own]
+        return False
+
+    def lines(self) -> list[str]:
+        """Return a line for each cap: the methods, and the clients that were held to it."""
+        return [
+            f"Held to the cap in some rounds, {share}% of the step (`cap`, docs/budgets.md): "
+            + "; ".join(f"{method}: {', '.join(clients)}" for method, clients in methods.items())
+            + "."
+            for share, methods in self.clients.items()
+        ]
+
+
 class _Printable(logging.Formatter):
     """Formats a warning without characters that steer a terminal: ids may contain some."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from udjfl._ids import printable
-
         return printable(super().format(record))
 
 
@@ -115,12 +148,16 @@ def _show_warnings(console: Console, chosen: Warnings = "all") -> Iterator[loggi
     handler.setFormatter(_Printable("%(message)s"))
     if chosen == "data":
         handler.addFilter(_is_about_data)
+    capped = _Capped()
+    handler.addFilter(capped)
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
         yield handler
     finally:
         logger.removeHandler(handler)
+        for line in capped.lines():
+            print_wrapped(printable(line))
 
 
 def _is_about_data(record: logging.LogRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from udjfl._files import inner_folder
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_progress
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import SettingsError
 from udjfl.report.output import show, to_json
 from udjfl.search.settings import FrontierSettings, TuneSettings
@@ -57,7 +59,7 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
     show(frontier_view(frontier), frontier.as_dict(), json)
     if out:
         drawn = _draw(frontier, out)
-        print(f"kept in {out}: frontier.json, runs.csv{drawn}", file=sys.stderr)
+        print_wrapped(f"kept in {out}: frontier.json, runs.csv{drawn}")
 
 
 def _draw(frontier: Frontier, out: Path) -> str:
@@ -97,10 +99,8 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
         add_files(out, {"tuned.toml": config.encode(), "tune.json": document.encode()})
     show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
     if out:
-        print(
-            f"kept in {out}; train the chosen point with: udjfl run --config {out / 'tuned.toml'}",
-            file=sys.stderr,
-        )
+        print_wrapped(f"kept in {out}; train the chosen point with:")
+        print(f"udjfl run --config {shlex.quote(str(out / 'tuned.toml'))}", file=sys.stderr)
 
 
 def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
