@@ -24,7 +24,7 @@ ANSWERS = {
     "desert": "reward the clients that bring good data",
 }
 PUBLISHED = "The paper's beta and gamma, with our step rule and without a budget"
-JUDGED = "A verdict of a method without a budget of its own is by a budget of {margin:g} points."
+JUDGED = "Methods without a budget of their own are judged by a budget of {margin:g} points."
 WIDEST_BAR = 24
 SMALLEST_SCALE = 2.0  # points at the end of a bar, at least: small changes look small
 
