@@ -30,6 +30,7 @@ from udjfl.statistics import (
     metric_of,
     paired_test,
     rank_methods,
+    rounding_of,
     seeds_needed,
     summarise,
 )
@@ -320,6 +321,29 @@ def test_best_comes_first(theory: str, best_first: list[int]) -> None:
 def test_equal_means_share_the_better_rank() -> None:
     order = rank_methods("utilitarian", entries("global_accuracy", 90.0, 95.0, 90.0, 80.0))
     assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, 2), (2, 2), (3, 4)]
+
+
+def test_means_that_differ_by_rounding_share_a_rank() -> None:
+    # Sums of the same thirds in another order: 83.33333333333333 and 83.33333333333334.
+    methods = [
+        {"std": summarise(values)}
+        for values in ([250 / 3, 250 / 3 + 1e-13], [250 / 3, 250 / 3], [250 / 3 - 1e-9, 250 / 3])
+    ]
+    assert len({each["std"].mean for each in methods}) == 3
+    order = rank_methods("egalitarian", methods)
+    assert [(ranked.index, ranked.rank) for ranked in order] == [(2, 1), (0, 2), (1, 2)]
+
+
+def test_rounding_is_that_of_the_values_and_not_of_their_mean() -> None:
+    # The mean of 10 and -10 is 0, as rounding leaves it: 1e-15.
+    methods = [{"psi": summarise(values)} for values in ([10.0, -10.0 + 2e-15], [10.0, -10.0])]
+    assert [ranked.rank for ranked in rank_methods("rawls", methods)] == [1, 1]
+
+
+def test_nothing_but_zeros_share_the_first_rank() -> None:
+    assert [ranked.rank for ranked in rank_methods("rawls", entries("psi", 0.0, 0.0))] == [1, 1]
+    assert rounding_of(each["psi"] for each in entries("psi", None)) == 0.0
+    assert rounding_of([]) == 0.0
 
 
 def test_a_method_without_a_value_has_no_rank() -> None:

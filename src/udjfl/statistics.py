@@ -11,7 +11,7 @@ import functools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from udjfl._measures import ROUNDING, exact_mean, finite_numbers
@@ -257,8 +257,8 @@ class RankedMethod:
     """One method's rank by the metric of a theory.
 
     index  its position among the methods that were ranked
-    rank   counts from 1; equal values share the better rank; None for a method without a value or
-           left out
+    rank   counts from 1; values that are equal up to rounding share the better rank; None for a
+           method without a value or left out
     value  the metric over seeds
     reason why the method is left out of the ranking, None if it is not
     """
@@ -274,6 +274,16 @@ def metric_of(theory: str) -> Metric:
     return METRICS[THEORY_METRIC[theory]]
 
 
+def rounding_of(summaries: Iterable[Summary]) -> float:
+    """Return the largest difference between means of these values that is rounding.
+
+    >>> rounding_of([summarise([80.0, None]), summarise([-100.0])])
+    1e-10
+    """
+    values = (value for summary in summaries for value in summary.values)
+    return ROUNDING * max((abs(value) for value in values if value is not None), default=0.0)
+
+
 def rank_methods(
     theory: str,
     methods: Sequence[Mapping[str, Summary]],
@@ -283,8 +293,9 @@ def rank_methods(
     """Rank methods, given by their summaries, by the mean over seeds, best first.
 
     `left_out` has the reason for each index that is not ranked, such as a model that was not
-    trained. Those come last, after the methods without a value. Equal means keep the order they
-    came in. `score_better` is the direction in which the judged score is better.
+    trained. Those come last, after the methods without a value. Means that are equal up to rounding
+    keep the order they came in. `score_better` is the direction in which the judged score is
+    better.
     """
     metric, reasons = metric_of(theory), left_out or {}
     values = [summaries[metric.key] for summaries in methods]
@@ -293,8 +304,9 @@ def rank_methods(
         for index, value in enumerate(values)
         if value.mean is not None and index not in reasons
     }
+    rounding = rounding_of(values)
     ranks = {
-        index: 1 + sum(other > score for other in scores.values())
+        index: 1 + sum(other > score + rounding for other in scores.values())
         for index, score in scores.items()
     }
     last = len(methods) + 1

@@ -149,6 +149,20 @@ def test_problems_are_warned_of_before_training(
         assert "client 'west', column 'ill': one class only" in " ".join(output.err.split())
 
 
+def test_a_search_warns_of_problems_once_and_of_nothing_else(
+    udjfl_command: Command, hospitals: list[str]
+) -> None:
+    write_hospitals(Path("hospitals"), west=make_hospitals()["west"].assign(extra=1.5))
+    small = ("--target", "ill", *SHORT, "--seeds", "2", "--workers", "1")
+    few = ("--exponents", "1", "--gammas", "2", "--budgets", "2", "--methods", "qffl")
+    for command in (("frontier", *few), ("tune", "--cost", "16", "--budget", "90")):
+        output = udjfl_command(*command, "--data", *hospitals, *small)
+        assert output.code == 0, output.err
+        words = " ".join(output.err.split())
+        assert words.count("column 'extra' is left out") == 1, command
+        assert words.count("WARNING") == 3  # two clients do not have the column
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

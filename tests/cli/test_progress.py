@@ -61,6 +61,25 @@ def test_a_warning_is_shown_once_by_each_command(
         assert " ".join(lines) == "WARNING mind the gap udjfl: enough"
 
 
+def test_clients_at_the_cap_are_one_line_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("udjfl")
+    held = "would have more than 50% of the step and is held to that"
+    with show_progress(1, 1):
+        for text in (
+            f"UDJ-FL desert: client-1 {held}.",
+            f"UDJ-FL desert: client-2, client-1 {held}.",
+            f"UDJ-FL rawls (budget=2): client-3 {held}.",
+            f"UDJ-FL rawls: the uncertainty of c is low; d {held}.",  # says more than that
+        ):
+            logger.warning("%s", text)
+    *before, last = capsys.readouterr().err.splitlines()
+    assert "d would have more than" in " ".join(line.strip() for line in before)
+    assert last == (
+        "Held to the cap in some rounds, 50% of the step (`cap`, docs/budgets.md): "
+        "UDJ-FL desert: client-1, client-2; UDJ-FL rawls (budget=2): client-3."
+    )
+
+
 class Bar:
     """Stands for rich's bar and remembers what it would show."""
 

@@ -70,6 +70,9 @@ def test_tune_prints_the_point_its_neighbours_and_its_cost(
     assert "neighbour: UDJ-FL egalitarian" in result.out
     assert "a plain grid of as many points: " in " ".join(result.out.split())
     assert "Was the theory delivered?" in result.out
+    for part in ("rung 1 of 3, 1 round", "rung 3 of 3, 3 rounds", "test, 3 rounds"):
+        assert sum(line.startswith(f"{part}: seed 1: ") for line in result.lines) >= 1
+    assert not any(line.startswith("seed") for line in result.lines)
     assert f"udjfl run --config {tmp_path / 't' / 'tuned.toml'}" in result.err
     assert "all whole" in udjfl_command(f"check {tmp_path / 't'}").out
     before = (tmp_path / "t" / "tune.json").read_bytes()

@@ -38,6 +38,8 @@ def test_every_theory_has_a_verdict_and_a_bar_for_each_client(
         assert len(re.findall(f"^{theory}: ", shown, re.MULTILINE)) == 2  # with a budget, without
     assert shown.count("│") == 4 * 3
     assert "Alone" in shown
+    by_two = "without a budget of their own are judged by a budget of 2 points"
+    assert by_two in " ".join(shown.split())
 
 
 def make_summary(comparison: udjfl.Comparison, uncertainties: list[list[float]]) -> MethodSummary:

@@ -81,6 +81,28 @@ def test_a_very_long_id_leaves_room_for_numbers(width: int) -> None:
         assert "62.50" in capture.get()
 
 
+def test_what_is_continued_of_a_name_is_indented() -> None:
+    names = [
+        Text.assemble("Rawls", ("\n  UDJ-FL beta=0.578, gamma=0.322, step=safe", "dim")),
+        Text("neighbour: UDJ-FL rawls (beta=0.5, gamma=0.2)"),
+    ]
+    console = Console(width=40, highlight=False)
+    with console.capture() as capture:
+        console.print(make_blocks(40, "Point", [Text("A")], names, [[Text("1")], [Text("2")]]))
+    lines = [line.rstrip() for line in capture.get().splitlines()]
+    assert [line[:14].rstrip() for line in lines[1:]] == [
+        "Rawls",
+        "  UDJ-FL",
+        "  beta=0.578,",
+        "  gamma=0.322,",
+        "  step=safe",
+        "neighbour:",
+        "  UDJ-FL rawls",
+        "  (beta=0.5,",
+        "  gamma=0.2)",
+    ]
+
+
 def test_names_are_folded_further_where_that_saves_a_table() -> None:
     names = [Text("a name of so many letters that a third of the line is full")]
     headings = [Text(f"column-{n}{n}") for n in range(6)]  # 10 wide with the gap

@@ -40,6 +40,37 @@ def test_it_has_the_choice_the_neighbours_the_search_and_the_test(tuned: Tuned, 
         assert part in words
 
 
+def test_every_point_that_breaks_a_limit_is_explained(tuned: Tuned) -> None:
+    choice = tuned.choice
+    one = replace(choice.default, broken={"budget": 0.62})
+    two = replace(choice.neighbours[0], broken={"north has 61.0": 4.0})
+    changed = replace(choice, default=one, neighbours=(two, *choice.neighbours[1:]))
+    explained = [remark for remark in remark_on_choice(changed) if remark.startswith("!")]
+    labels = [each.candidate.method.label for each in (one, two)]
+    assert explained == [
+        f"! breaks a limit: {labels[0]}: budget by 0.6; {labels[1]}: north has 61.0 by 4.0."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("theory", "gain", "moved", "is_said"),
+    [
+        ("desert", -0.21, 1.0, True),
+        ("desert", 0.0, 1.0, True),
+        ("desert", 0.3, 1.0, False),
+        ("desert", -0.21, -1.0, False),  # the measure is not better
+        ("utilitarian", -0.21, 1.0, False),  # its measure is on shared data, not of these clients
+    ],
+)
+def test_a_choice_that_levels_down_says_so(
+    tuned: Tuned, theory: str, gain: float, moved: float, is_said: bool
+) -> None:
+    chosen = replace(tuned.choice.chosen, gain=gain, moved=(moved, moved))
+    remarks = " ".join(remark_on_choice(replace(tuned.choice, chosen=chosen, theory=theory)))
+    assert ("better only because others lose" in remarks) == is_said
+    assert (f"({gain:+.2f})" in remarks) == is_said
+
+
 def test_why_a_point_with_a_better_measure_was_not_chosen(tuned: Tuned) -> None:
     choice = tuned.choice
     rest = [each for each in choice.rungs[-1].scores if each != choice.chosen]

@@ -123,6 +123,24 @@ def test_a_front_has_the_points_that_none_beats_within_the_margin() -> None:
     assert "4.0 below FedAvg's" in reason
 
 
+def test_a_mean_that_is_higher_by_rounding_keeps_no_point_on_a_front() -> None:
+    # Over seeds 64.6464...64 and 64.6464...65: FedAvg is no worse there, and better for client 2.
+    one, other = 64 * 100 / 99, 64 * 100 / 99 + 2e-14
+    assert one < other
+    rules = {FedAvg(): (one, 60.0), UDJ(beta=2.0, gamma=-1.0): (other, 59.0)}
+    rules[UDJ(beta=1.0, gamma=0.0)] = (other, 60.0)  # equal to FedAvg: both stay
+    points = tuple(Point.of(rule, "reference" if rule == FedAvg() else "grid") for rule in rules)
+    runs = {
+        (point.name, 0): PointRun(values, (0.1, 0.3), 60.0, (50, 50))
+        for point, values in zip(points, rules.values(), strict=True)
+    }
+    clients = ("client-1", "client-2")
+    frontier = Frontier("by hand", clients, (0,), {"rounds": 3}, points, runs, n_classes=10)
+    front = {point.label for point in frontier.front("clients")}
+    assert front == {"FedAvg", "p = 1, gamma = 0"}
+    assert set(frontier.as_dict()["fronts"]["clients"]) == {points[0].name, points[2].name}
+
+
 def test_of_a_loss_less_is_better_and_no_mean_is_at_chance(tmp_path: Path) -> None:
     losses = {
         FedAvg(): (0.2, 0.6, 0.3),  # a mean of 0.4: a hundredth of it is 0.004

@@ -12,7 +12,7 @@ from small_runs import make_federation
 
 import udjfl
 from udjfl.training.progress_bar import RoundCounter, notebook_bar, show_rounds
-from udjfl.training.records import Progress
+from udjfl.training.records import Part, Progress
 
 
 def test_rounds_of_several_runs_are_added_up() -> None:
@@ -24,6 +24,35 @@ def test_rounds_of_several_runs_are_added_up() -> None:
         counter.count(Progress(label, 0, "training", done, 10))
     # 5 + 3 + 1 rounds; a third run has come.
     assert (counter.done, counter.total, counter.text) == (9, 30, "seed 0: TERM")
+
+
+def test_the_parts_of_a_search_follow_each_other_and_never_go_back() -> None:
+    counter = RoundCounter(1, 6)
+    first, second = Part("rung 1 of 2, 2 rounds", {0: 2}, 0, 10), Part("rung 2 of 2", {0: 1}, 4, 10)
+    seen = []
+    for label, done, total, part in (
+        ("FedAvg", 2, 2, first),
+        ("a", 2, 2, first),
+        ("FedAvg", 1, 2, first),  # again, beside other points
+        ("a", 3, 6, second),
+        ("a", 6, 6, second),
+    ):
+        counter.count(Progress(label, 0, "training", done, total, part=part))
+        seen.append((counter.done, counter.total))
+    assert seen == [(2, 10), (4, 10), (4, 10), (7, 10), (10, 10)]
+    assert counter.text == "rung 2 of 2: seed 0: a"
+
+
+def test_of_a_search_there_is_a_line_for_each_part_and_seed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    part = Part("rung 1 of 3, 2 rounds", {0: 2, 1: 1}, 0, 100)
+    with show_rounds(1, 3, console=Console(file=io.StringIO())) as on_progress:
+        for label, seed, done in (("FedAvg", 0, 2), ("FedAvg", 0, 2), ("a", 0, 1), ("a", 1, 2)):
+            on_progress(Progress(label, seed, "training", done, 2, part=part))
+        assert capsys.readouterr().err == "rung 1 of 3, 2 rounds: seed 1: 1 run done\n"
+        on_progress(Progress("a", 0, "training", 2, 2, part=part))
+    assert capsys.readouterr().err == "rung 1 of 3, 2 rounds: seed 0: 2 runs done\n"
 
 
 def test_on_a_terminal() -> None:

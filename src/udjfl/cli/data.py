@@ -15,6 +15,7 @@ from pydantic import Field
 from udjfl.cli.command import Command, CommandGroup
 from udjfl.cli.options import AsJson, complete_data
 from udjfl.cli.progress import collect_warnings
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import SettingsError, StorageError
 from udjfl.report.output import show
 from udjfl.settings import DataSettings, TableSettings, validate_settings
@@ -163,7 +164,7 @@ def describe_command(
     document = {**description, "contact_sheet": str(path) if path else None}
     show(view_federation(description), document, json)
     if path:
-        print(f"drawn in {path}", file=sys.stderr)
+        print_wrapped(f"drawn in {path}")
 
 
 @app.command("prepare", short_help="Download or generate the files of a source.")

@@ -23,7 +23,9 @@ def main() -> None:
         if stop.code == INTERRUPTED:
             # From here a second Ctrl-C, while Python shuts down, must not print a traceback.
             previous = exit_at_once
-            print(f"udjfl: {advise_after_stop(sys.argv[1:])}", file=sys.stderr)
+            from udjfl.cli.wrapping import print_wrapped
+
+            print_wrapped(f"udjfl: {advise_after_stop(sys.argv[1:])}")
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -95,9 +97,10 @@ def _run_app() -> None:
 def _fail(message: str) -> NoReturn:
     """Print an error, with everything escaped that a terminal would obey, and exit."""
     from udjfl._ids import printable
+    from udjfl.cli.wrapping import print_wrapped
 
     for line in message.split("\n"):
-        print(f"udjfl: {printable(line)}", file=sys.stderr)
+        print_wrapped(f"udjfl: {printable(line)}")
     sys.exit(2)
 
 

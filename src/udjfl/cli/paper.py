@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -14,6 +13,7 @@ from udjfl._files import inner_folder
 from udjfl.cli.command import CommandGroup
 from udjfl.cli.options import AsJson, settings_command
 from udjfl.cli.progress import show_progress
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.paper.settings import ReproduceSettings
 from udjfl.report.output import show, to_json
 from udjfl.report.plain_tables import to_csv
@@ -156,7 +156,7 @@ def _write_table(out: Path, table: Table, document: Mapping[str, Any], markdown:
 
 def _say_where(out: Path, table: Table, more: str = "") -> None:
     names = f"{table.kind}.md, .csv, -seeds.csv{more} and .json"
-    print(f"kept in {out}: {names}, and the runs", file=sys.stderr)
+    print_wrapped(f"kept in {out}: {names}, and the runs")
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

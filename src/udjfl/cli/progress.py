@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from udjfl._ids import printable
+from udjfl.cli.wrapping import print_wrapped
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from udjfl.training.records import OnProgress
+
+Warnings = Literal["all", "data", "none"]
+DATA = Path(__file__).parents[1] / "data"
 
 
 @contextlib.contextmanager
@@ -33,11 +41,13 @@ def show_progress(
     runs: int,
     rounds: int,
     unit: str = "rounds",
-    warnings: bool = True,
+    warnings: Warnings = "all",
     log: str | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Iterator[OnProgress]:
-    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings, if asked.
+    """Show a bar on a terminal, a line for each finished run elsewhere; and warnings.
+
+    `warnings` are all, those about the data, or none.
 
     The bar is made for `runs` runs of `rounds` rounds each and grows if there are more. With a
     `log`, every round is also written there, with the parameters of the runs.
@@ -49,7 +59,8 @@ def show_progress(
 
     console = Console(stderr=True)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_show_warnings(console) if warnings else _hide_warnings())
+        hidden = warnings == "none"
+        stack.enter_context(_hide_warnings() if hidden else _show_warnings(console, warnings))
         bar = stack.enter_context(show_rounds(runs, rounds, unit, console))
         on_progress = stack.enter_context(observe(bar, log=log, parameters=parameters))
         assert on_progress is not None, "there is a bar"
@@ -70,12 +81,41 @@ class _OnlyOnce(logging.Filter):
         return is_new
 
 
+_HELD = re.compile(
+    r"(?P<method>.+?): (?P<clients>[^;]+) would have more than (?P<share>\d+)% of the step and is "
+    r"held to that\."
+)
+
+
+class _Capped(logging.Filter):
+    """Keeps the warnings of clients at the cap, which are usual, for one line at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients: dict[str, dict[str, list[str]]] = {}  # by share and method
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        found = _HELD.fullmatch(record.getMessage())
+        if found is None:
+            return True
+        own = self.clients.setdefault(found["share"], {}).setdefault(found["method"], [])
+        own += [name for name in found["clients"].split(", ") if name not in own]
+        return False
+
+    def lines(self) -> list[str]:
+        """Return a line for each cap: the methods, and the clients that were held to it."""
+        return [
+            f"Held to the cap in some rounds, {share}% of the step (`cap`, docs/budgets.md): "
+            + "; ".join(f"{method}: {', '.join(clients)}" for method, clients in methods.items())
+            + "."
+            for share, methods in self.clients.items()
+        ]
+
+
 class _Printable(logging.Formatter):
     """Formats a warning without characters that steer a terminal: ids may contain some."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from udjfl._ids import printable
-
         return printable(super().format(record))
 
 
@@ -99,19 +139,30 @@ def collect_warnings() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _show_warnings(console: Console) -> Iterator[logging.Handler]:
+def _show_warnings(console: Console, chosen: Warnings = "all") -> Iterator[logging.Handler]:
     """Print the warnings that the package logs: on the bar's console, which keeps them apart."""
     from rich.logging import RichHandler
 
     logger = logging.getLogger("udjfl")
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
     handler.setFormatter(_Printable("%(message)s"))
+    if chosen == "data":
+        handler.addFilter(_is_about_data)
+    capped = _Capped()
+    handler.addFilter(capped)
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
         yield handler
     finally:
         logger.removeHandler(handler)
+        for line in capped.lines():
+            print_wrapped(printable(line))
+
+
+def _is_about_data(record: logging.LogRecord) -> bool:
+    """Tell if a module that reads or checks data logged this."""
+    return Path(record.pathname).is_relative_to(DATA)
 
 
 @contextlib.contextmanager

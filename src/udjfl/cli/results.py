@@ -1,6 +1,5 @@
 """The commands that use a trained model: predict and export."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from udjfl.cli.options import AsJson, TrustModel
 from udjfl.cli.progress import collect_warnings, show_status
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import SettingsError
 from udjfl.settings.base import split_names
 
@@ -95,4 +95,4 @@ def export_command(
 
     with show_status("exporting"):
         export(open_result(folder, trust_model=trust_model), file, client, format)
-    print(f"written to {file}", file=sys.stderr)
+    print_wrapped(f"written to {file}")

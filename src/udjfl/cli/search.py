@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from udjfl._files import inner_folder
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_progress
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import SettingsError
 from udjfl.report.output import show, to_json
 from udjfl.search.settings import FrontierSettings, TuneSettings
@@ -52,12 +54,12 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
     tune_allocator()
     runs = len(make_points(settings)) * len(settings.seeds)
     # At the edge of the grid a client at the cap is normal, in hundreds of runs.
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    with show_progress(runs, settings.training.rounds, warnings="data") as on_progress:
         frontier = trace_frontier(settings, out=out, on_progress=on_progress)
     show(frontier_view(frontier), frontier.as_dict(), json)
     if out:
         drawn = _draw(frontier, out)
-        print(f"kept in {out}: frontier.json, runs.csv{drawn}", file=sys.stderr)
+        print_wrapped(f"kept in {out}: frontier.json, runs.csv{drawn}")
 
 
 def _draw(frontier: Frontier, out: Path) -> str:
@@ -89,7 +91,7 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
 
     tune_allocator()
     runs = round(settings.cost) * len(settings.seeds)
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    with show_progress(runs, settings.training.rounds, warnings="data") as on_progress:
         tuned = tune(settings, out=out, on_progress=on_progress)
     config = tuned_config(settings, tuned.choice.chosen.candidate.method)
     if out:
@@ -97,10 +99,8 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
         add_files(out, {"tuned.toml": config.encode(), "tune.json": document.encode()})
     show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
     if out:
-        print(
-            f"kept in {out}; train the chosen point with: udjfl run --config {out / 'tuned.toml'}",
-            file=sys.stderr,
-        )
+        print_wrapped(f"kept in {out}; train the chosen point with:")
+        print(f"udjfl run --config {shlex.quote(str(out / 'tuned.toml'))}", file=sys.stderr)
 
 
 def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
@@ -109,10 +109,10 @@ def tune_first(settings: CompareSettings, out: Path | None) -> CompareSettings:
     from udjfl.simulation.compare import choose_methods
 
     methods = choose_methods(settings)
-    # The size of each search depends on its method; the bar grows if it was too short.
-    runs = 20 * (len(methods) - 1) * len(settings.seeds)
     folder = inner_folder(out, "tuned") if out else None
-    with show_progress(runs, settings.training.rounds, warnings=False) as on_progress:
+    # Until the first event, which tells how much there is.
+    runs = (len(methods) - 1) * len(settings.seeds)
+    with show_progress(runs, settings.training.rounds, warnings="none") as on_progress:
         tuned = tune_methods(settings, methods, out=folder, on_progress=on_progress)
     specs = [to_spec(method) for method in tuned]
     return settings.model_copy(update={"methods": specs, "params": {}})

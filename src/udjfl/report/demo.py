@@ -24,6 +24,7 @@ ANSWERS = {
     "desert": "reward the clients that bring good data",
 }
 PUBLISHED = "The paper's beta and gamma, with our step rule and without a budget"
+JUDGED = "Methods without a budget of their own are judged by a budget of {margin:g} points."
 WIDEST_BAR = 24
 SMALLEST_SCALE = 2.0  # points at the end of a bar, at least: small changes look small
 
@@ -61,6 +62,7 @@ def _demo_parts(comparison: Comparison, width: int) -> list[RenderableType]:
     parts += [
         Text(""),
         heading(PUBLISHED),
+        footer(JUDGED.format(margin=comparison.margin)),
     ]
     parts += [
         _verdict_line(verdict, f"{verdict.theory.capitalize()}: ") for _, verdict in published

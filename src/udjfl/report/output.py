@@ -16,6 +16,7 @@ from udjfl._ids import printable
 WIDTH_OF_FILES = 120  # columns, where the output is not a terminal
 NARROW = 100  # tables with long cells are laid out differently below this width
 GAP = 1
+HANG = 2  # columns by which the second line of a long name is indented
 
 
 def show(view: RenderableType, document: Any, as_json: bool) -> None:
@@ -91,7 +92,7 @@ def make_blocks(
     row for each name.
     """
     headings, names = [*map(_clean, headings)], [*map(_clean, names)]
-    longest_word = max((len(word) for name in names for word in name.plain.split()), default=1)
+    longest_word = max(map(_longest_word, names), default=1)
     widest = width // 2  # of one column: longer ids are folded, as headings cut off
     needed = max(len(corner), *map(text_width, names))
     first = min(needed, max(longest_word, width // 3), widest)
@@ -101,6 +102,7 @@ def make_blocks(
     folded = min(first, max(longest_word, width // 4))
     if len(pack_columns(widths, width - folded)) < len(pack_columns(widths, width - first)):
         first = folded
+    names = [_hang(name, first) for name in names]
     blocks = []
     for block in pack_columns(widths, width - first):
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
@@ -111,6 +113,38 @@ def make_blocks(
             table.add_row(name, *(row[column] for column in block))
         blocks.append(table)
     return stack(blocks)
+
+
+def _indent_of(line: Text) -> int:
+    """Return how far the second line of a folded line is indented."""
+    return len(line.plain) - len(line.plain.lstrip(" ")) or HANG
+
+
+def _longest_word(name: Text) -> int:
+    """Return the width that the words of a name need; with an indent where they are several."""
+    needed = 1
+    for line in name.split("\n"):
+        words = line.plain.split()
+        indent = _indent_of(line) if len(words) > 1 else 0
+        needed = max(needed, *(indent + len(word) for word in words), 1)
+    return needed
+
+
+def _hang(name: Text, width: int) -> Text:
+    """Fold the lines of a name by words; what is continued is indented below its line."""
+    lines: list[Text] = []
+    for line in name.split("\n", allow_blank=True):
+        indent = _indent_of(line)
+        if line.cell_len <= width or 2 * indent >= width:
+            lines.append(line)
+            continue
+        own = len(line.plain) - len(line.plain.lstrip(" "))
+        folded = line[own:].wrap(Console(), width - indent)
+        lines += [
+            Text.assemble(" " * (indent if number else own), part)
+            for number, part in enumerate(folded)
+        ]
+    return Text("\n").join(lines)
 
 
 def _clean(text: Text) -> Text:

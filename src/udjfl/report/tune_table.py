@@ -11,7 +11,7 @@ from rich.text import Text
 from udjfl.report.cells import footer, heading
 from udjfl.report.comparison_table import comparison_view
 from udjfl.report.output import FitWidth, make_blocks
-from udjfl.search.scoring import CandidateScore
+from udjfl.search.scoring import ROUNDING, CandidateScore
 from udjfl.search.tune import HeldOutChoice, Tuned
 from udjfl.training.resuming import advise_to_resume
 
@@ -34,6 +34,10 @@ NOT_CLEAR = (
 NEAR = (
     "{label} had the best measure, but keeps the budget by less than one standard error: on other "
     "data it may cost more."
+)
+LEVELLED_DOWN = (
+    "The clients whom the theory should benefit do not gain at the chosen point ({gain}): its "
+    "measure is better only because others lose. Verdicts call that levelled down."
 )
 
 
@@ -77,17 +81,23 @@ def say_limits(choice: HeldOutChoice) -> str:
 
 
 def remark_on_choice(choice: HeldOutChoice) -> list[str]:
-    """Say why a point with a better measure was not chosen, and if the default breaks a limit."""
-    chosen, default, best, remarks = choice.chosen, choice.default, choice.rungs[-1].scores[0], []
+    """Say why a better measure was not chosen, whom the choice serves, and who breaks a limit."""
+    chosen, best, remarks = choice.chosen, choice.rungs[-1].scores[0], []
     kept = chosen.candidate.name in {each.candidate.name for each in _defaults(choice)}
     if best.near and not chosen.near:
         remarks.append(NEAR.format(label=best.candidate.method.label))
     elif kept and chosen.candidate.name != best.candidate.name:
         remarks.append(NOT_CLEAR)
-    if default.broken:
-        broken = ", ".join(f"{name} by {value:.1f}" for name, value in default.broken.items())
-        remarks.append(f"! {default.candidate.method.label} breaks a limit: {broken}.")
-    return remarks
+    is_better = chosen.value > ROUNDING and choice.theory != "utilitarian"
+    if is_better and chosen.gain <= ROUNDING:
+        remarks.append(LEVELLED_DOWN.format(gain=f"{chosen.gain:+.2f}"))
+    broken = [_say_broken(each) for _, each in list_points(choice) if each.broken]
+    return [*remarks, *([f"! breaks a limit: {'; '.join(broken)}."] if broken else [])]
+
+
+def _say_broken(each: CandidateScore) -> str:
+    limits = ", ".join(f"{name} by {value:.1f}" for name, value in (each.broken or {}).items())
+    return f"{each.candidate.method.label}: {limits}"
 
 
 def list_points(choice: HeldOutChoice) -> list[tuple[str, CandidateScore]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
+from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
@@ -29,7 +30,7 @@ from udjfl.search.settings import FrontierSettings
 from udjfl.search.stored import Kind, StoredFrontier, StoredPoint, check_stored
 from udjfl.simulation.compare import choose_methods
 from udjfl.simulation.simulate import DataChoice, load_federation
-from udjfl.statistics import THEORY_METRIC, Summary, summarise
+from udjfl.statistics import THEORY_METRIC, Summary, rounding_of, summarise
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.file_names import find_advice
 from udjfl.training.folder_check import refuse_damage
@@ -182,9 +183,11 @@ class Frontier:
     def front(self, key: str) -> list[Point]:
         """Return the points of a trade-off of `FRONTS` that no other point beats on both axes.
 
-        They are ordered along the first axis. Points that are left out are on no front.
+        They are ordered along the first axis. Points that are left out are on no front. Means that
+        differ by rounding are equal.
         """
         axes = FRONTS[key]
+        rounding = [rounding_of(own[axis] for own in self.metrics.values()) for axis in axes]
         values = {
             point.name: tuple(self._signed(point, axis) for axis in axes)
             for point in self.points
@@ -195,7 +198,9 @@ class Frontier:
             point
             for point in self.points
             if point.name in complete
-            and not any(_beats(other, complete[point.name]) for other in complete.values())
+            and not any(
+                _beats(other, complete[point.name], rounding) for other in complete.values()
+            )
         ]
         return sorted(best, key=lambda point: self.metrics[point.name][axes[0]].mean or 0.0)
 
@@ -296,10 +301,13 @@ def _read_point(kept: StoredPoint) -> Point:
     return Point.of(method, kept.kind)
 
 
-def _beats(one: Sequence[float | None], other: Sequence[float | None]) -> bool:
-    """Tell if the first is at least as high on every axis, and higher on one."""
-    pairs = [(a or 0.0, b or 0.0) for a, b in zip(one, other, strict=True)]
-    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
+def _beats(
+    one: Sequence[float | None], other: Sequence[float | None], rounding: Sequence[float]
+) -> bool:
+    """Tell if the first is at least as high on every axis, and higher on one, up to rounding."""
+    ahead = [(a or 0.0) - (b or 0.0) for a, b in zip(one, other, strict=True)]
+    axes = list(zip(ahead, rounding, strict=True))
+    return all(gap >= -small for gap, small in axes) and any(gap > small for gap, small in axes)
 
 
 def trace_frontier(
@@ -317,6 +325,8 @@ def trace_frontier(
     points = make_points(settings)
     chosen = settings.federation.data if data is None else data
     first = load_federation(chosen, settings.federation, settings.seeds[0])
+    if isinstance(chosen, str):
+        log_problems(first)
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
     from_python = data is not None or model is not None

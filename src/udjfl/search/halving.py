@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ from udjfl.data import Federation
 from udjfl.errors import DataError, SettingsError
 from udjfl.methods import FedAvg
 from udjfl.models import ModelChoice
-from udjfl.search.point_runs import point_name, run_points
+from udjfl.search.point_runs import count_missing, point_name, run_points
+from udjfl.search.progress import SearchProgress, say_rounds
 from udjfl.search.run_table import RunTable
 from udjfl.search.samplers import SAMPLERS
 from udjfl.search.scoring import CandidateScore, SearchLimits, score, show_value
@@ -68,6 +68,23 @@ class HalvingPlan:
             )
         return cls(tuple(families), tuple(defaults), tuple(_counts(count)), rounds)
 
+    def title(self, number: int) -> str:
+        """Return the title of a rung; that after the last is of the neighbours."""
+        if number == len(self.rounds):
+            return f"neighbours, {say_rounds(self.rounds[-1])}"
+        return f"rung {number + 1} of {len(self.rounds)}, {say_rounds(self.rounds[number])}"
+
+    def expected_rounds(self, n_seeds: int) -> dict[str, int]:
+        """Return about how many rounds each part trains, by its title."""
+        widest = max(len(family.dimensions) for family in self.families)
+        runs = [1 + len(self.defaults) + count for count in self.counts]
+        runs[0] += 1  # FedAvg is trained beside the candidates, and beside the defaults
+        parts = zip((*runs, 1 + 2 * widest), (*self.rounds, self.rounds[-1]), strict=True)
+        return {
+            self.title(number): n_seeds * n_runs * rounds
+            for number, (n_runs, rounds) in enumerate(parts)
+        }
+
 
 def _counts(count: int) -> list[int]:
     return [math.ceil(count / KEEP**number) for number in range(N_RUNGS)]
@@ -92,13 +109,15 @@ class Halving:
         first: Federation,
         model: ModelChoice | None,
         folder: RunFolder | None,
-        on_progress: OnProgress | None,
+        on_progress: OnProgress | SearchProgress | None,
         *,
         known: dict[int, Uncertainty],
         is_own: bool,
     ) -> None:
         self.settings, self.plan, self.data, self.first = settings, plan, data, first
-        self.model, self.folder, self.on_progress = model, folder, on_progress
+        self.model, self.folder = model, folder
+        self.progress = SearchProgress.of(on_progress)
+        self.progress.expect(plan.expected_rounds(len(settings.seeds)))
         self.known, self.is_own = known, is_own
         self.limits = SearchLimits(settings.budget, dict(settings.floor))
         self.judged = task_of(first, settings.training).score.kind
@@ -107,14 +126,13 @@ class Halving:
     def run(self) -> list[Rung]:
         """Play all rungs; the defaults are in each."""
         plan, settings = self.plan, self.settings
-        judge = functools.partial(self._judge, rounds=plan.rounds[0])
         sampler = SAMPLERS[settings.sampler]
-        candidates = sampler(plan.families, plan.counts[0], settings.seeds[0], judge)
+        candidates = sampler(plan.families, plan.counts[0], settings.seeds[0], self._judge)
         defaults = {candidate.name: candidate for candidate in plan.defaults}
         rungs = []
-        for rounds, count in zip(plan.rounds, plan.counts, strict=True):
+        for number, (rounds, count) in enumerate(zip(plan.rounds, plan.counts, strict=True)):
             own = {candidate.name: candidate for candidate in candidates} | defaults
-            scores = sorted(self.score(list(own.values()), rounds), key=lambda each: each.rank)
+            scores = sorted(self.score(list(own.values()), number), key=lambda each: each.rank)
             rungs.append(Rung(rounds, tuple(scores)))
             others = [each for each in scores if each.candidate.name not in defaults]
             candidates = pick_survivors(others, math.ceil(count / KEEP))
@@ -126,30 +144,41 @@ class Halving:
         seeds, total = len(self.settings.seeds), self.plan.rounds[-1]
         return sum(len(t.runs) / seeds * rounds / total for rounds, t in self.tables.items())
 
-    def _judge(self, candidates: Sequence[Candidate], rounds: int) -> list[tuple[float, float]]:
+    def _judge(self, candidates: Sequence[Candidate]) -> list[tuple[float, float]]:
         """Return for each candidate its value and its violation, as finite numbers."""
-        scores = self.score(candidates, rounds)
+        scores = self.score(candidates, 0, more=True)
         return [(-1e6, 1e6) if each.failed else (each.value, each.violation) for each in scores]
 
-    def score(self, candidates: Sequence[Candidate], rounds: int) -> list[CandidateScore]:
-        """Train candidates for so many rounds, unless that is done, and score them."""
+    def score_neighbours(self, chosen: Candidate) -> list[CandidateScore]:
+        """Train and score the neighbours of a candidate."""
+        return self.score(chosen.neighbours(), len(self.plan.rounds))
+
+    def score(
+        self, candidates: Sequence[Candidate], number: int, more: bool = False
+    ) -> list[CandidateScore]:
+        """Train the candidates of a rung for its rounds, unless that is done, and score them.
+
+        `more` tells that the rung has others beside them.
+        """
         if not candidates:
             return []
+        rounds = self.plan.rounds[min(number, len(self.plan.rounds) - 1)]
         table = self.tables.get(rounds)
         if table is None:
             name = f"held-out-{rounds}.csv"
             table = RunTable(self.first.ids, self.folder, name, self.judged)
             self.tables[rounds] = table
-        unique = {candidate.name: candidate for candidate in candidates}
+        methods = list({candidate.name: candidate.method for candidate in candidates}.values())
+        missing = count_missing(self.settings.seeds, methods, table)
         run_points(
             compare_settings(self.settings, rounds),
-            [candidate.method for candidate in unique.values()],
+            methods,
             table,
             self.first,
             data=self.data,
             model=self.model,
             uncertainties=self.known,
-            on_progress=self.on_progress,
+            on_progress=self.progress.begin(self.plan.title(number), missing, rounds, more),
             is_own=self.is_own,
         )
         self._keep_uncertainties(table)

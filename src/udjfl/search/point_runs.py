@@ -142,6 +142,14 @@ def run_points(
     run_tasks(tasks, jobs, receive, is_own)
 
 
+def count_missing(
+    seeds: Sequence[int], methods: Sequence[Method], table: RunTable
+) -> dict[int, int]:
+    """Return how many runs of each seed `run_points` trains: FedAvg is among them."""
+    groups = _group_by_missing(seeds, methods, table)
+    return {seed: len(missing) + 1 for missing, own in groups for seed in own}
+
+
 def _group_by_missing(
     seeds: Sequence[int], methods: Sequence[Method], table: RunTable
 ) -> list[tuple[tuple[Method, ...], list[int]]]:

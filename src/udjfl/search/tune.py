@@ -17,12 +17,14 @@ from typing import Any
 
 from udjfl._files import inner_folder
 from udjfl.data import Federation
+from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
 from udjfl.models import ModelChoice
 from udjfl.search.folder import open_folder, open_to_read
 from udjfl.search.halving import Halving, HalvingPlan, Rung, compare_settings
+from udjfl.search.progress import SearchProgress, say_rounds
 from udjfl.search.scoring import CandidateScore, SearchLimits, choose
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import Candidate, find_space
@@ -161,21 +163,24 @@ def tune(
     `method` is the one to search, by default UDJ-FL. `data` and `model` replace those that the
     settings name. With a folder, a search that was stopped goes on there.
     """
-    choice = choose_point(
-        settings, method, data=data, model=model, out=out, on_progress=on_progress
-    )
+    rounds, defaults = settings.training.rounds, find_defaults(settings, method)
+    title = f"test, {say_rounds(rounds)}"
+    progress = SearchProgress(on_progress)
+    progress.expect({title: len(settings.seeds) * (2 + len(defaults)) * rounds})
+    choice = choose_point(settings, method, data=data, model=model, out=out, on_progress=progress)
     methods = [choice.default.candidate.method, choice.chosen.candidate.method]
     # The theory with the budget is the fair rival: both promise the same.
-    methods += [each.method for each in find_defaults(settings, method)]
+    methods = with_reference([*methods, *(each.method for each in defaults)])
     folder = None if out is None else inner_folder(Path(out), TEST)
+    runs = dict.fromkeys(settings.seeds, len(methods))
     test = run_comparison(
-        compare_settings(settings, settings.training.rounds),
-        with_reference(methods),
+        compare_settings(settings, rounds),
+        methods,
         data=data,
         model=model,
         out=folder,
         resume=folder is not None and RunFolder(folder).holds_a_run,
-        on_progress=on_progress,
+        on_progress=progress.begin(title, runs, rounds),
     )
     # The limit is the one that was asked for, whatever budget the chosen rule has.
     return Tuned(choice, replace(test, margin=settings.budget, margin_for_all=True))
@@ -188,7 +193,7 @@ def choose_point(
     data: DataChoice | None = None,
     model: ModelChoice | None = None,
     out: str | os.PathLike[str] | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress | SearchProgress | None = None,
     strict: bool = True,
     uncertainties: dict[int, Uncertainty] | None = None,
 ) -> HeldOutChoice:
@@ -205,6 +210,7 @@ def choose_point(
     plan = HalvingPlan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
+    _log_problems(held_out, first, settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
     from_python = data is not None or model is not None
@@ -230,6 +236,12 @@ def choose_point(
     return choice
 
 
+def _log_problems(held_out: HeldOutData, first: Federation, seed: int) -> None:
+    """Warn of problems in tables, as they are before a part is held out."""
+    if isinstance(held_out.data, str) and first.preprocessing is not None:
+        log_problems(load_federation(held_out.data, held_out.settings, seed))
+
+
 def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:
     """Return the method as it is by default; of UDJ-FL also with the budget."""
     rule = build_method(settings.theory) if method is None else method
@@ -244,7 +256,7 @@ def _run_search(search: Halving, method: Method, strict: bool) -> HeldOutChoice:
         search.check_limits(rungs)
     names = tuple(candidate.name for candidate in plan.defaults)
     chosen = choose(final, names[::-1])
-    neighbours = search.score(chosen.candidate.neighbours(), plan.rounds[-1])
+    neighbours = search.score_neighbours(chosen.candidate)
     return HeldOutChoice(
         method,
         search.settings.theory,

@@ -12,7 +12,9 @@ from udjfl._files import inner_folder
 from udjfl.errors import SettingsError
 from udjfl.methods import UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
+from udjfl.search.halving import HalvingPlan
 from udjfl.search.point_runs import point_name
+from udjfl.search.progress import SearchProgress
 from udjfl.search.settings import TuneSettings
 from udjfl.search.spaces import find_space
 from udjfl.search.tune import choose_point
@@ -37,30 +39,56 @@ def tune_methods(
     """
     tuned = []
     measured: dict[int, Uncertainty] = {}  # all searches have the same seeds
+    searches = {
+        method: search
+        for method in methods
+        if (search := _search_of(method, settings, budget)) is not None
+    }
+    progress = _expect_searches(on_progress, searches)
     for method in methods:
-        theory = _theory_of(method)
-        if method == FedAvg() or not find_space(method, theory, budget)[0]:
+        search = searches.get(method)
+        if search is None:
             tuned.append(method)
             continue
-        search = TuneSettings(
-            federation=settings.federation,
-            training=settings.training,
-            seeds=settings.seeds,
-            jobs=settings.jobs,
-            theory=theory,
-            budget=budget,
-        )
+        progress.name = f"{method.label}: "
         folder = None if out is None else inner_folder(Path(out), point_name(method))
         choice = choose_point(
             search,
             method,
             out=folder,
-            on_progress=on_progress,
+            on_progress=progress,
             strict=False,
             uncertainties=measured,
         )
         tuned.append(choice.chosen.candidate.method)
     return tuned
+
+
+def _search_of(method: Method, settings: CompareSettings, budget: float) -> TuneSettings | None:
+    """Return the search of a method; None if it stays as it is."""
+    theory = _theory_of(method)
+    if method == FedAvg() or not find_space(method, theory, budget)[0]:
+        return None
+    return TuneSettings(
+        federation=settings.federation,
+        training=settings.training,
+        seeds=settings.seeds,
+        jobs=settings.jobs,
+        theory=theory,
+        budget=budget,
+    )
+
+
+def _expect_searches(
+    on_progress: OnProgress | None, searches: Mapping[Method, TuneSettings]
+) -> SearchProgress:
+    """Return one progress for all searches, with the rounds of each."""
+    progress = SearchProgress(on_progress)
+    for method, search in searches.items():
+        progress.name = f"{method.label}: "
+        plan = HalvingPlan.make(search, *find_space(method, search.theory, search.budget))
+        progress.expect(plan.expected_rounds(len(search.seeds)))
+    return progress
 
 
 def _theory_of(method: Method) -> Any:

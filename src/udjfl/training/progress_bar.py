@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from udjfl.training.records import OnProgress, Progress
+from udjfl.training.records import OnProgress, Part, Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,31 +23,41 @@ SECONDS_BETWEEN = 0.1  # updates of a notebook's bar
 class RoundCounter:
     """Counts the rounds of several runs, which may train at the same time.
 
-    It is made for `runs` runs of `rounds` rounds each, and grows if there are more.
+    It is made for `runs` runs of `rounds` rounds each, and grows if there are more. Where events
+    tell the part of a search, that has the numbers.
     """
 
     runs: int
     rounds: int
     text: str = "starting"
     finished: dict[tuple[str, int], int] = field(default_factory=dict)
+    part: Part | None = None
 
     @property
     def done(self) -> int:
         """The number of rounds that are over."""
-        return sum(self.finished.values())
+        return sum(self.finished.values()) + (self.part.before if self.part else 0)
 
     @property
     def total(self) -> int:
         """The number of rounds that there are."""
+        if self.part is not None:
+            return max(self.part.total, self.done)
         return max(self.runs, len(self.finished)) * self.rounds
 
     def count(self, event: Progress) -> None:
         """Take an event into account."""
+        if event.part != self.part:
+            self.part = event.part
+            self.finished.clear()
+        before = f"{event.part.title}: " if event.part else ""
         if event.stage == "uncertainty":
-            self.text = f"seed {event.seed}: uncertainty {event.done}/{event.total}"
+            self.text = f"{before}seed {event.seed}: uncertainty {event.done}/{event.total}"
             return
-        self.finished[event.label, event.seed] = event.done
-        self.text = f"seed {event.seed}: {event.label}"
+        # FedAvg is trained again beside every batch of points.
+        done = self.finished.get((event.label, event.seed), 0)
+        self.finished[event.label, event.seed] = max(done, event.done)
+        self.text = f"{before}seed {event.seed}: {event.label}"
 
 
 @contextlib.contextmanager
@@ -56,7 +66,8 @@ def show_rounds(
 ) -> Iterator[OnProgress]:
     """Show how many rounds are over, until the block ends.
 
-    A bar in a notebook and on a terminal, a line for each finished run elsewhere.
+    A bar in a notebook and on a terminal, elsewhere a line for each finished run; of a search, for
+    each part and seed.
     """
     from rich.console import Console as RichConsole
 
@@ -69,13 +80,38 @@ def show_rounds(
         with _show_on_terminal(counter, unit, console) as on_progress:
             yield on_progress
     else:
-        yield _print_finished
+        yield _FinishedLines()
 
 
-def _print_finished(event: Progress) -> None:
-    if event.stage in ("training", "alone") and event.done == event.total:
-        amount = f", {event.total} rounds" if event.stage == "training" else ""
-        print(f"seed {event.seed}: {event.label} done{amount}", file=sys.stderr, flush=True)
+@dataclass
+class _FinishedLines:
+    """Prints a line for each finished run, or for each part of a search and seed."""
+
+    part: Part | None = None
+    finished: dict[int, set[str]] = field(default_factory=dict)
+
+    def __call__(self, event: Progress) -> None:
+        if event.part != self.part:
+            self.part, self.finished = event.part, {}
+        if event.done != event.total or event.stage not in ("training", "alone", "resumed"):
+            return
+        if event.part is not None:
+            self._count(event.part, event)
+        elif event.stage != "resumed":
+            amount = f", {event.total} rounds" if event.stage == "training" else ""
+            _print_line(f"seed {event.seed}: {event.label} done{amount}")
+
+    def _count(self, part: Part, event: Progress) -> None:
+        labels, expected = self.finished.setdefault(event.seed, set()), part.runs.get(event.seed)
+        if event.label not in labels:
+            labels.add(event.label)
+            if len(labels) == expected:
+                runs = "1 run" if expected == 1 else f"{expected} runs"
+                _print_line(f"{part.title}: seed {event.seed}: {runs} done")
+
+
+def _print_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager

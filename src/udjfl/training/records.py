@@ -66,6 +66,22 @@ class History:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a search, which trains many runs.
+
+    title   what it is: a rung, the neighbours, the test
+    runs    how many runs of each seed it trains
+    before  rounds of all runs in the parts before it
+    total   rounds of the whole search, as far as is known
+    """
+
+    title: str
+    runs: Mapping[int, int]
+    before: int
+    total: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """An event in long work.
 
@@ -73,6 +89,7 @@ class Progress:
     stage          "uncertainty", "training", "resumed" or "alone"
     done, total    how much of the stage is finished
     records        everything recorded of the round that was finished, in the stage "training"
+    part           of a search; None where there is none
     """
 
     label: str
@@ -81,6 +98,7 @@ class Progress:
     done: int
     total: int
     records: tuple[Record, ...] = ()
+    part: Part | None = None
 
     @property
     def metrics(self) -> dict[str, float | str | None]:

@@ -34,6 +34,14 @@ def test_two_fronts_and_four_maps_with_the_numbers_behind_them() -> None:
         figure.chart.to_dict()  # Altair checks every part
 
 
+def test_up_and_right_are_better() -> None:
+    """The spread of the clients runs from high to low, their accuracy from low to high."""
+    shared = next(f for f in frontier_figures(make_frontier()) if f.name == "frontier-shared")
+    encoding = shared.chart.to_dict()["layer"][0]["encoding"]
+    assert encoding["x"]["title"] == "STD, points (lower is better)"
+    assert (encoding["x"]["scale"]["reverse"], encoding["y"]["scale"]["reverse"]) == (True, False)
+
+
 def test_without_a_grid_there_are_no_maps() -> None:
     names = [figure.name for figure in frontier_figures(make_frontier(2))]
     assert names == ["frontier-clients", "frontier-shared"]

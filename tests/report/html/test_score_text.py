@@ -41,9 +41,9 @@ def test_lower_is_better_turns_axes_around_and_says_so(kind: ScoreKind) -> None:
     assert ScoreText(kind).scale([0.1, 0.2]).to_dict()["reverse"]
     assert ScoreText(kind).axis == f"{kind.heading} (lower is better)"
     mean, std = (for_score(METRICS[key], kind) for key in ("mean_accuracy", "std"))
-    assert (is_reversed(mean), is_reversed(std)) == (True, False)
+    assert (is_reversed(mean), is_reversed(std)) == (True, True)
     assert axis_title(mean) == f"Mean {kind.title} (lower is better)"
-    assert axis_title(std) == f"STD, {kind.title}"
+    assert axis_title(std) == f"STD, {kind.title} (lower is better)"
 
 
 def test_higher_is_better_needs_no_words() -> None:

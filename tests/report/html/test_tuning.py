@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from udjfl.cli.app import app
 from udjfl.errors import StorageError
+from udjfl.methods import method
 from udjfl.report.html.figures import write_figures
 from udjfl.report.html.material import read_material
 from udjfl.report.html.page import render_page
-from udjfl.report.html.tuning_charts import tuning_figures
+from udjfl.report.html.tuning_charts import _mark_label, tuning_figures
 from udjfl.report.tuned_runs import read_tuned
 from udjfl.search.settings import TuneSettings
 from udjfl.search.tune import HeldOutChoice, Tuned, tune
@@ -67,6 +68,22 @@ def test_every_point_is_in_the_figures(folder: Path, tuned: Tuned, tmp_path: Pat
         assert figure.chart.to_dict(validate=True)
     written = write_figures(read_material([folder]), tmp_path, ["svg"])
     assert {"tuning-search", "tuning-cost"} <= {path.stem for path in written}
+
+
+def test_labels_say_what_differs(tuned: Tuned) -> None:
+    _, points, *_ = tuning_figures(tuned.choice)
+    # Which point is chosen is up to the search: its own label has what its neighbours leave out.
+    labels = [record["label"] for record in points.chart.to_dict()["data"]["values"]]
+    neighbours = [label for label in labels if label.startswith("neighbour: ")]
+    assert len(set(neighbours)) == len(neighbours) == len(tuned.choice.neighbours)
+    assert all(label.count("=") == 1 for label in neighbours)
+    rows = [row[0] for row in points.rows]
+    assert rows[0] in labels
+    assert not set(rows) & set(neighbours)
+    plain, within = method("rawls"), method("rawls", budget=2)
+    defaults = (_mark_label("default", rule) for rule in (plain, within))
+    assert list(defaults) == ["default", "default: budget=2"]
+    assert _mark_label("chosen", within) == "chosen"
 
 
 def test_the_terminal_shows_it_too(folder: Path, tuned: Tuned) -> None:

@@ -36,7 +36,7 @@ PAIRS = (
         "std",
         "global_accuracy",
         "The shared model against the spread between clients",
-        "Up: a better model on data that nobody trained on; left: clients served more alike.",
+        "Up: a better model on data that nobody trained on; right: clients served more alike.",
     ),
     (
         "mean_accuracy",

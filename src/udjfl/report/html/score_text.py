@@ -81,5 +81,5 @@ def axis_title(metric: Metric) -> str:
 
 
 def is_reversed(metric: Metric) -> bool:
-    """Tell if an axis runs from high to low: scores are drawn so that up and right are better."""
-    return metric.is_level and metric.better < 0
+    """Tell if an axis runs from high to low: up and right are better."""
+    return metric.better < 0

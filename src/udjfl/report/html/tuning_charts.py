@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from udjfl._ids import printable, sort_ids
+from udjfl.methods import Method
 from udjfl.report.html.figure import (
     ROW,
     WIDTH,
@@ -69,7 +70,10 @@ def _search_figure(choice: HeldOutChoice, width: int) -> Figure:
     chart += limit.mark_rule(color=INK, strokeDash=[4, 3]).encode(x=alt.X("mean:Q"))
     marked = [
         _search_record(choice, each, choice.rungs[-1].rounds, 1.0)
-        | {"role": role, "shape": SHAPES[role.partition(",")[0]]}
+        | {
+            "role": _mark_label(role, each.candidate.method),
+            "shape": SHAPES[role.partition(",")[0]],
+        }
         for role, each in list_points(choice)
         if role != "neighbour" and not each.failed
     ]
@@ -119,10 +123,12 @@ def _points_figure(choice: HeldOutChoice, width: int) -> Figure:
     for role, each in list_points(choice):
         if each.failed:
             continue
-        label, error = f"{role}: {name_method(each.candidate.method)}", each.error or 0.0
+        name, error = f"{role}: {name_method(each.candidate.method)}", each.error or 0.0
+        label = _short_label(role, each.candidate.method, choice.chosen.candidate.method)
         records.append(
             {
                 "label": label,
+                "name": name,
                 "value": each.value,
                 "low": each.value - error,
                 "high": each.value + error,
@@ -130,7 +136,7 @@ def _points_figure(choice: HeldOutChoice, width: int) -> Figure:
                 "shape": SHAPES[role.partition(",")[0]],
                 "error": each.error,
                 "limits": "broken" if each.broken else "kept",
-                "tip": f"{label}: {number(each.value, 2, '+')} ± {number(each.error, 2)}",
+                "tip": f"{name}: {number(each.value, 2, '+')} ± {number(each.error, 2)}",
             }
         )
     base = make_chart(records).encode(
@@ -153,10 +159,29 @@ def _points_figure(choice: HeldOutChoice, width: int) -> Figure:
         finish_rows(chart, round(ROOM * width), len(records)),
         ["Point", MEASURES[choice.theory], "Standard error", "Limits"],
         [
-            [r["label"], number(r["value"], 2, "+"), number(r["error"], 2), r["limits"]]
+            [r["name"], number(r["value"], 2, "+"), number(r["error"], 2), r["limits"]]
             for r in records
         ],
     )
+
+
+def _short_label(role: str, method: Method, chosen: Method) -> str:
+    """Return a name for the side of a figure; of a neighbour only what differs from the choice."""
+    if role != "neighbour" or method.spec_name != chosen.spec_name:
+        return f"{role}: {name_method(method)}"
+    here, there = method.params, chosen.params
+    differs = [f"{key}={_plain(here[key])}" for key in here if here[key] != there.get(key)]
+    return printable(f"neighbour: {', '.join(differs)}")
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _mark_label(role: str, method: Method) -> str:
+    """Return the name of a marked point: there may be two defaults."""
+    changed = method.changed_text if role == "default" else ""
+    return printable(f"{role}: {changed}") if changed else role
 
 
 def _client_figures(choice: HeldOutChoice, width: int) -> list[Figure]:
