@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from udjfl.paper.tables import DistributionsTable, ResultsTable
 from udjfl.simulation import simulate as oneseed
 from udjfl.simulation.comparison import Comparison
 from udjfl.statistics import Summary
+from udjfl.training.records import Progress
 
 SAME = [
     ["FedAvg", "q-FedAvg: q=0", "UDJ-FL: beta=0, gamma=0", "UDJ-FL: beta=1, gamma=0"],
@@ -73,11 +73,11 @@ def authors() -> tuple[ResultsTable, Comparison]:
 @pytest.fixture(scope="module")
 def three(
     tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[DistributionsTable, dict[str, Federation], Path, list[Any]]:
+) -> tuple[DistributionsTable, dict[str, Federation], Path, list[Progress]]:
     """The distributions of Appendix A, their federations of seed 0, the folder, the progress."""
     out = tmp_path_factory.mktemp("distributions")
     loaded: list[Federation] = []
-    messages: list[Any] = []
+    messages: list[Progress] = []
 
     def load(*given: Any, **options: Any) -> Federation:
         loaded.append(udjfl.load(*given, **options))
@@ -85,9 +85,7 @@ def three(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(oneseed, "load", load)
-        table = reproduce_distributions(
-            small_settings(seeds="0,"), out, lambda event: messages.append(astuple(event))
-        )
+        table = reproduce_distributions(small_settings(seeds="0,"), out, messages.append)
     assert len(loaded) == len(DISTRIBUTIONS)
     return table, dict(zip(DISTRIBUTIONS, loaded, strict=True)), out, messages
 
@@ -299,12 +297,9 @@ def test_a_stopped_solo_run_resumes(tmp_path, monkeypatch):
         return TRAIN_SOLO(federation, training, seed)
 
     monkeypatch.setattr(running, "train_solo", counting)
-    messages: list[Any] = []
+    messages: list[Progress] = []
     assert (
-        reproduce_solo(
-            small_settings(rounds=9), tmp_path, lambda event: messages.append(astuple(event))
-        )
-        == whole
+        reproduce_solo(small_settings(rounds=9), tmp_path, messages.append) == whole
     )  # rounds are of other tables
     assert trained == [0, 1]
     assert (saved.read_bytes(), saved.stat().st_mtime_ns, saved.stat().st_ino) == before
@@ -394,7 +389,7 @@ def test_clients_with_more_data_weigh_more(three):
 def test_progress_names_the_distribution(three):
     """The same method and seed run three times; a progress bar has to tell them apart."""
     finished = [
-        name for name, _, stage, done, total, _ in three[3] if stage == "training" and done == total
+        event.label for event in three[3] if event.stage == "training" and event.done == event.total
     ]
     assert finished == ["even, FedAvg", "clean, FedAvg", "dirty, FedAvg"]
 
