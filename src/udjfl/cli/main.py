@@ -78,13 +78,7 @@ def _run_app() -> None:
     except MemoryError:
         _fail("there is not enough memory; choose a smaller model, or fewer clients")
     except OSError as error:
-        reason = error.strerror or str(error)
-        if error.filename is not None:
-            _fail(f"{os.fsdecode(error.filename)}: {reason}")
-        # A stream: what is left in it must not fail again when Python exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        _fail(f"cannot write the output: {reason}")
+        _fail(_describe_os_error(error))
     except Exception as error:
         from udjfl.cli.own_code import describe_own_failure
 
@@ -92,6 +86,21 @@ def _run_app() -> None:
         if failure is None:
             raise
         _fail(failure)
+
+
+def _describe_os_error(error: OSError) -> str:
+    """Return what failed: a file, a connection, or else a stream, which is then left alone."""
+    import ssl
+
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {reason}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection: {reason}; check the certificates, and this machine's clock"
+    # What is left in the stream must not fail again when Python exits.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return f"cannot write the output: {reason}"
 
 
 def _fail(message: str) -> NoReturn:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from udjfl.deployment import keys
 from udjfl.deployment.flwr_internals import describe_tested
 from udjfl.errors import DeploymentError
 
@@ -169,6 +170,7 @@ def connect(address: str, ca: Path) -> Iterator[Control]:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     except ImportError as error:
         raise DeploymentError(f"{OTHER_FLOWER} ({error})") from None
+    keys.load_certificate(ca)  # an error that names the file
     client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=False,

@@ -222,6 +222,7 @@ class Coordinator:
         running = self.running()
         if running is None:
             raise DeploymentError(self._not_running())
+        keys.check_authority(self.keys)
         return connect(running["superlink"], self.ca)
 
     def _not_running(self) -> str:
@@ -258,7 +259,10 @@ class Coordinator:
             report(f"nodes: there is no folder {self.nodes}: who is admitted stays so")
 
     def check_files(self) -> None:
-        """Raise an error unless the certificates are there, belong together and are valid."""
+        """Raise an error unless the certificates and the server's key can be used.
+
+        They have to be there and belong together, and the server's certificate to be valid still.
+        """
         folder = self.folder
         for name in ("ca.crt", "server.crt", "server.key"):
             if not (self.keys / name).exists():

@@ -7,6 +7,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from udjfl.deployment import keys
 from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.node import Node
@@ -53,7 +54,7 @@ class CoordinatorStatus:
     """A coordinator's folder: its nodes and its latest run, and others that go on as well.
 
     `certificate_until` is the date and time until which the server's certificate is valid;
-    `problem` says what is wrong with it, if it cannot be read.
+    `problem` says what is wrong if that, or the authority's, cannot be used.
     """
 
     folder: str
@@ -106,7 +107,7 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
                     others.append(_describe_run(other, follow(other), info))
             if run is not None and run.outcome == "failed":
                 reason = control.describe_failure(run)
-    expiry, problem = _read_expiry(coordinator)
+    expiry, problem = _check_certificates(coordinator)
     described = None
     if latest is not None and followed is not None:
         described = _describe_run(latest, followed, run, reason)
@@ -122,12 +123,15 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
     )
 
 
-def _read_expiry(coordinator: Coordinator) -> tuple[str | None, str | None]:
-    """Return until when the certificate is valid, if there is one, and why that is not known."""
+def _check_certificates(coordinator: Coordinator) -> tuple[str | None, str | None]:
+    """Return until when the server's certificate is valid, if known, and what is wrong, if so."""
+    end = None
     try:
         end = coordinator.expiry()
+        if coordinator.ca.exists():
+            keys.check_authority(coordinator.keys)
     except DeploymentError as error:
-        return None, str(error)
+        return None if end is None else end.isoformat(), str(error)
     return None if end is None else end.isoformat(), None
 
 
