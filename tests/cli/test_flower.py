@@ -223,7 +223,7 @@ def test_a_folder_that_may_be_mistyped_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "studdy"
     made = run("keys", str(folder), "--host", "fl.example.org")
     assert made.returncode == 0
-    assert "studdy has no app yet: `udjfl flower init` makes one" in made.stderr
+    assert "studdy` has no app yet: `udjfl flower init` makes one" in made.stderr
     down = run("down", str(tmp_path / "studi"))
     assert down.returncode == 2
     assert "there is no folder" in down.stderr

@@ -11,6 +11,7 @@ import typer
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_status
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import DeploymentError
 
 app = CommandGroup("Deploy a federation on real machines with Flower: a coordinator and nodes.")
@@ -125,7 +126,7 @@ def keys_command(
 def _warn_without_app(folder: Path) -> None:
     """Say that runs need an app, as the folder may be mistyped."""
     if not (folder / "pyproject.toml").exists():
-        print(f"{folder} has no app yet: `udjfl flower init` makes one", file=sys.stderr)
+        print_wrapped(f"`{folder}` has no app yet: `udjfl flower init` makes one")
 
 
 def _describe_existing(path: Path) -> str:
@@ -193,7 +194,7 @@ def up_command(
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
-        print(f"changes nothing: {problem}", file=sys.stderr)
+        print_wrapped(f"changes nothing: {problem}")
     _warn_without_app(folder)
     if refused:
         raise DeploymentError("; ".join(refused.values()))
@@ -249,7 +250,7 @@ def node_command(
     with show_status(f"connecting {node.name}"):
         problem = node.start(stock)
     if problem is not None:
-        print(f"{node.name} is not connected: {problem}. It goes on trying.", file=sys.stderr)
+        print_wrapped(f"{node.name} is not connected: {problem}. It goes on trying.")
         raise typer.Exit(1)
     print(f"{node.name} is online at {settings.server}")
 
@@ -315,7 +316,7 @@ def run_command(
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)
     if others:
-        print(f"{', '.join(others)}: not finished; the nodes work for all runs", file=sys.stderr)
+        print_wrapped(f"{', '.join(others)}: not finished; the nodes work for all runs")
     if detach:
         print(f"submitted {submitted.name}; udjfl flower status {folder}")
         return

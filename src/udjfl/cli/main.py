@@ -104,12 +104,11 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    """Print an error, with everything escaped that a terminal would obey, and exit."""
-    from udjfl._ids import printable
+    """Print an error and exit."""
     from udjfl.cli.wrapping import print_wrapped
 
     for line in message.split("\n"):
-        print_wrapped(f"udjfl: {printable(line)}")
+        print_wrapped(f"udjfl: {line}")
     sys.exit(2)
 
 
