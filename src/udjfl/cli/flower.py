@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from udjfl.cli.command import CommandGroup, LightCommand
+from udjfl.cli.main import Interrupted
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_status
 from udjfl.cli.wrapping import print_wrapped
@@ -304,9 +305,16 @@ def run_command(
 
     Settings are those in pyproject.toml: -c method=rawls -c rounds=20 -c lr=0.3. The run folder is
     runs/NAME: `udjfl report` and `udjfl watch` read it, also while the run goes on. Ctrl-C ends
-    this command, not the run. The exit code is 2 if the run fails; the reason is printed.
+    this command, not the run. The exit code is 2 if the run fails or is stopped, and the reason is
+    printed.
     """
-    from udjfl.cli.flower_run import find_unfinished, follow_run, prepare_run, read_declared
+    from udjfl.cli.flower_run import (
+        describe_unfinished,
+        find_unfinished,
+        follow_run,
+        prepare_run,
+        read_declared,
+    )
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
@@ -318,18 +326,13 @@ def run_command(
     if others:
         print_wrapped(f"{', '.join(others)}: not finished; the nodes work for all runs")
     if detach:
-        print(f"submitted {submitted.name}; udjfl flower status {folder}")
+        print(f"submitted {submitted.name}; udjfl flower status {shlex.quote(str(folder))}")
         return
     try:
         follow_run(coordinator, submitted, prepared.rounds)
     except KeyboardInterrupt:
-        print(
-            f"{submitted.name} goes on: `udjfl flower status {folder}` shows it, `udjfl flower "
-            f"stop {folder}` stops it",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
-    print(f"{submitted.name} is finished: udjfl report {submitted.out}")
+        raise Interrupted(describe_unfinished(coordinator, submitted.name)) from None
+    print(f"{submitted.name} is finished: udjfl report {shlex.quote(str(submitted.out))}")
 
 
 @app.command("stop", short_help="Stop the run that goes on; it can be resumed.", cls=LightCommand)
@@ -340,14 +343,14 @@ def stop_command(
     ] = None,
 ) -> None:
     """Stop a run. `udjfl flower run --resume NAME` continues it from its checkpoint."""
-    from udjfl.cli.flower_run import choose_unfinished
+    from udjfl.cli.flower_run import choose_unfinished, resume_command
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
     with coordinator.control() as control:
         chosen = choose_unfinished(coordinator, control, name)
         control.stop(chosen.run_id)
-    print(f"stopped {chosen.name}; udjfl flower run {folder} --resume {chosen.name} continues it")
+    print(f"stopped {chosen.name}; {resume_command(coordinator, chosen.name)} continues it")
 
 
 @app.command("down", short_help="Stop the coordinator or the node.", cls=LightCommand)

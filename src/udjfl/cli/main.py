@@ -12,6 +12,14 @@ INTERRUPTED = 130  # the exit code after Ctrl-C, also that of typer
 CLEAR_LINE = "\r" + " " * 40 + "\r"
 
 
+class Interrupted(SystemExit):
+    """Raised after Ctrl-C by a command that knows what to print: what goes on without it."""
+
+    def __init__(self, advice: str) -> None:
+        super().__init__(INTERRUPTED)
+        self.advice = advice
+
+
 def main() -> None:
     """Run the command line. Errors meant for the user become one line each on standard error."""
     previous = signal.getsignal(signal.SIGINT)
@@ -25,7 +33,11 @@ def main() -> None:
             previous = exit_at_once
             from udjfl.cli.wrapping import print_wrapped
 
-            print_wrapped(f"udjfl: {advise_after_stop(sys.argv[1:])}")
+            if isinstance(stop, Interrupted):
+                advice = stop.advice
+            else:
+                advice = advise_after_stop(sys.argv[1:])
+            print_wrapped(f"udjfl: {advice}")
         raise
     finally:
         signal.signal(signal.SIGINT, previous)

@@ -19,7 +19,7 @@ from udjfl.errors import DeploymentError
 
 OTHER_FLOWER = f"this version of Flower is not known; install one {describe_tested()}"
 ONLINE, UNREGISTERED = "online", "unregistered"
-FINISHED = "finished"
+FINISHED, FAILED = "finished", "failed"
 MOST_RUNS = 1000  # the newest; of more, none goes on
 # How a server app logs the error that ended it: the last line of a traceback.
 RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")

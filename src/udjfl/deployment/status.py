@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from udjfl.deployment import keys
-from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
+from udjfl.deployment.control import FAILED, ONLINE, Control, NodeInfo, RunInfo
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.node import Node
 from udjfl.deployment.submissions import Submitted
@@ -105,7 +105,7 @@ def read_status(coordinator: Coordinator) -> CoordinatorStatus:
                 if other != latest:
                     info = control.run(other.run_id)
                     others.append(_describe_run(other, follow(other), info))
-            if run is not None and run.outcome == "failed":
+            if run is not None and run.outcome == FAILED:
                 reason = control.describe_failure(run)
     expiry, problem = _check_certificates(coordinator)
     described = None
