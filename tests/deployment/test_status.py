@@ -57,6 +57,7 @@ FOUND = "Connection successful after 1.84 seconds and 3 tries."
         (f"{START}\nSuperNode ID: 1\n{LOST}\nReceiving: train message (ID: 1)\n", True, ""),
         (f"{START}\nSuperNode ID: 1\nSent successfully\n{LOST}\n", False, "does not answer"),
         (f"{START}\n{LOST}\n", False, "does not answer: is the coordinator up"),
+        (f"{START}\n{LOST}\n{FOUND}\n", False, "no connection yet"),
         (f"{START}\n{REFUSED}\n{START}\n{LOST}\n", False, "the clock of this machine"),
     ],
 )
