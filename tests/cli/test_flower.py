@@ -191,8 +191,8 @@ def test_the_run_to_stop_is_found_or_asked_for(
         def __init__(self) -> None:
             self.ids: set[int] = set()
 
-        def unfinished(self) -> set[int]:
-            return self.ids
+        def unfinished(self) -> dict[int, RunInfo]:
+            return {number: RunInfo(number, "running", "", "") for number in self.ids}
 
     control: Any = Unfinished()
     with pytest.raises(DeploymentError, match="no run was submitted"):
