@@ -89,7 +89,7 @@ class OwnStatus:
 
 @dataclass
 class _Answers:
-    """What a SuperLink has answered so far: its nodes, the latest run, why it failed, others."""
+    """The answers of a SuperLink so far: its nodes, the latest run, why it failed, others."""
 
     nodes: list[NodeInfo] = field(default_factory=list)
     run: RunInfo | None = None
