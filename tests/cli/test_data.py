@@ -390,7 +390,7 @@ def test_missing_files_have_advice(command: Command) -> None:
 def test_contact_sheet_is_written(command: Command, flag: str, file: str) -> None:
     output = command("describe shapes", flag)
     assert output.code == 0
-    assert output.err == f"drawn in {file}\n"
+    assert output.err == f"drawn in `{file}`\n"
     with Image.open(file) as opened:
         assert opened.format == "PNG"
     if "--json" in flag:

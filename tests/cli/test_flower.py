@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command import Command
 
 pytest.importorskip("flwr")
 
@@ -190,8 +191,8 @@ def test_the_run_to_stop_is_found_or_asked_for(
         def __init__(self) -> None:
             self.ids: set[int] = set()
 
-        def unfinished(self) -> set[int]:
-            return self.ids
+        def unfinished(self) -> dict[int, RunInfo]:
+            return {number: RunInfo(number, "running", "", "") for number in self.ids}
 
     control: Any = Unfinished()
     with pytest.raises(DeploymentError, match="no run was submitted"):
@@ -223,7 +224,7 @@ def test_a_folder_that_may_be_mistyped_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "studdy"
     made = run("keys", str(folder), "--host", "fl.example.org")
     assert made.returncode == 0
-    assert "studdy has no app yet: `udjfl flower init` makes one" in made.stderr
+    assert "studdy` has no app yet: `udjfl flower init` makes one" in made.stderr
     down = run("down", str(tmp_path / "studi"))
     assert down.returncode == 2
     assert "there is no folder" in down.stderr
@@ -248,6 +249,58 @@ def test_a_superlink_may_be_away_for_a_while(
     monkeypatch.setattr(flower_run, "PATIENCE", -1.0)
     with pytest.raises(DeploymentError, match="does not answer"):
         follow(away, done)
+
+
+class Ended(Answers):
+    """A SuperLink with a run that has ended."""
+
+    def __init__(self, outcome: str) -> None:
+        super().__init__(RunInfo(1, "finished", outcome, "Run stopped by user"))
+
+    def describe_failure(self, run: RunInfo) -> str:
+        return "client 'north': no label"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [
+        ("stopped", "a stopped after round 0; {command} continues it"),
+        (
+            "failed",
+            "a failed after round 0: client 'north': no label\nOnce that is mended: {command}",
+        ),
+    ],
+)
+def test_a_run_that_was_stopped_is_not_taken_for_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, words: str
+) -> None:
+    coordinator = Coordinator(tmp_path / "my study")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(coordinator, "control", lambda: nullcontext(Ended(outcome)))
+    with pytest.raises(DeploymentError) as raised:
+        follow_run(coordinator, Submitted("a", coordinator.runs / "a", 1, 0.0), 3)
+    command = "`udjfl flower run 'my study' --resume a`"
+    assert str(raised.value) == words.format(command=command)
+
+
+def test_ctrl_c_says_once_that_the_run_goes_on(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, udjfl_command: Command
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    submitted = Submitted("second", coordinator.runs / "second", 2, 0.0)
+    monkeypatch.chdir(coordinator.folder.parent)
+    monkeypatch.setattr(flower_run, "find_unfinished", lambda *_: ["first", "a\x1b[2J"])
+    monkeypatch.setattr(Coordinator, "submit", lambda *_: submitted)
+    monkeypatch.setattr(flower_run, "follow_run", interrupt)
+    output = udjfl_command("flower run study --name second")
+    assert output.code == 130
+    assert output.lines == [
+        "first, a\\x1b[2J: not finished; the nodes work for all runs",
+        "udjfl: second goes on: `udjfl flower status study` shows it, `udjfl flower stop study "
+        "second` stops it",
+    ]
 
 
 def test_mistakes_are_found_before_anything_is_sent(coordinator: Coordinator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,18 @@ def test_an_interrupt_is_one_line(udjfl_command: Command, monkeypatch: pytest.Mo
     output = udjfl_command("run", SMALL)
     assert output.code == 130
     assert output.lines == [f"udjfl: {advise_after_stop(['run'])}"]
+
+
+def test_a_failed_connection_is_not_taken_for_a_closed_stream(
+    udjfl_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect(*arguments: object, **keywords: object) -> None:
+        ssl.create_default_context(cadata="junk")
+
+    monkeypatch.setattr(simulation, "run_method", connect)
+    output = udjfl_command("run", SMALL)
+    assert output.code == 2
+    assert output.lines[-1].startswith("udjfl: no TLS connection: no start line")
 
 
 class Screen(NamedTuple):

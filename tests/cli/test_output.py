@@ -44,7 +44,7 @@ def test_without_a_desktop_one_line_has_the_path(
 ) -> None:
     open_page(ADDRESS, "report.html")
     assert opened == []
-    expected = "there is no browser here; open report.html where there is one\n"
+    expected = "there is no browser here; open `report.html` where there is one\n"
     assert capsys.readouterr() == ("", expected)
 
 
@@ -54,4 +54,4 @@ def test_a_browser_that_does_not_start_is_told(
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.setattr(webbrowser, "open", lambda address: False)
     open_page(ADDRESS, "report.html")
-    assert "open report.html" in capsys.readouterr().err
+    assert "open `report.html` where" in capsys.readouterr().err

@@ -139,7 +139,7 @@ def test_no_claim_about_one_data_set_is_tested_on_others(outputs: Outputs) -> No
 def test_files_in_every_format(outputs: Outputs, table: str) -> None:
     folder, output = outputs.folder, outputs.first[table]
     assert output.err.endswith(
-        f"kept in {folder}: {table}.md, .csv, -seeds.csv, .tex and .json, and the runs\n"
+        f"kept in `{folder}`: {table}.md, .csv, -seeds.csv, .tex and .json, and the runs\n"
     )
     assert (folder / f"{table}.json").read_text() == output.out
     assert (folder / f"{table}.md").read_text().startswith("### ")
@@ -229,7 +229,9 @@ def test_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert f"| {best['mean']:.2f} ±" in (tmp_path / "search.md").read_text()
     lines = output.err.splitlines()
     assert "seed 1: learning rate 0.001, TERM (t=0.01) done, 1 rounds" in lines
-    assert lines[-1] == (f"kept in {tmp_path}: search.md, .csv, -seeds.csv and .json, and the runs")
+    assert lines[-1] == (
+        f"kept in `{tmp_path}`: search.md, .csv, -seeds.csv and .json, and the runs"
+    )
     assert [verdict["id"] for verdict in document["verdicts"]][:1] == ["rate-best"]
     assert "TERM: t=0.5, rate 0.01" in (tmp_path / "search-seeds.csv").read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +13,13 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from udjfl.cli.flower_tables import describe_certificate
 from udjfl.deployment import coordinator as coordinator_module
 from udjfl.deployment import keys
-from udjfl.deployment.control import UNREGISTERED, NodeInfo
+from udjfl.deployment.control import UNREGISTERED, NodeInfo, connect
 from udjfl.deployment.coordinator import Coordinator, check_name
+from udjfl.deployment.network import is_healthy
+from udjfl.deployment.status import read_status
 from udjfl.errors import DeploymentError
 
 
@@ -62,6 +66,43 @@ def test_an_expired_certificate_is_an_error_that_names_the_command(
     monkeypatch.undo()
     coordinator.make_keys([], renew=True)
     coordinator.check_files()
+
+
+def damage_authority(coordinator: Coordinator, damage: str) -> str:
+    """Put something else in the place of ca.crt; return what an error has to say."""
+    coordinator.make_keys(["fl.example.org"])
+    if damage == "junk":
+        coordinator.ca.write_text("junk")
+        return r"ca\.crt cannot be used: it holds no certificate; restore it"
+    other = keys.make_ca(coordinator.folder.parent / "other")
+    coordinator.ca.write_bytes(other.read_bytes())
+    return r"ca\.crt cannot be used: another authority signed server\.crt .*; restore it"
+
+
+@pytest.mark.parametrize("damage", ["junk", "other"])
+def test_an_authority_that_cannot_be_used_is_named_by_every_command(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    problem = damage_authority(coordinator, damage)
+    running = {"superlink": "127.0.0.1:1", "listen": "127.0.0.1:1"}
+    with pytest.raises(DeploymentError, match=problem):
+        coordinator.check_files()
+    monkeypatch.setattr(coordinator, "running", lambda: running)
+    with pytest.raises(DeploymentError, match=problem), coordinator.control():
+        pass
+    status = read_status(coordinator)
+    assert re.search(problem, str(status.problem))
+    assert re.search(problem, str(describe_certificate(status)))
+    assert status.certificate_until is not None
+
+
+def test_a_damaged_authority_is_named_before_a_connection(coordinator: Coordinator) -> None:
+    """The file may be damaged while the services run, between two looks."""
+    problem = damage_authority(coordinator, "junk")
+    with pytest.raises(DeploymentError, match=problem):
+        is_healthy("127.0.0.1:1", coordinator.ca)
+    with pytest.raises(DeploymentError, match=problem), connect("127.0.0.1:1", coordinator.ca):
+        pass
 
 
 def test_admitted_keys_are_kept_by_name(coordinator: Coordinator, tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a" / "ca.key").replace(tmp_path / "b" / "ca.key")
     with pytest.raises(DeploymentError, match=r"ca\.key .* not the key of ca\.crt"):
         keys.renew_server_certificate(tmp_path / "b")
+    (tmp_path / "b" / "ca.crt").write_bytes((tmp_path / "a" / "ca.crt").read_bytes())
+    with pytest.raises(DeploymentError, match=r"ca\.crt .* another authority signed server\.crt"):
+        keys.check_server_pair(tmp_path / "b")
 
 
 def test_a_certificate_without_names_is_refused(tmp_path: Path) -> None:

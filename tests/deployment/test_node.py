@@ -96,6 +96,9 @@ def test_a_mistake_in_a_complete_file_is_named_alone(node: Node) -> None:
     rule = r"config: beds must be a text, a number, true or false, got \[1, 2\]$"
     with pytest.raises(DeploymentError, match=rule):
         node.configure({})
+    path.write_text(path.read_text(encoding="utf-8").replace("[1, 2]", f"[{'1, ' * 500}2]"))
+    with pytest.raises(DeploymentError, match=r"got \[1, .{,124}\.\.\.$"):
+        node.configure({})
 
 
 def test_missing_and_unknown_settings_are_named(node: Node) -> None:
@@ -216,3 +219,25 @@ def test_an_earlier_connection_is_not_taken_for_a_new_one(
     monkeypatch.setattr(node_module, "start_in_background", lambda *_: started)
     monkeypatch.setattr(node_module, "START", -1.0)
     assert "no answer yet" in str(node.start(stock=False))
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ("Connection attempt failed, retrying\n", "fl.example.org:8443 does not answer"),
+        ("Connection attempt failed, retrying\nConnection successful after 1 s\n", "no answer yet"),
+    ],
+)
+def test_an_answer_after_a_failure_is_an_answer(
+    node: Node, monkeypatch: pytest.MonkeyPatch, log: str, told: str
+) -> None:
+    node.configure(flags(node))
+
+    def start(*_: object) -> Mock:
+        (make_logs_folder(node.state) / "supernode.log").write_text(log)
+        return Mock(poll=lambda: None)
+
+    monkeypatch.setattr(node_module, "start_in_background", start)
+    monkeypatch.setattr(node_module, "NO_ANSWER", -1.0)
+    monkeypatch.setattr(node_module, "START", -1.0)
+    assert told in str(node.start(stock=False))

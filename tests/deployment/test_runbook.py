@@ -129,7 +129,8 @@ def check_a_second_run(study: Study) -> None:
     text = following.communicate(timeout=60)[1]
     assert following.returncode == 130
     assert "long: not finished" in text
-    assert "second goes on: `udjfl flower status study` shows it" in text
+    last = "second goes on: `udjfl flower status study` shows it, `udjfl flower stop study second`"
+    assert text.splitlines()[-1] == f"udjfl: {last} stops it"
     unnamed = study.run("flower", "stop", "study")
     assert unnamed.returncode == 2
     assert "several runs go on, name one: long, second" in unnamed.stderr

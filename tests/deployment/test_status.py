@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 pytest.importorskip("flwr")
 
+from flwr.proto.control_pb2 import ListNodesResponse, ListRunsResponse
+
 from udjfl.deployment import keys
+from udjfl.deployment.control import Control
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.node import Node
 from udjfl.deployment.status import UNKNOWN, read_own_status, read_status
+from udjfl.deployment.submissions import Submitted, append_submitted
 from udjfl.errors import DeploymentError
 
 
@@ -32,6 +38,46 @@ def test_nodes_are_unknown_while_the_superlink_starts(
     status = read_status(coordinator)
     assert (status.running, status.run) == (True, None)
     assert [(node.name, node.state) for node in status.nodes] == [("north", UNKNOWN)]
+
+
+def reply_with(runs: dict[int, tuple[str, str]]) -> ListRunsResponse:
+    reply = ListRunsResponse()
+    for run_id, (status, outcome) in runs.items():
+        reply.run_dict[run_id].status.status = status
+        reply.run_dict[run_id].status.sub_status = outcome
+    return reply
+
+
+def test_what_goes_on_is_asked_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many runs go on; the latest is asked for by itself once it has ended."""
+    coordinator = Coordinator(tmp_path / "study")
+    coordinator.state.mkdir(parents=True)
+    for number, name in enumerate(("first", "second", "third")):
+        run = Submitted(name, coordinator.runs / name, number, 0.0)
+        append_submitted(coordinator.state / "submitted.jsonl", run)
+    runs = {0: ("running", ""), 1: ("pending", ""), 2: ("running", "")}
+    client = Mock()
+    client.ListNodes.return_value = ListNodesResponse()
+    client.ListRuns.side_effect = lambda request: reply_with(
+        {
+            id: run
+            for id, run in runs.items()
+            if not request.HasField("run_id") or request.run_id == id
+        }
+    )
+    monkeypatch.setattr(coordinator, "running", lambda: {"listen": "0.0.0.0:8443"})
+    monkeypatch.setattr(coordinator, "control", lambda: nullcontext(Control(client)))
+    for last, requests in ((("running", ""), 1), (("finished", "completed"), 2)):
+        runs[2] = last
+        client.ListRuns.reset_mock()
+        status = read_status(coordinator)
+        assert [(run.name, run.state) for run in status.others] == [
+            ("first", "running"),
+            ("second", "pending"),
+        ]
+        assert status.run is not None
+        assert (status.run.name, status.run.state) == ("third", last[1] or last[0])
+        assert client.ListRuns.call_count == requests
 
 
 START, REFUSED = "Starting Flower SuperNode", "SuperNode terminated gracefully."
@@ -57,6 +103,7 @@ FOUND = "Connection successful after 1.84 seconds and 3 tries."
         (f"{START}\nSuperNode ID: 1\n{LOST}\nReceiving: train message (ID: 1)\n", True, ""),
         (f"{START}\nSuperNode ID: 1\nSent successfully\n{LOST}\n", False, "does not answer"),
         (f"{START}\n{LOST}\n", False, "does not answer: is the coordinator up"),
+        (f"{START}\n{LOST}\n{FOUND}\n", False, "no connection yet"),
         (f"{START}\n{REFUSED}\n{START}\n{LOST}\n", False, "the clock of this machine"),
     ],
 )

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -212,6 +213,50 @@ print("told")
         assert log.read_text().endswith("told\n")
     assert log.read_text() == "told\n"
     assert log.with_suffix(".log.1").read_text() == "a" * 2000 + "\n"
+
+
+@pytest.fixture
+def proxy(state: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    """A service with a log that is large, and an earlier one that was put aside."""
+    monkeypatch.setattr("udjfl.deployment.supervisor.LARGEST_LOG", 10)
+    log = make_logs_folder(state) / "proxy.log"
+    log.write_text("a line that is new\n")
+    log.with_suffix(".log.1").write_text("old\n")
+    service = Service("proxy", [], state, is_logging_strangers=True)
+    service.tree = Mock(log=log)
+    return service
+
+
+def test_a_copy_that_is_not_whole_replaces_no_log(
+    proxy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def copy_a_part(source: Path, target: Path) -> None:
+        target.write_text("a line")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("udjfl.deployment.supervisor.shutil.copyfile", copy_a_part)
+    proxy.put_log_aside()
+    assert proxy.tree is not None
+    logs = {path.name: path.read_text() for path in proxy.tree.log.parent.iterdir()}
+    assert logs == {"proxy.log": "", "proxy.log.1": "old\n"}  # strangers do not fill the disk
+    assert "proxy: its log cannot be put aside: [Errno 28] No space" in capsys.readouterr().out
+
+
+def test_a_log_that_cannot_be_emptied_does_not_end_the_supervisor(
+    proxy: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "truncate", refuse)
+        proxy.put_log_aside()
+    assert "proxy: its log cannot be put aside: [Errno 1]" in capsys.readouterr().out
+    assert proxy.tree is not None
+    proxy.tree.log.unlink()  # as by hand, between two looks
+    monkeypatch.setattr(Path, "exists", lambda self: True)
+    proxy.put_log_aside()
+    assert capsys.readouterr().out == ""
 
 
 def test_a_log_is_read_without_colours(state: Path) -> None:

@@ -172,7 +172,7 @@ def test_a_seed_without_fedavg_is_refused(root: Path) -> None:
 def test_the_same_run_twice_is_refused(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "rawls-0", tmp_path / "copy")
     runs = [read_run(root / "fedavg-0"), read_run(root / "rawls-0"), read_run(tmp_path / "copy")]
-    command = f"leave one out: udjfl report {root / 'fedavg-0'} {tmp_path / 'copy'}"
+    command = f"leave one out: `udjfl report {root / 'fedavg-0'} {tmp_path / 'copy'}`"
     with pytest.raises(SettingsError, match=re.escape(command)):
         compare_runs(runs)
 

@@ -164,7 +164,7 @@ def describe_command(
     document = {**description, "contact_sheet": str(path) if path else None}
     show(view_federation(description), document, json)
     if path:
-        print_wrapped(f"drawn in {path}")
+        print_wrapped(f"drawn in `{path}`")
 
 
 @app.command("prepare", short_help="Download or generate the files of a source.")

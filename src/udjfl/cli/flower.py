@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from udjfl.cli.command import CommandGroup, LightCommand
+from udjfl.cli.main import Interrupted
 from udjfl.cli.options import AsJson
 from udjfl.cli.progress import show_status
+from udjfl.cli.wrapping import print_wrapped
 from udjfl.errors import DeploymentError
 
 app = CommandGroup("Deploy a federation on real machines with Flower: a coordinator and nodes.")
@@ -125,7 +127,7 @@ def keys_command(
 def _warn_without_app(folder: Path) -> None:
     """Say that runs need an app, as the folder may be mistyped."""
     if not (folder / "pyproject.toml").exists():
-        print(f"{folder} has no app yet: `udjfl flower init` makes one", file=sys.stderr)
+        print_wrapped(f"`{folder}` has no app yet: `udjfl flower init` makes one")
 
 
 def _describe_existing(path: Path) -> str:
@@ -193,7 +195,7 @@ def up_command(
     address = (coordinator.running() or {}).get("listen", listen)
     print(f"open for nodes on {address}; admitted: {names}")
     for problem in coordinator.unreadable():
-        print(f"changes nothing: {problem}", file=sys.stderr)
+        print_wrapped(f"changes nothing: {problem}")
     _warn_without_app(folder)
     if refused:
         raise DeploymentError("; ".join(refused.values()))
@@ -249,7 +251,7 @@ def node_command(
     with show_status(f"connecting {node.name}"):
         problem = node.start(stock)
     if problem is not None:
-        print(f"{node.name} is not connected: {problem}. It goes on trying.", file=sys.stderr)
+        print_wrapped(f"{node.name} is not connected: {problem}. It goes on trying.")
         raise typer.Exit(1)
     print(f"{node.name} is online at {settings.server}")
 
@@ -303,9 +305,16 @@ def run_command(
 
     Settings are those in pyproject.toml: -c method=rawls -c rounds=20 -c lr=0.3. The run folder is
     runs/NAME: `udjfl report` and `udjfl watch` read it, also while the run goes on. Ctrl-C ends
-    this command, not the run. The exit code is 2 if the run fails; the reason is printed.
+    this command, not the run. The exit code is 2 if the run fails or is stopped, and the reason is
+    printed.
     """
-    from udjfl.cli.flower_run import find_unfinished, follow_run, prepare_run, read_declared
+    from udjfl.cli.flower_run import (
+        describe_unfinished,
+        find_unfinished,
+        follow_run,
+        prepare_run,
+        read_declared,
+    )
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
@@ -315,20 +324,15 @@ def run_command(
         prepared = prepare_run(coordinator, settings or [], name, reference, resume)
         submitted = coordinator.submit(prepared.name, prepared.config, prepared.first_round)
     if others:
-        print(f"{', '.join(others)}: not finished; the nodes work for all runs", file=sys.stderr)
+        print_wrapped(f"{', '.join(others)}: not finished; the nodes work for all runs")
     if detach:
-        print(f"submitted {submitted.name}; udjfl flower status {folder}")
+        print(f"submitted {submitted.name}; udjfl flower status {shlex.quote(str(folder))}")
         return
     try:
         follow_run(coordinator, submitted, prepared.rounds)
     except KeyboardInterrupt:
-        print(
-            f"{submitted.name} goes on: `udjfl flower status {folder}` shows it, `udjfl flower "
-            f"stop {folder}` stops it",
-            file=sys.stderr,
-        )
-        raise typer.Exit(130) from None
-    print(f"{submitted.name} is finished: udjfl report {submitted.out}")
+        raise Interrupted(describe_unfinished(coordinator, submitted.name)) from None
+    print(f"{submitted.name} is finished: udjfl report {shlex.quote(str(submitted.out))}")
 
 
 @app.command("stop", short_help="Stop the run that goes on; it can be resumed.", cls=LightCommand)
@@ -339,14 +343,14 @@ def stop_command(
     ] = None,
 ) -> None:
     """Stop a run. `udjfl flower run --resume NAME` continues it from its checkpoint."""
-    from udjfl.cli.flower_run import choose_unfinished
+    from udjfl.cli.flower_run import choose_unfinished, resume_command
     from udjfl.deployment.coordinator import Coordinator
 
     coordinator = Coordinator(folder)
     with coordinator.control() as control:
         chosen = choose_unfinished(coordinator, control, name)
         control.stop(chosen.run_id)
-    print(f"stopped {chosen.name}; udjfl flower run {folder} --resume {chosen.name} continues it")
+    print(f"stopped {chosen.name}; {resume_command(coordinator, chosen.name)} continues it")
 
 
 @app.command("down", short_help="Stop the coordinator or the node.", cls=LightCommand)

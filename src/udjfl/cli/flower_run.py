@@ -43,12 +43,17 @@ def find_unfinished(coordinator: Coordinator, resume: str | None) -> list[str]:
     with coordinator.control() as control:
         names = [run.name for run in coordinator.unfinished(control)]
     if resume in names:
-        folder = shorten(coordinator.folder)
-        raise DeploymentError(
-            f"{resume} goes on: `udjfl flower status {folder}` shows it, `udjfl flower stop "
-            f"{folder} {resume}` stops it"
-        )
+        raise DeploymentError(describe_unfinished(coordinator, resume))
     return names
+
+
+def describe_unfinished(coordinator: Coordinator, name: str) -> str:
+    """Return that a run goes on, and the commands that show and stop it."""
+    folder = folder_argument(coordinator)
+    return (
+        f"{name} goes on: `udjfl flower status {folder}` shows it, "
+        f"`udjfl flower stop {folder} {name}` stops it"
+    )
 
 
 def choose_unfinished(coordinator: Coordinator, control: Control, name: str | None) -> Submitted:
@@ -207,6 +212,7 @@ def _store_settings(coordinator: Coordinator, name: str, changes: Mapping[str, A
 
 def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> None:
     """Show the rounds of a run until it ends; raise its failure."""
+    from udjfl.deployment.control import FAILED
     from udjfl.training.follow import FollowedRun
     from udjfl.training.records import Progress
 
@@ -224,16 +230,23 @@ def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> N
                 break
             time.sleep(PAUSE)
         if not info.is_completed:
-            raise DeploymentError(
-                f"{submitted.name} {info.outcome} after round {run.reached}: "
-                f"{control.describe_failure(info)}\nOnce that is mended: "
-                f"`udjfl flower run {shorten(coordinator.folder)} --resume {submitted.name}`"
-            )
+            resume = resume_command(coordinator, submitted.name)
+            end = f"{submitted.name} {info.state} after round {run.reached}"
+            if info.outcome != FAILED:
+                raise DeploymentError(f"{end}; {resume} continues it")
+            reason = control.describe_failure(info)
+            raise DeploymentError(f"{end}: {reason}\nOnce that is mended: {resume}")
 
 
-def shorten(folder: Path) -> Path:
-    """Return a folder as it is written in a command in the current folder."""
-    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+def resume_command(coordinator: Coordinator, name: str) -> str:
+    """Return the command that continues a run, in backticks."""
+    return f"`udjfl flower run {folder_argument(coordinator)} --resume {name}`"
+
+
+def folder_argument(coordinator: Coordinator) -> str:
+    """Return the coordinator's folder as it is written in a command in the current folder."""
+    folder, here = coordinator.folder, Path.cwd()
+    return shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
 
 
 def _ask_for_run(control: Control, run_id: int) -> RunInfo:

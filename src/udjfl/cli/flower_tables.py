@@ -38,7 +38,7 @@ def coordinator_view(status: CoordinatorStatus) -> RenderableType:
 
 def describe_certificate(status: CoordinatorStatus) -> str | None:
     """Return what to do about a certificate that is damaged or ends soon; None if neither."""
-    if status.certificate_until is None:
+    if status.problem is not None or status.certificate_until is None:
         return status.problem
     end, now = datetime.fromisoformat(status.certificate_until), datetime.now(UTC)
     if end - now > SOON:

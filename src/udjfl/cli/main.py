@@ -12,6 +12,14 @@ INTERRUPTED = 130  # the exit code after Ctrl-C, also that of typer
 CLEAR_LINE = "\r" + " " * 40 + "\r"
 
 
+class Interrupted(SystemExit):
+    """Raised after Ctrl-C by a command that knows what to print: what goes on without it."""
+
+    def __init__(self, advice: str) -> None:
+        super().__init__(INTERRUPTED)
+        self.advice = advice
+
+
 def main() -> None:
     """Run the command line. Errors meant for the user become one line each on standard error."""
     previous = signal.getsignal(signal.SIGINT)
@@ -25,7 +33,11 @@ def main() -> None:
             previous = exit_at_once
             from udjfl.cli.wrapping import print_wrapped
 
-            print_wrapped(f"udjfl: {advise_after_stop(sys.argv[1:])}")
+            if isinstance(stop, Interrupted):
+                advice = stop.advice
+            else:
+                advice = advise_after_stop(sys.argv[1:])
+            print_wrapped(f"udjfl: {advice}")
         raise
     finally:
         signal.signal(signal.SIGINT, previous)
@@ -78,13 +90,7 @@ def _run_app() -> None:
     except MemoryError:
         _fail("there is not enough memory; choose a smaller model, or fewer clients")
     except OSError as error:
-        reason = error.strerror or str(error)
-        if error.filename is not None:
-            _fail(f"{os.fsdecode(error.filename)}: {reason}")
-        # A stream: what is left in it must not fail again when Python exits.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        _fail(f"cannot write the output: {reason}")
+        _fail(_describe_os_error(error))
     except Exception as error:
         from udjfl.cli.own_code import describe_own_failure
 
@@ -94,13 +100,27 @@ def _run_app() -> None:
         _fail(failure)
 
 
+def _describe_os_error(error: OSError) -> str:
+    """Return what failed: a file, a connection, or else a stream, which is then left alone."""
+    import ssl
+
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {reason}"
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS connection: {reason}; check the certificates, and this machine's clock"
+    # What is left in the stream must not fail again when Python exits.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    return f"cannot write the output: {reason}"
+
+
 def _fail(message: str) -> NoReturn:
-    """Print an error, with everything escaped that a terminal would obey, and exit."""
-    from udjfl._ids import printable
+    """Print an error and exit."""
     from udjfl.cli.wrapping import print_wrapped
 
     for line in message.split("\n"):
-        print_wrapped(f"udjfl: {printable(line)}")
+        print_wrapped(f"udjfl: {line}")
     sys.exit(2)
 
 

@@ -33,7 +33,7 @@ def write_page(folders: list[Path], path: Path, open_it: bool = False) -> None:
     prepare_file(path)
     with show_status("drawing the report"):
         write_report(folders, path)
-    print_wrapped(f"report written to {path}")
+    print_wrapped(f"report written to `{path}`")
     if open_it:
         open_page(path.resolve().as_uri(), str(path))
 
@@ -44,10 +44,10 @@ def open_page(address: str, shown: str) -> None:
     # Without a desktop, Linux would try every text browser, each with an error of its own.
     can_open = not sys.platform.startswith("linux") or any(map(os.environ.get, variables))
     if not (can_open and webbrowser.open(address)):
-        print_wrapped(f"there is no browser here; open {shown} where there is one")
+        print_wrapped(f"there is no browser here; open `{shown}` where there is one")
 
 
 def print_folder(out: Path | None) -> None:
     """Say where a command has kept its runs."""
     if out:
-        print_wrapped(f"kept in {out}")
+        print_wrapped(f"kept in `{out}`")

@@ -156,7 +156,7 @@ def _write_table(out: Path, table: Table, document: Mapping[str, Any], markdown:
 
 def _say_where(out: Path, table: Table, more: str = "") -> None:
     names = f"{table.kind}.md, .csv, -seeds.csv{more} and .json"
-    print_wrapped(f"kept in {out}: {names}, and the runs")
+    print_wrapped(f"kept in `{out}`: {names}, and the runs")
 
 
 def _write(folder: Path, files: Mapping[str, str]) -> None:

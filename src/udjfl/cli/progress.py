@@ -157,7 +157,7 @@ def _show_warnings(console: Console, chosen: Warnings = "all") -> Iterator[loggi
     finally:
         logger.removeHandler(handler)
         for line in capped.lines():
-            print_wrapped(printable(line))
+            print_wrapped(line)
 
 
 def _is_about_data(record: logging.LogRecord) -> bool:

@@ -95,4 +95,4 @@ def export_command(
 
     with show_status("exporting"):
         export(open_result(folder, trust_model=trust_model), file, client, format)
-    print_wrapped(f"written to {file}")
+    print_wrapped(f"written to `{file}`")

@@ -59,7 +59,7 @@ def trace_frontier(settings: FrontierSettings, out: Out = None, json: AsJson = F
     show(frontier_view(frontier), frontier.as_dict(), json)
     if out:
         drawn = _draw(frontier, out)
-        print_wrapped(f"kept in {out}: frontier.json, runs.csv{drawn}")
+        print_wrapped(f"kept in `{out}`: frontier.json, runs.csv{drawn}")
 
 
 def _draw(frontier: Frontier, out: Path) -> str:
@@ -99,7 +99,7 @@ def tune(settings: TuneSettings, out: Out = None, json: AsJson = False) -> None:
         add_files(out, {"tuned.toml": config.encode(), "tune.json": document.encode()})
     show(tune_view(tuned), {**tuned.as_dict(), "config": config}, json)
     if out:
-        print_wrapped(f"kept in {out}; train the chosen point with:")
+        print_wrapped(f"kept in `{out}`; train the chosen point with:")
         print(f"udjfl run --config {shlex.quote(str(out / 'tuned.toml'))}", file=sys.stderr)
 
 

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from udjfl.deployment import keys
 from udjfl.deployment.flwr_internals import describe_tested
+from udjfl.deployment.supervisor import COLOUR
 from udjfl.errors import DeploymentError
 
 OTHER_FLOWER = f"this version of Flower is not known; install one {describe_tested()}"
 ONLINE, UNREGISTERED = "online", "unregistered"
-FINISHED = "finished"
-MOST_RUNS = 1000  # the newest; of more, none goes on
+FINISHED, FAILED = "finished", "failed"
+# Flower lists the newest runs first; one older than so many others is taken to be finished.
+MOST_RUNS = 1000
 # How a server app logs the error that ended it: the last line of a traceback.
 RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception|Interrupt)): (.*)$")
 
@@ -111,16 +114,16 @@ class Control:
 
         with _explain_failures():
             reply = self._client.ListRuns(ListRunsRequest(run_id=run_id))
-        status = reply.run_dict[run_id].status
-        return RunInfo(run_id, status.status, status.sub_status, status.details)
+        return _read_run(run_id, reply.run_dict[run_id])
 
-    def unfinished(self) -> set[int]:
-        """Return the ids of the runs that wait or go on."""
+    def unfinished(self) -> dict[int, RunInfo]:
+        """Return the runs that wait or go on, by id."""
         from flwr.proto.control_pb2 import ListRunsRequest
 
         with _explain_failures():
             reply = self._client.ListRuns(ListRunsRequest(limit=MOST_RUNS))
-        return {id for id, run in reply.run_dict.items() if run.status.status != FINISHED}
+        runs = {run_id: _read_run(run_id, run) for run_id, run in reply.run_dict.items()}
+        return {run_id: run for run_id, run in runs.items() if not run.is_finished}
 
     def stop(self, run_id: int) -> None:
         """Stop a run."""
@@ -145,9 +148,13 @@ class Control:
         return reason
 
 
+def _read_run(run_id: int, run: Any) -> RunInfo:
+    return RunInfo(run_id, run.status.status, run.status.sub_status, run.status.details)
+
+
 def find_reason(log: str) -> str | None:
     """Return the error that ended a server app, in its own words, from its log."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in log.splitlines()]
+    lines = COLOUR.sub("", log).splitlines()
     raised = [index for index, line in enumerate(lines) if RAISED.match(line.strip())]
     if not raised:
         return None
@@ -169,6 +176,7 @@ def connect(address: str, ca: Path) -> Iterator[Control]:
         from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
     except ImportError as error:
         raise DeploymentError(f"{OTHER_FLOWER} ({error})") from None
+    keys.load_certificate(ca)  # an error that names the file
     client = ControlHttpClient.from_server_address(
         server_address=address,
         insecure=False,

@@ -34,7 +34,7 @@ from udjfl.deployment.admission import (
     read_node_files,
     read_refused,
 )
-from udjfl.deployment.control import Control, connect, read_public_key
+from udjfl.deployment.control import Control, RunInfo, connect, read_public_key
 from udjfl.deployment.flwr_command import CONNECTION, TIMEOUT, FlwrCommand, write_run_config
 from udjfl.deployment.network import (
     HOST,
@@ -222,6 +222,7 @@ class Coordinator:
         running = self.running()
         if running is None:
             raise DeploymentError(self._not_running())
+        keys.check_authority(self.keys)
         return connect(running["superlink"], self.ca)
 
     def _not_running(self) -> str:
@@ -258,7 +259,10 @@ class Coordinator:
             report(f"nodes: there is no folder {self.nodes}: who is admitted stays so")
 
     def check_files(self) -> None:
-        """Raise an error unless the certificates are there, belong together and are valid."""
+        """Raise an error unless the certificates and the server's key can be used.
+
+        They have to be there and belong together, and the server's certificate to be valid still.
+        """
         folder = self.folder
         for name in ("ca.crt", "server.crt", "server.key"):
             if not (self.keys / name).exists():
@@ -305,10 +309,10 @@ class Coordinator:
         """Return the runs that were submitted, the latest last."""
         return read_submitted(self.state / SUBMITTED)
 
-    def unfinished(self, control: Control) -> list[Submitted]:
-        """Return the submitted runs that wait or go on, the latest last."""
-        ids = control.unfinished()
-        return [run for run in self.submitted() if run.run_id in ids]
+    def unfinished(self, control: Control) -> dict[Submitted, RunInfo]:
+        """Return the submitted runs that wait or go on, the latest last, and their state."""
+        found = control.unfinished()
+        return {run: found[run.run_id] for run in self.submitted() if run.run_id in found}
 
     def is_taken(self, name: str) -> bool:
         """Tell if a run has this name. Its folder is made only when its first round begins."""

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -115,8 +115,25 @@ def load_certificate(path: Path) -> x509.Certificate:
 
 
 def check_server_pair(folder: Path) -> None:
-    """Raise an error unless `server.crt` is the certificate of `server.key`."""
+    """Raise an error unless `server.crt` is that of `server.key`, and signed by `ca.crt`."""
     _load_pair(folder, "server")
+    check_authority(folder)
+
+
+def check_authority(folder: Path) -> None:
+    """Raise an error unless `ca.crt` is a certificate, and signed `server.crt` if there is one."""
+    authority = load_certificate(folder / "ca.crt")
+    if not (folder / "server.crt").exists():
+        return
+    certificate = load_certificate(folder / "server.crt")
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        reason = (
+            "another authority signed server.crt (if ca.crt is the right one, "
+            f"`udjfl flower keys {folder.parent} --renew` makes another server.crt)"
+        )
+        raise _damaged(folder / "ca.crt", reason) from None
 
 
 def _load_pair(folder: Path, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

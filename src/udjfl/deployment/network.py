@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from udjfl.deployment import keys
 from udjfl.errors import DeploymentError
 
 HOST = "127.0.0.1"
@@ -63,6 +64,7 @@ def free_port() -> int:
 
 def is_healthy(address: str, ca: Path) -> bool:
     """Ask a SuperLink for its health over TLS, trusting the authority `ca` only."""
+    keys.load_certificate(ca)  # an error that names the file
     context = ssl.create_default_context(cafile=ca)
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)

@@ -34,11 +34,11 @@ from udjfl.deployment.supervisor import (
     start_in_background,
 )
 from udjfl.deployment.toml import to_toml
-from udjfl.errors import DeploymentError
+from udjfl.errors import DeploymentError, show_short
 from udjfl.settings.validation import describe_mistakes
 
 START = 120.0  # seconds that a SuperNode has to connect before `udjfl flower node` returns
-NO_ANSWER = 20.0  # seconds without any answer after which it returns
+NO_ANSWER = 20.0  # seconds after which it returns if the last request got no answer
 PAUSE = 0.3
 # pandas imports pyarrow, whose allocator starts a thread; an executor with threads cannot fork.
 NO_ARROW_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
@@ -87,7 +87,8 @@ class NodeSettings(BaseModel):
         """Name the value that is none; pydantic has a sentence for each type it could have."""
         for name, value in config.items() if isinstance(config, dict) else ():
             if not isinstance(value, str | int | float):
-                raise ValueError(f"{name} must be a text, a number, true or false, got {value!r}")
+                shown = show_short(value)
+                raise ValueError(f"{name} must be a text, a number, true or false, got {shown}")
         return config
 
 
@@ -216,7 +217,7 @@ class Node:
                 raise DeploymentError(f"it did not start:\n{read_log(self.state, 'supervisor')}")
             if reason := self.find_reason(text):
                 return reason
-            if LOST in text and waited > NO_ANSWER:
+            if waited > NO_ANSWER and _is_lost(text):
                 return self._describe_unreached()
             if waited > START:
                 return f"no answer yet; its log is {log}"
@@ -237,13 +238,12 @@ class Node:
         starts = read_log(self.state, "supernode", lines=None).split(STARTING)[1:]
         if not starts:
             return False, None
+        is_lost = _is_lost(starts[-1])
         if CONNECTED in starts[-1]:
-            if starts[-1].rfind(LOST) <= max(map(starts[-1].rfind, FOUND)):
-                return True, None
-            return False, self._describe_unreached()
+            return not is_lost, self._describe_unreached() if is_lost else None
         before = [log for log in starts[-2:-1] if CONNECTED not in log]
         reasons = [self.find_reason(log) for log in (starts[-1], *before)]
-        if LOST in starts[-1] and not any(reasons):
+        if is_lost and not any(reasons):
             return False, self._describe_unreached()
         return False, next((reason for reason in reasons if reason), None)
 
@@ -258,6 +258,11 @@ class Node:
     def running(self) -> dict[str, Any] | None:
         """Return what the services were started with; None if they are not running."""
         return read_running(self.state)
+
+
+def _is_lost(log: str) -> bool:
+    """Tell if the last request of a SuperNode with this log got no answer."""
+    return log.rfind(LOST) > max(map(log.rfind, FOUND))
 
 
 def _outside() -> dict[str, str]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from udjfl.deployment.control import ONLINE, Control, NodeInfo, RunInfo
+from udjfl.deployment import keys
+from udjfl.deployment.control import FAILED, ONLINE, NodeInfo, RunInfo
 from udjfl.deployment.coordinator import Coordinator
 from udjfl.deployment.node import Node
 from udjfl.deployment.submissions import Submitted
@@ -53,7 +54,7 @@ class CoordinatorStatus:
     """A coordinator's folder: its nodes and its latest run, and others that go on as well.
 
     `certificate_until` is the date and time until which the server's certificate is valid;
-    `problem` says what is wrong with it, if it cannot be read.
+    `problem` says what is wrong if that, or the authority's, cannot be used.
     """
 
     folder: str
@@ -86,48 +87,65 @@ class OwnStatus:
         return {"kind": "node", **asdict(self)}
 
 
+@dataclass
+class _Answers:
+    """The answers of a SuperLink so far: its nodes, the latest run, why it failed, others."""
+
+    nodes: list[NodeInfo] = field(default_factory=list)
+    run: RunInfo | None = None
+    reason: str = ""
+    others: list[RunStatus] = field(default_factory=list)
+
+
 def read_status(coordinator: Coordinator) -> CoordinatorStatus:
     """Return the state of a coordinator's folder."""
     running = coordinator.running()
     submitted = coordinator.submitted()
     latest = submitted[-1] if submitted else None
     followed = follow(latest) if latest else None
-    nodes: list[NodeInfo] = []
-    run: RunInfo | None = None
-    reason, others = "", list[RunStatus]()
-    if running is not None:
-        # A SuperLink that is starting does not answer yet: its nodes are unknown.
-        with contextlib.suppress(DeploymentError), coordinator.control() as control:
-            nodes = control.nodes()
-            run = _find_run(control, latest)
-            for other in coordinator.unfinished(control):
-                if other != latest:
-                    info = control.run(other.run_id)
-                    others.append(_describe_run(other, follow(other), info))
-            if run is not None and run.outcome == "failed":
-                reason = control.describe_failure(run)
-    expiry, problem = _read_expiry(coordinator)
+    answers = _Answers() if running is None else _ask_superlink(coordinator, latest)
+    expiry, problem = _check_certificates(coordinator)
     described = None
     if latest is not None and followed is not None:
-        described = _describe_run(latest, followed, run, reason)
+        described = _describe_run(latest, followed, answers.run, answers.reason)
     return CoordinatorStatus(
         str(coordinator.folder),
         running is not None,
         None if running is None else str(running["listen"]),
         expiry,
-        tuple(_describe_nodes(coordinator, nodes, followed)),
+        tuple(_describe_nodes(coordinator, answers.nodes, followed)),
         described,
         problem,
-        tuple(others),
+        tuple(answers.others),
     )
 
 
-def _read_expiry(coordinator: Coordinator) -> tuple[str | None, str | None]:
-    """Return until when the certificate is valid, if there is one, and why that is not known."""
+def _ask_superlink(coordinator: Coordinator, latest: Submitted | None) -> _Answers:
+    """Ask for the nodes, the latest run, and others that go on; keep what is answered."""
+    answers = _Answers()
+    # A SuperLink that is starting does not answer yet: its nodes are unknown.
+    with contextlib.suppress(DeploymentError), coordinator.control() as control:
+        answers.nodes = control.nodes()
+        unfinished = coordinator.unfinished(control)
+        for other, info in unfinished.items():
+            if other != latest:
+                answers.others.append(_describe_run(other, follow(other), info))
+        if latest is not None:
+            answers.run = unfinished.get(latest) or control.run(latest.run_id)
+            if answers.run.outcome == FAILED:
+                answers.reason = control.describe_failure(answers.run)
+    return answers
+
+
+def _check_certificates(coordinator: Coordinator) -> tuple[str | None, str | None]:
+    """Return until when the server's certificate is valid, if known, and what is wrong, if so."""
+    end = None
     try:
         end = coordinator.expiry()
+        if coordinator.ca.exists():
+            keys.check_authority(coordinator.keys)
     except DeploymentError as error:
-        return None, str(error)
+        return None if end is None else end.isoformat(), str(error)
     return None if end is None else end.isoformat(), None
 
 
@@ -169,10 +187,6 @@ def read_own_status(node: Node) -> OwnStatus:
         replies,
         json.loads(last) if last.endswith("}\n") else None,
     )
-
-
-def _find_run(control: Control, latest: Submitted | None) -> RunInfo | None:
-    return control.run(latest.run_id) if latest else None
 
 
 def _describe_nodes(

@@ -71,17 +71,39 @@ class Service:
         self.tree = ProcessTree(self.name, self.command, environment, log)
 
     def put_log_aside(self) -> None:
-        """Copy a large log and empty it; the process goes on writing to it, at its end."""
+        """Copy a large log and empty it; the process goes on writing to it, at its end.
+
+        It is emptied as well if there is no place for the copy, as on a full disk.
+        """
         assert self.tree is not None, "it was started"
         log = self.tree.log
-        if self.is_logging_strangers and _is_large(log):
-            with contextlib.suppress(OSError):  # a full disk has no place for the copy
-                shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
+        if not self.is_logging_strangers:
+            return
+        try:
+            if _is_large(log):
+                try:
+                    _copy_whole(log, log.with_suffix(".log.1"))
+                finally:
+                    os.truncate(log, 0)
+        except OSError as error:
+            report(f"{self.name}: its log cannot be put aside: {error}")
 
 
 def _is_large(log: Path) -> bool:
-    return log.exists() and log.stat().st_size > LARGEST_LOG
+    try:
+        return log.stat().st_size > LARGEST_LOG
+    except FileNotFoundError:
+        return False
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    """Put a copy in the place of the target, which stays as it is unless the copy is whole."""
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        shutil.copyfile(source, partial)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 class Supervisor:

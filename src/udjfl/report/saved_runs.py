@@ -163,7 +163,7 @@ def _n_classes(result: Mapping[str, Any], federation: Mapping[str, Any]) -> int 
 def _name_last(runs: Sequence[SavedRun]) -> str:
     """Return the command that names the last run of each method and seed, unless it is long."""
     last = {(written_form(run), run.seed): str(run.folder) for run in runs}
-    return f": udjfl report {shlex.join(last.values())}" if len(last) <= MOST_NAMED else ""
+    return f": `udjfl report {shlex.join(last.values())}`" if len(last) <= MOST_NAMED else ""
 
 
 def compare_runs(runs: Sequence[SavedRun], order: Sequence[MethodKey] = ()) -> Comparison:
