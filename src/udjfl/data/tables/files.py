@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = ["?", ""]  # beside pandas' own: NA, NaN, null, None, n/a, ...
 MOST_BYTES = 1 << 31  # of a file, and of the columns of parquet in memory

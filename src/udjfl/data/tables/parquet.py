@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyarrow.parquet import FileMetaData  # type: ignore[import-untyped]  # it has no types
 
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 ROWS = 64  # whose texts are in memory at once while they are counted
 NUMBER_BYTES = 8  # a value takes at least these
 
