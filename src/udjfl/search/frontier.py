@@ -16,7 +16,6 @@ from typing import Any
 
 from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
-from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
@@ -29,7 +28,7 @@ from udjfl.search.run_table import RUNS, Key, PointRun, RunTable
 from udjfl.search.settings import FrontierSettings
 from udjfl.search.stored import Kind, StoredFrontier, StoredPoint, check_stored
 from udjfl.simulation.compare import choose_methods
-from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.simulation.simulate import DataChoice, load_and_warn
 from udjfl.statistics import THEORY_METRIC, Summary, is_above, summarise
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.file_names import find_advice
@@ -317,9 +316,7 @@ def trace_frontier(
     """
     points = make_points(settings)
     chosen = settings.federation.data if data is None else data
-    first = load_federation(chosen, settings.federation, settings.seeds[0])
-    if isinstance(chosen, str):
-        log_problems(first)
+    first = load_and_warn(chosen, settings.federation, settings.seeds[0])
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
     from_python = data is not None or model is not None
