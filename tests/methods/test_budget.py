@@ -481,7 +481,7 @@ def test_a_floor_that_cannot_be_met_ends_at_the_largest_price_and_the_run_says_s
         assert len(sentences) == (round == 4)
     close(state["client_prices"], (20.0, 0.0))
     close(step, (20.5 / 21, 0.5 / 21))
-    assert sentences[0].endswith(": the limit on the score of a cannot be met.")
+    assert str(sentences[0]).endswith(": the limit on the score of a cannot be met.")
 
 
 def test_the_price_of_an_absent_client_waits_for_it():

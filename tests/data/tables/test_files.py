@@ -243,8 +243,7 @@ def test_texts_of_parquet_are_counted_in_little_memory(
 
 def measure_memory(call: Callable[[], object]) -> int:
     """Return the most memory that pyarrow takes at once during a call."""
-    import pyarrow
-
+    pyarrow = pytest.importorskip("pyarrow")
     before = pyarrow.default_memory_pool()
     pool = pyarrow.proxy_memory_pool(before)
     POOLS.append(pool)
