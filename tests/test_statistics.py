@@ -346,6 +346,14 @@ def test_nothing_but_zeros_share_the_first_rank() -> None:
     assert rounding_of([]) == 0.0
 
 
+def test_a_method_that_diverged_makes_no_others_tie() -> None:
+    methods = entries("global_accuracy", 0.55, 0.95, -3e13)
+    order = rank_methods("utilitarian", methods)
+    assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, 2), (2, 3)]
+    order = rank_methods("utilitarian", methods, {2: "untrained"})
+    assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, 2), (2, None)]
+
+
 def test_a_method_without_a_value_has_no_rank() -> None:
     order = rank_methods("utilitarian", entries("global_accuracy", None, 95.0, None))
     assert [(ranked.index, ranked.rank) for ranked in order] == [(1, 1), (0, None), (2, None)]

@@ -284,6 +284,16 @@ def rounding_of(summaries: Iterable[Summary]) -> float:
     return ROUNDING * max((abs(value) for value in values if value is not None), default=0.0)
 
 
+def is_above(one: Summary, other: Summary, better: int = 1) -> bool:
+    """Tell whether a mean is better than another by more than rounding; False if one is missing.
+
+    The rounding is that of these two: the values of a third, which may have diverged, do not count.
+    """
+    if one.mean is None or other.mean is None:
+        return False
+    return better * (one.mean - other.mean) > rounding_of([one, other])
+
+
 def rank_methods(
     theory: str,
     methods: Sequence[Mapping[str, Summary]],
@@ -299,15 +309,15 @@ def rank_methods(
     """
     metric, reasons = metric_of(theory), left_out or {}
     values = [summaries[metric.key] for summaries in methods]
-    scores = {
-        index: metric.better_for(score_better) * value.mean
+    better = metric.better_for(score_better)
+    ranked = [
+        index
         for index, value in enumerate(values)
         if value.mean is not None and index not in reasons
-    }
-    rounding = rounding_of(values)
+    ]
     ranks = {
-        index: 1 + sum(other > score + rounding for other in scores.values())
-        for index, score in scores.items()
+        index: 1 + sum(is_above(values[other], values[index], better) for other in ranked)
+        for index in ranked
     }
     last = len(methods) + 1
     order = sorted(range(len(methods)), key=lambda i: (i in reasons, ranks.get(i, last)))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import logging
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command import SMALL, TERMINAL_VARIABLES, Command
 from rich import progress as rich_progress
@@ -15,6 +17,8 @@ from rich.text import Text
 
 import udjfl
 from udjfl.cli.progress import show_progress, show_status
+from udjfl.data.tables.files import decode
+from udjfl.methods.values import HeldToCap
 from udjfl.simulation import simulate as simulation
 from udjfl.simulation.programs import folder_name
 from udjfl.training.records import Progress
@@ -61,23 +65,69 @@ def test_a_warning_is_shown_once_by_each_command(
         assert " ".join(lines) == "WARNING mind the gap udjfl: enough"
 
 
-def test_clients_at_the_cap_are_one_line_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("udjfl")
-    held = "would have more than 50% of the step and is held to that"
-    with show_progress(1, 1):
-        for text in (
-            f"UDJ-FL desert: client-1 {held}.",
-            f"UDJ-FL desert: client-2, client-1 {held}.",
-            f"UDJ-FL rawls (budget=2): client-3 {held}.",
-            f"UDJ-FL rawls: the uncertainty of c is low; d {held}.",  # says more than that
-        ):
-            logger.warning("%s", text)
-    *before, last = capsys.readouterr().err.splitlines()
-    assert "d would have more than" in " ".join(line.strip() for line in before)
-    assert last == (
-        "Held to the cap in some rounds, 50% of the step (`cap`, docs/budgets.md): "
-        "UDJ-FL desert: client-1, client-2; UDJ-FL rawls (budget=2): client-3."
+NAMES = ("Smith, John", "b; c", "d", "e")
+
+
+def run_capped(theory: str, largest: str) -> None:
+    """Run a theory that holds a client to the cap, as by far the most uncertain, or the least."""
+    rng = np.random.default_rng(0)
+    arrays = [(rng.normal(size=(8, 3)), [0, 1] * 4, rng.normal(size=(4, 3)), [0, 1] * 2)] * 4
+    federation = udjfl.Federation.from_arrays(
+        dict(zip(NAMES, arrays, strict=True)), test=arrays[0][:2], allow_duplicates=True
     )
+    sign = -1 if theory == "utilitarian" else 1
+    values = {name: 1e4**sign if name == largest else 1.0 for name in NAMES}
+    udjfl.simulate(federation, theory, uncertainty=values, rounds=2, model="logistic")
+
+
+def test_clients_at_the_cap_are_one_line_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress(1, 1):
+        for theory, largest in (
+            ("egalitarian", "Smith, John"),
+            ("egalitarian", "b; c"),
+            ("egalitarian", "b; c"),
+            ("rawls", "d"),
+        ):
+            run_capped(theory, largest)
+    assert capsys.readouterr().err.splitlines() == [
+        "Held to the cap in some rounds, 50% of the step (`cap`, docs/budgets.md): "
+        "UDJ-FL egalitarian: Smith, John, b; c; UDJ-FL rawls: d."
+    ]
+
+
+def test_other_warnings_of_the_same_round_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress(1, 1):
+        run_capped("utilitarian", "d")
+    *before, last = capsys.readouterr().err.splitlines()
+    shown = " ".join(" ".join(before).split())
+    assert "the uncertainty of d is below a hundredth of the largest" in shown
+    assert "of the step" not in shown
+    assert last.endswith("UDJ-FL utilitarian: d.")
+
+
+def test_a_line_names_a_few_of_thousands_of_clients(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress(1, 1):
+        for method in range(20):
+            names = tuple(f"c{number}" for number in range(3000))
+            warning = HeldToCap(f"rule {method}", names, 0.5)
+            logging.getLogger("udjfl").warning("%s", warning, extra={"warning": warning})
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.count("c0, c1, c2, c3, c4, and 2995 more") == 5
+    assert line.endswith("rule 4: c0, c1, c2, c3, c4, and 2995 more; and 15 more.")
+
+
+def test_a_warning_about_the_cap_comes_from_another_process_as_it_is() -> None:
+    warning = HeldToCap("a rule", ("a", "b"), 0.5)
+    assert pickle.loads(pickle.dumps(warning)) == warning
+
+
+def test_only_warnings_about_data_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_progress(1, 1, warnings="data"):
+        logging.getLogger("udjfl").warning("of training")
+        decode(b"Gen\xe8ve", Path("a.csv"))
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "a.csv is not UTF-8" in shown
+    assert "of training" not in shown
 
 
 class Bar:

@@ -591,11 +591,10 @@ def test_no_floor_for_gamma_of_zero_or_more(gamma):
 
 def test_a_warning_names_the_clients_at_the_floor():
     rule, reports = UDJ(theory="desert"), two_clients(uncertainties=[1e-9, 1.0])
-    sentence = rule.warning(reports.ids, diagnostics_of(rule, reports))
-    assert sentence is not None
+    (sentence,) = rule.warning(reports.ids, diagnostics_of(rule, reports))
     assert sentence.startswith("UDJ-FL desert: the uncertainty of a is below a hundredth")
     both = {"floored": torch.tensor([1.0, 1.0])}
-    assert "the uncertainty of a, b is below" in rule.warning(reports.ids, both)
+    assert "the uncertainty of a, b is below" in rule.warning(reports.ids, both)[0]
     assert rule.warning(reports.ids, diagnostics_of(rule, two_clients())) is None
 
 

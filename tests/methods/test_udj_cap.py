@@ -152,16 +152,21 @@ def test_a_warning_says_who_is_capped(params, sentence):
     reports = four_clients(losses=[1.0, 1.0, 9.0, 1.0])
     diagnostics = diagnostics_of(rule, reports)
     assert diagnostics["capped"].tolist() == [0, 0, float(sentence is not None), 0]
-    assert rule.warning(reports.ids, diagnostics) == sentence
+    assert sentences_of(rule, reports, diagnostics) == ([] if sentence is None else [sentence])
 
 
-def test_a_warning_names_floor_and_cap_together():
+def sentences_of(rule, reports, diagnostics):
+    return [str(warning) for warning in rule.warning(reports.ids, diagnostics) or ()]
+
+
+def test_a_warning_names_floor_and_cap():
     # u = 1e-9 counts as 0.006, so 1/u is 167 beside 2.5, 2 and 1.7.
     rule, reports = UDJ(theory="utilitarian"), four_clients(uncertainties=[1e-9, 0.4, 0.5, 0.6])
-    assert rule.warning(reports.ids, diagnostics_of(rule, reports)) == (
+    assert sentences_of(rule, reports, diagnostics_of(rule, reports)) == [
         "UDJ-FL utilitarian: the uncertainty of c0 is below a hundredth of the largest and counts "
-        "as that hundredth; c0 would have more than 50% of the step and is held to that."
-    )
+        "as that hundredth.",
+        "UDJ-FL utilitarian: c0 would have more than 50% of the step and is held to that.",
+    ]
 
 
 def test_a_client_a_billionth_below_the_cap_is_not_held_to_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import udjfl
 from udjfl.errors import StorageError
 from udjfl.methods import UDJ, FedAvg
 from udjfl.search import point_runs
-from udjfl.search.frontier import Frontier, Point, make_points, trace_frontier
+from udjfl.search.frontier import FRONTS, Frontier, Point, make_points, trace_frontier
 from udjfl.search.run_table import PointRun
 from udjfl.search.settings import FrontierSettings
 from udjfl.tasks import SCORES
@@ -139,6 +140,21 @@ def test_a_mean_that_is_higher_by_rounding_keeps_no_point_on_a_front() -> None:
     front = {point.label for point in frontier.front("clients")}
     assert front == {"FedAvg", "p = 1, gamma = 0"}
     assert set(frontier.as_dict()["fronts"]["clients"]) == {points[0].name, points[2].name}
+
+
+@pytest.mark.parametrize("margin", [2.0, 1e15])  # beyond it, or within
+def test_a_point_that_diverged_changes_no_front(margin: float) -> None:
+    before = replace(made_by_hand(), margin=margin, n_classes=None)
+    diverged = Point.of(UDJ(beta=8.0, gamma=1.0), "grid")
+    run = PointRun((3e13, -3e14), (0.1, 0.3), -3e13, (50, 50))
+    after = replace(
+        before,
+        points=(*before.points, diverged),
+        runs={**before.runs, (diverged.name, 0): run},
+    )
+    assert (diverged.name in after.left_out) == (margin == 2.0)
+    for key in FRONTS:
+        assert [point for point in after.front(key) if point != diverged] == before.front(key)
 
 
 def test_of_a_loss_less_is_better_and_no_mean_is_at_chance(tmp_path: Path) -> None:

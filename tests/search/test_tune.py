@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from data_helpers import row_set
 from small_runs import Stopped, make_federation
-from table_helpers import write_hospitals
+from table_helpers import make_hospitals, write_hospitals
 
 import udjfl
 from udjfl.data import Examples, Federation
@@ -103,6 +103,30 @@ def test_held_out_data_of_files_have_the_columns_that_settings_name(tmp_path: Pa
     expected = udjfl.load(files, tuning=True, options={"target": "ill"})
     assert held_out.fingerprint == expected.fingerprint
     assert held_out.class_names == ("ill", "well")
+
+
+def test_tables_are_read_once_for_a_warning_before_the_search_and_for_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hospitals = write_hospitals(tmp_path / "h", west=make_hospitals()["west"].assign(extra=1.5))
+    federation = {"data": f"{hospitals}/*.csv", "target": "ill"}
+    settings = TuneSettings(**{**QUICK, **federation, "seeds": [0], "model": "logistic"})
+    loading: Any = importlib.import_module("udjfl.simulation.simulate")
+    search: Any = importlib.import_module("udjfl.search.tune")
+    loaded, load = [], loading.load_federation
+
+    def count(*arguments: Any, tuning: bool = False) -> Federation:
+        loaded.append((tuning, "'extra' is left out" in caplog.text))
+        return load(*arguments, tuning=tuning)
+
+    monkeypatch.setattr(loading, "load_federation", count)
+    monkeypatch.setattr(search, "load_federation", count)
+    choose_point(settings)  # as `compare --tuned` does for each method
+    assert loaded == [(True, False)]
+    loaded.clear()
+    tune(settings)
+    assert loaded == [(False, False), (True, True)]
+    assert caplog.text.count("'extra' is left out") == 1
 
 
 def test_copies_stay_on_one_side() -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from udjfl._ids import printable
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
     from udjfl.training.records import OnProgress
 
 Warnings = Literal["all", "data", "none"]
-DATA = Path(__file__).parents[1] / "data"
+DATA_LOGGER = "udjfl.data"
+MOST_NAMES = 5  # in a line
 
 
 @contextlib.contextmanager
@@ -81,35 +81,37 @@ class _OnlyOnce(logging.Filter):
         return is_new
 
 
-_HELD = re.compile(
-    r"(?P<method>.+?): (?P<clients>[^;]+) would have more than (?P<share>\d+)% of the step and is "
-    r"held to that\."
-)
-
-
-class _Capped(logging.Filter):
+class _HeldToCap(logging.Filter):
     """Keeps the warnings of clients at the cap, which are usual, for one line at the end."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.clients: dict[str, dict[str, list[str]]] = {}  # by share and method
+        self.clients: dict[str, dict[str, dict[str, None]]] = {}  # by share and method, in order
 
     def filter(self, record: logging.LogRecord) -> bool:
-        found = _HELD.fullmatch(record.getMessage())
-        if found is None:
+        from udjfl.methods.values import HeldToCap
+
+        warning = getattr(record, "warning", None)
+        if not isinstance(warning, HeldToCap):
             return True
-        own = self.clients.setdefault(found["share"], {}).setdefault(found["method"], [])
-        own += [name for name in found["clients"].split(", ") if name not in own]
+        own = self.clients.setdefault(f"{warning.share:.0%}", {}).setdefault(warning.label, {})
+        own.update(dict.fromkeys(warning.clients))
         return False
 
     def lines(self) -> list[str]:
         """Return a line for each cap: the methods, and the clients that were held to it."""
         return [
-            f"Held to the cap in some rounds, {share}% of the step (`cap`, docs/budgets.md): "
-            + "; ".join(f"{method}: {', '.join(clients)}" for method, clients in methods.items())
+            f"Held to the cap in some rounds, {share} of the step (`cap`, docs/budgets.md): "
+            + _join([f"{method}: {_join(names, ', ')}" for method, names in methods.items()], "; ")
             + "."
             for share, methods in self.clients.items()
         ]
+
+
+def _join(names: Collection[str], separator: str) -> str:
+    """Join the first few names, and say how many more there are."""
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return separator.join([*itertools.islice(names, MOST_NAMES), *more])
 
 
 class _Printable(logging.Formatter):
@@ -147,22 +149,17 @@ def _show_warnings(console: Console, chosen: Warnings = "all") -> Iterator[loggi
     handler = RichHandler(console=console, show_time=False, show_path=False, markup=False)
     handler.setFormatter(_Printable("%(message)s"))
     if chosen == "data":
-        handler.addFilter(_is_about_data)
-    capped = _Capped()
-    handler.addFilter(capped)
+        handler.addFilter(logging.Filter(DATA_LOGGER))
+    held = _HeldToCap()
+    handler.addFilter(held)
     handler.addFilter(_OnlyOnce())
     logger.addHandler(handler)
     try:
         yield handler
     finally:
         logger.removeHandler(handler)
-        for line in capped.lines():
+        for line in held.lines():
             print_wrapped(line)
-
-
-def _is_about_data(record: logging.LogRecord) -> bool:
-    """Tell if a module that reads or checks data logged this."""
-    return Path(record.pathname).is_relative_to(DATA)
 
 
 @contextlib.contextmanager

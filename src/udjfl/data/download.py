@@ -29,7 +29,7 @@ CHUNK = 1 << 16
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 RETRY_STATUS = (408, 425, 429)  # as all from 500 on
 LOCK = ".download.lock"
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 
 
 @dataclass(frozen=True)

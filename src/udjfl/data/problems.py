@@ -17,7 +17,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from udjfl.data.federation import Federation
 
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 MAX_LOGGED = 8
 MAX_OF_A_KIND = 10
 MAX_COLUMNS = 256  # a longer vector is an image or an embedding: a column of it means nothing

@@ -167,10 +167,13 @@ class Method(ABC):
         Diagnostics are tensors: one value per reporting client, or one for the round.
         """
 
-    def warning(self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]) -> str | None:
-        """Return a sentence for the log about a round's diagnostics, or None.
+    def warning(
+        self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]
+    ) -> str | Sequence[object] | None:
+        """Return a sentence for the log about a round's diagnostics, a list of several, or None.
 
-        `ids` are the clients of the diagnostics, in their order.
+        `ids` are the clients of the diagnostics, in their order. An object in the list is logged as
+        its text, and handed to the handlers of the log (`record.warning`).
         """
         return None
 

@@ -87,6 +87,7 @@ from udjfl.methods._udj_parameters import (
 from udjfl.methods.base import Diagnostics, Method, Reports, Setup, State, parameters, weighted_sum
 from udjfl.methods.budget_notes import note_caution
 from udjfl.methods.udj_sums import UDJSums
+from udjfl.methods.values import HeldToCap
 
 
 def udj_step(
@@ -263,29 +264,31 @@ class UDJ(Method):
             beta = tuple(beta[index] for index in reports.client_indices.tolist())
         return torch.as_tensor(beta, dtype=torch.float64).expand(len(reports))
 
-    def warning(self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]) -> str | None:
-        sentences = []
+    def warning(
+        self, ids: Sequence[str], diagnostics: Mapping[str, Tensor]
+    ) -> Sequence[object] | None:
+        found: list[object] = []
         names = _marked(ids, diagnostics.get("floored"))
         if names:
-            sentences.append(
-                f"the uncertainty of {names} is below a hundredth of the largest and counts as "
-                "that hundredth"
+            found.append(
+                f"{self.label}: the uncertainty of {', '.join(names)} is below a hundredth of the "
+                "largest and counts as that hundredth."
             )
         names = _marked(ids, diagnostics.get("capped"))
         if names and self.budget is None:  # a budget's direction may well be one client
-            share = 100 * self.largest_share(len(ids))
-            sentences.append(
-                f"{names} would have more than {share:.0f}% of the step and is held to that"
-            )
+            found.append(HeldToCap(self.label, tuple(names), self.largest_share(len(ids))))
         if float(diagnostics.get("price", 0.0)) >= budgets.LARGEST_PRICE:
-            sentences.append(
-                "the limit on the mean score cannot be met, so the step is nearly FedAvg's"
+            found.append(
+                f"{self.label}: the limit on the mean score cannot be met, so the step is nearly "
+                "FedAvg's."
             )
         prices = diagnostics.get("client_price")
         names = _marked(ids, None if prices is None else prices >= budgets.LARGEST_PRICE)
         if names:
-            sentences.append(f"the limit on the score of {names} cannot be met")
-        return f"{self.label}: {'; '.join(sentences)}." if sentences else None
+            found.append(
+                f"{self.label}: the limit on the score of {', '.join(names)} cannot be met."
+            )
+        return found or None
 
     @property
     def additive(self) -> UDJSums | None:
@@ -413,10 +416,10 @@ class UDJ(Method):
         return super().label.replace(self.title, name, 1)
 
 
-def _marked(ids: Sequence[str], marks: Tensor | None) -> str:
-    """Return the names of the clients that are marked, separated by commas."""
+def _marked(ids: Sequence[str], marks: Tensor | None) -> list[str]:
+    """Return the names of the clients that are marked."""
     values = [] if marks is None else marks.tolist()
-    return ", ".join(client for client, mark in zip(ids, values, strict=False) if mark)
+    return [client for client, mark in zip(ids, values, strict=False) if mark]
 
 
 def _numbers(beta: Beta | None) -> tuple[float, ...]:

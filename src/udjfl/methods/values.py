@@ -127,3 +127,18 @@ class Additive(Protocol):
     def client_terms(self, report: Reports, common: Mapping[str, float]) -> dict[str, Tensor]: ...
 
     def step_from_sums(self, sums: Mapping[str, Tensor], lr: float, momentum: float) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class HeldToCap:
+    """A warning that clients were held to the largest share of a step that one of them may have."""
+
+    label: str  # of the method
+    clients: tuple[str, ...]
+    share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.label}: {', '.join(self.clients)} would have more than {self.share:.0%} of the "
+            "step and is held to that."
+        )

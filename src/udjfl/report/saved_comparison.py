@@ -11,7 +11,7 @@ from udjfl.errors import StorageError
 from udjfl.report.saved_runs import MethodKey, SavedRun, compare_runs, find_runs, method_key
 from udjfl.simulation.comparison import Comparison
 from udjfl.training.file_names import RESULT, SETTINGS
-from udjfl.training.folder_check import refuse_damage
+from udjfl.training.folder_check import open_whole
 from udjfl.training.follow import is_being_written
 from udjfl.training.record_file import RECORDS
 from udjfl.training.resuming import advise_to_resume
@@ -99,9 +99,7 @@ def find_damage(paths: Sequence[Path]) -> Iterator[StorageError]:
     """Yield an error for each comparison in these paths that has a damaged file of its own."""
     for root in dict.fromkeys(root for path in paths for root in find_comparisons(path)):
         try:
-            opened = RunFolder.open(root)
-            if not is_being_written(root):  # files of a comparison that goes on are replaced
-                refuse_damage(opened)
+            open_whole(root)
         except StorageError as error:
             yield error
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from udjfl._files import explain_os_errors, to_json, write_atomic
 from udjfl._spec import names_code
-from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError
 from udjfl.methods import THEORIES, UDJ, FedAvg, Method
 from udjfl.methods import method as build_method
@@ -29,8 +28,8 @@ from udjfl.search.run_table import RUNS, Key, PointRun, RunTable
 from udjfl.search.settings import FrontierSettings
 from udjfl.search.stored import Kind, StoredFrontier, StoredPoint, check_stored
 from udjfl.simulation.compare import choose_methods
-from udjfl.simulation.simulate import DataChoice, load_federation
-from udjfl.statistics import THEORY_METRIC, Summary, rounding_of, summarise
+from udjfl.simulation.simulate import DataChoice, load_and_warn
+from udjfl.statistics import THEORY_METRIC, Summary, is_above, summarise
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.file_names import find_advice
 from udjfl.training.folder_check import refuse_damage
@@ -187,27 +186,29 @@ class Frontier:
         differ by rounding are equal.
         """
         axes = FRONTS[key]
-        rounding = [rounding_of(own[axis] for own in self.metrics.values()) for axis in axes]
-        values = {
-            point.name: tuple(self._signed(point, axis) for axis in axes)
-            for point in self.points
-            if point.name not in self.left_out
-        }
-        complete = {name: v for name, v in values.items() if None not in v}
-        best = [
+        complete = [
             point
             for point in self.points
-            if point.name in complete
-            and not any(
-                _beats(other, complete[point.name], rounding) for other in complete.values()
-            )
+            if point.name not in self.left_out
+            and all(self.metrics[point.name][axis].mean is not None for axis in axes)
+        ]
+        best = [
+            point
+            for point in complete
+            if not any(self._beats(other, point, axes) for other in complete)
         ]
         return sorted(best, key=lambda point: self.metrics[point.name][axes[0]].mean or 0.0)
 
-    def _signed(self, point: Point, key: str) -> float | None:
-        """Return the mean of a metric so that higher is better."""
-        mean = self.metrics[point.name][key].mean
-        return None if mean is None else METRICS[key].better_for(self.score.better) * mean
+    def _beats(self, one: Point, other: Point, axes: Sequence[str]) -> bool:
+        """Tell if the first is not below on any axis, and above on one, up to rounding."""
+        pairs = [
+            (self.metrics[one.name][axis], self.metrics[other.name][axis], METRICS[axis])
+            for axis in axes
+        ]
+        better = self.score.better
+        return any(is_above(a, b, metric.better_for(better)) for a, b, metric in pairs) and not any(
+            is_above(b, a, metric.better_for(better)) for a, b, metric in pairs
+        )
 
     def map(self, key: str) -> dict[tuple[float, float], float]:
         """Return the mean of a metric by exponent and gamma."""
@@ -301,15 +302,6 @@ def _read_point(kept: StoredPoint) -> Point:
     return Point.of(method, kept.kind)
 
 
-def _beats(
-    one: Sequence[float | None], other: Sequence[float | None], rounding: Sequence[float]
-) -> bool:
-    """Tell if the first is at least as high on every axis, and higher on one, up to rounding."""
-    ahead = [(a or 0.0) - (b or 0.0) for a, b in zip(one, other, strict=True)]
-    axes = list(zip(ahead, rounding, strict=True))
-    return all(gap >= -small for gap, small in axes) and any(gap > small for gap, small in axes)
-
-
 def trace_frontier(
     settings: FrontierSettings,
     *,
@@ -324,9 +316,7 @@ def trace_frontier(
     """
     points = make_points(settings)
     chosen = settings.federation.data if data is None else data
-    first = load_federation(chosen, settings.federation, settings.seeds[0])
-    if isinstance(chosen, str):
-        log_problems(first)
+    first = load_and_warn(chosen, settings.federation, settings.seeds[0])
     training = settings.training.model_copy(update={"eval_every": settings.training.rounds})
     flat = settings.to_flat()
     from_python = data is not None or model is not None

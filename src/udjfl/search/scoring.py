@@ -41,11 +41,11 @@ class CandidateScore:
     moved     the change of the theory's measure against FedAvg, seed by seed; higher is better
     mean      the change of the clients' mean accuracy, in points
     gain      that of the clients whom the theory should benefit
-    near      within the budget, by less than a standard error over seeds
-    shared    that on the shared held-out data; None without a single model
+    shared    the change of the accuracy on the shared held-out data; None without a single model
     clients   accuracy of each client, percent, or the score that is judged
     broken    limits that it breaks, and by how much
     failed    why it has no numbers on some seed
+    near      within the budget, by less than a standard error over seeds
     """
 
     candidate: Candidate

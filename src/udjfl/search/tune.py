@@ -17,7 +17,6 @@ from typing import Any
 
 from udjfl._files import inner_folder
 from udjfl.data import Federation
-from udjfl.data.problems import log_problems
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import Method
 from udjfl.methods import method as build_method
@@ -32,7 +31,7 @@ from udjfl.search.stored import StoredChoice, check_stored
 from udjfl.settings import DataSettings
 from udjfl.simulation.compare import run_comparison, with_reference
 from udjfl.simulation.comparison import Comparison
-from udjfl.simulation.simulate import DataChoice, load_federation
+from udjfl.simulation.simulate import DataChoice, load_and_warn, load_federation
 from udjfl.tasks import ACCURACY, ScoreKind
 from udjfl.training.file_names import find_advice
 from udjfl.training.folder_check import refuse_damage
@@ -167,6 +166,10 @@ def tune(
     title = f"test, {say_rounds(rounds)}"
     progress = SearchProgress(on_progress)
     progress.expect({title: len(settings.seeds) * (2 + len(defaults)) * rounds})
+    chosen = settings.federation.data if data is None else data
+    first = None
+    if isinstance(chosen, str):  # its problems are told before the search, which takes long
+        first = load_and_warn(chosen, settings.federation, settings.seeds[0])
     choice = choose_point(settings, method, data=data, model=model, out=out, on_progress=progress)
     methods = [choice.default.candidate.method, choice.chosen.candidate.method]
     # The theory with the budget is the fair rival: both promise the same.
@@ -181,6 +184,7 @@ def tune(
         out=folder,
         resume=folder is not None and RunFolder(folder).holds_a_run,
         on_progress=progress.begin(title, runs, rounds),
+        first=first,
     )
     # The limit is the one that was asked for, whatever budget the chosen rule has.
     return Tuned(choice, replace(test, margin=settings.budget, margin_for_all=True))
@@ -210,7 +214,6 @@ def choose_point(
     plan = HalvingPlan.make(settings, families, defaults)
     held_out = HeldOutData(settings.federation.data if data is None else data, settings.federation)
     first = held_out(settings.seeds[0])
-    _log_problems(held_out, first, settings.seeds[0])
     _check_floors(settings.floor, first.ids, task_of(first, settings.training).score.kind)
     flat = {**settings.to_flat(), "searched": rule.label}
     from_python = data is not None or model is not None
@@ -234,12 +237,6 @@ def choose_point(
         if folder:
             folder.unlock()
     return choice
-
-
-def _log_problems(held_out: HeldOutData, first: Federation, seed: int) -> None:
-    """Warn of problems in tables, as they are before a part is held out."""
-    if isinstance(held_out.data, str) and first.preprocessing is not None:
-        log_problems(load_federation(held_out.data, held_out.settings, seed))
 
 
 def find_defaults(settings: TuneSettings, method: Method | None) -> list[Candidate]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from udjfl._threads import available_cores
 from udjfl.data import Federation
-from udjfl.data.problems import log_problems
 from udjfl.engine import one_thread
 from udjfl.errors import SettingsError, StorageError, did_you_mean
 from udjfl.methods import (
@@ -34,7 +33,7 @@ from udjfl.simulation.simulate import (
     DataChoice,
     as_method,
     given_uncertainties,
-    load_federation,
+    load_and_warn,
     show_settings,
     validate_keywords,
 )
@@ -139,18 +138,19 @@ def run_comparison(
     resume: bool = False,
     on_progress: OnProgress | None = None,
     by_name: bool = False,
+    first: Federation | None = None,
 ) -> Comparison:
     """Compare methods, the reference first; as `compare`, with its settings in one value.
 
     `data` and `model` replace those that the settings name. `by_name` says that the settings name
-    these methods, so that the command line can resume the comparison.
+    these methods, so that the command line can resume the comparison. `first` is the federation of
+    the first seed, if it is loaded already and its problems are logged.
     """
     data = settings.federation.data if data is None else data
     jobs = min(settings.jobs or available_cores(), len(settings.seeds))
     given = None if uncertainty is None else Uncertainty("given", given_uncertainties(uncertainty))
-    first = load_federation(data, settings.federation, settings.seeds[0])
-    if isinstance(data, str):
-        log_problems(first)
+    if first is None:
+        first = load_and_warn(data, settings.federation, settings.seeds[0])
     if given is not None:
         check_complete(given, first.ids)
     with one_thread():  # a mistake shows before anything is written

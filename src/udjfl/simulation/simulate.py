@@ -85,9 +85,7 @@ def simulate(
         mistakes += error.mistakes
     if mistakes:
         raise SettingsError(mistakes)
-    federation = load_federation(data, chosen.federation, seed)
-    if isinstance(data, str):
-        log_problems(federation)
+    federation = load_and_warn(data, chosen.federation, seed)
     spec = RunSpec(rule, chosen.training, seed, model)
     with observe(
         on_progress,
@@ -180,6 +178,17 @@ def load_federation(
             "seed to one, or the name of data"
         )
     return without_test_parts(federation, seed) if tuning else federation
+
+
+def load_and_warn(data: DataChoice, settings: DataSettings, seed: int) -> Federation:
+    """Return the federation of a seed; the problems of named data are logged.
+
+    Those of other data were, when they were made.
+    """
+    federation = load_federation(data, settings, seed)
+    if isinstance(data, str):
+        log_problems(federation)
+    return federation
 
 
 def as_method(given: Method | str) -> Method:

@@ -8,12 +8,14 @@ from typing import Literal
 
 from udjfl.errors import CheckpointError, StorageError
 from udjfl.training.file_names import MADE_AGAIN, SETTINGS, find_advice
+from udjfl.training.folder_lock import FolderLock
 from udjfl.training.manifest import MANIFEST
 from udjfl.training.record_file import CHECKPOINT, RECORDS
 from udjfl.training.run_folder import RunFolder
 
 logger = logging.getLogger("udjfl")
 UNCHECKED = "no manifest.json (an older version made it), so damage may go unnoticed"
+TRIES = 3  # to read a folder while none of its files is replaced
 # whole: it is what the run wrote; damaged: it is not; missing: the run wrote it, or was about to;
 # unchecked: of an older version, with nothing to compare it with; unknown: not of the run
 State = Literal["whole", "damaged", "missing", "unchecked", "unknown"]
@@ -107,6 +109,26 @@ def refuse_damage(folder: RunFolder, resuming: bool = False) -> None:
             continue
         error = CheckpointError if status.name == CHECKPOINT else StorageError
         raise error(f"{folder.path / status.name} {status.note}")
+
+
+def open_whole(path: Path) -> RunFolder:
+    """Open a folder to read it, and raise an error if a file is damaged.
+
+    Where a process writes, a file may be replaced after its manifest was read, and seem damaged:
+    then both are read again.
+    """
+    for _ in range(TRIES - 1):
+        folder = RunFolder.open(path)
+        try:
+            refuse_damage(folder)
+        except StorageError:
+            if not FolderLock(path).is_owned():
+                raise
+        else:
+            return folder
+    folder = RunFolder.open(path)
+    refuse_damage(folder)
+    return folder
 
 
 def warn_of_unchecked(paths: Sequence[Path]) -> None:

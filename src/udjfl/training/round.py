@@ -123,7 +123,7 @@ def close_round(
     scored = {"score": reports.extras["scores"]} if "scores" in reports.extras else {}
     norm = {"step_norm": step.to(torch.float64).norm()}
     records += diagnostic_records(round, reports.ids, {**losses, **scored, **diagnostics, **norm})
-    _log_warning(run, reports, diagnostics)
+    _log_warnings(run, reports, diagnostics)
     kept = _keep_model(run, server, reports)
     return RoundResult(ServerState(round, vector, buffers, state, kept, optimizer), records)
 
@@ -281,9 +281,10 @@ def _mix_losses(run: Run, server: ServerState, state: State, replies: Replies) -
     return replace(replies, columns=columns)
 
 
-def _log_warning(run: Run, reports: Reports, diagnostics: Mapping[str, Tensor]) -> None:
-    """Log the method's warning about this round, each distinct sentence once per run."""
-    sentence = run.method.warning(reports.ids, dict(diagnostics))
-    if sentence is not None and sentence not in run.logged_warnings:
-        run.logged_warnings.add(sentence)
-        logger.warning("%s", sentence)
+def _log_warnings(run: Run, reports: Reports, diagnostics: Mapping[str, Tensor]) -> None:
+    """Log the method's warnings about this round, each distinct one once per run."""
+    found = run.method.warning(reports.ids, dict(diagnostics))
+    for warning in found if isinstance(found, list | tuple) else [found]:
+        if warning is not None and warning not in run.logged_warnings:
+            run.logged_warnings.add(warning)
+            logger.warning("%s", warning, extra={"warning": warning})

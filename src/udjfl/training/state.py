@@ -130,7 +130,7 @@ class Run:
 
     spec: RunSpec
     federation: FederationInfo
-    logged_warnings: set[str] = field(default_factory=set, compare=False)
+    logged_warnings: set[object] = field(default_factory=set, compare=False)
 
     def __post_init__(self) -> None:
         method = self.method

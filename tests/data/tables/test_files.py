@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,9 @@ from table_helpers import make_hospitals, write_hospitals
 import udjfl
 from udjfl import Federation
 from udjfl.data.tables.files import decode, find_files, name_files, parse_csv, read_table
-from udjfl.data.tables.parquet_size import exceeds
 from udjfl.errors import DataError
+
+POOLS: list[object] = []  # kept, since arrays give their memory back to the pool they have it from
 
 
 def test_files_are_the_frames(tmp_path: Path) -> None:
@@ -180,20 +182,139 @@ def test_texts_of_parquet_are_measured_each_time_that_they_are_there(
     assert list(read_table(path)["a"]) == ["x" * 10_000] * 300
 
 
-@pytest.mark.parametrize("kind", ["list", "struct", "category", "large"])
-def test_texts_of_parquet_in_other_columns_are_measured(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["category", "large", "binary", "view"])
+def test_texts_of_parquet_of_every_type_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    text = "x" * 1000
+    text = pyarrow.array(["x" * 1000] * 99 + [None])
     column = {
-        "list": lambda: pyarrow.array([[text]] * 99 + [None]),
-        "struct": lambda: pyarrow.array([{"b": text}] * 99 + [None]),
-        "category": lambda: pyarrow.array([text] * 99 + [None]).dictionary_encode(),
-        "large": lambda: pyarrow.array([text] * 99 + [None], pyarrow.large_string()),
+        "category": text.dictionary_encode,
+        "large": lambda: text.cast(pyarrow.large_string()),
+        "binary": lambda: text.cast(pyarrow.binary()),
+        "view": lambda: text.cast(pyarrow.string_view()),
     }[kind]()
-    parquet.write_table(pyarrow.table({"a.b": [1] * 100, "a": column}), tmp_path / "all.parquet")
-    assert exceeds(tmp_path / "all.parquet", 98_000)
-    assert not exceeds(tmp_path / "all.parquet", 102_000)
+    # The texts of "a.b" are read with those of "a", and counted once.
+    table = pyarrow.table({"a": column, "a.b": ["y"] * 100, "a.c": [1] * 100})
+    parquet.write_table(table, tmp_path / "all.parquet")
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 100_000)
+    with pytest.raises(DataError, match="would take more than 100000 bytes"):
+        read_table(tmp_path / "all.parquet")
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 105_000)
+    assert list(read_table(tmp_path / "all.parquet")) == ["a", "a.b", "a.c"]
+
+
+def test_a_fallback_to_another_encoding_counts_no_text_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers change the encoding within a column when its dictionary is full."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    texts = [f"{number:08d}" for number in range(20_000)]
+    parquet.write_table(
+        pyarrow.table({"a": texts}), tmp_path / "all.parquet", dictionary_pagesize_limit=1000
+    )
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 410_000)  # 8 bytes, 4 + 8 more
+    assert list(read_table(tmp_path / "all.parquet")["a"]) == texts
+
+
+def test_texts_of_parquet_are_counted_in_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path, text = tmp_path / "all.parquet", "x" * 10_000
+    parquet.write_table(
+        pyarrow.table({"a": [text] * 20_000}),
+        path,
+        use_dictionary=False,
+        column_encoding={"a": "DELTA_BYTE_ARRAY"},
+    )
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", 190_000_000)  # of 200,000,000
+
+    def refuse() -> None:
+        with pytest.raises(DataError, match="would take more than"):
+            read_table(path)
+
+    used = measure_memory(refuse)
+    assert used < 5_000_000
+
+
+def measure_memory(call: Callable[[], object]) -> int:
+    """Return the most memory that pyarrow takes at once during a call."""
+    pyarrow = pytest.importorskip("pyarrow")
+    before = pyarrow.default_memory_pool()
+    pool = pyarrow.proxy_memory_pool(before)
+    POOLS.append(pool)
+    pyarrow.set_memory_pool(pool)
+    try:
+        call()
+    finally:
+        pyarrow.set_memory_pool(before)
+    return int(pool.max_memory())
+
+
+def test_lists_and_records_of_parquet_are_left_out_unread(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "all.parquet"
+    columns = {
+        "age": pyarrow.array([60, 70]),
+        "many.values": pyarrow.array([[0] * 4_000_000, None]),
+        "record": pyarrow.array([{"a": "x", "b": {"c": 1}}] * 2),
+        "record.a": pyarrow.array(["y", "z"]),  # pyarrow reads the field above by this name, too
+        "record.c": pyarrow.array(["y", "z"]),
+    }
+    parquet.write_table(pyarrow.table(columns), path)
+    frames = []
+    assert measure_memory(lambda: frames.append(read_table(path))) < 1_000_000
+    assert [list(frame) for frame in frames] == [["age", "record.c"]]
+    left_out = [name for name in columns if f"column '{name}' is left out" in caplog.text]
+    assert left_out == ["many.values", "record", "record.a"]
+
+
+def test_an_index_of_lists_is_not_read(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "all.parquet"
+    index = pd.Index([[0] * 1_000_000, [1]], name="many")
+    pd.DataFrame({"age": [60, 70]}, index=index).to_parquet(path)
+    frames = []
+    assert measure_memory(lambda: frames.append(read_table(path))) < 1_000_000
+    assert list(frames[0]) == ["age"]
+    assert frames[0].index.name is None
+
+
+def test_an_index_of_parquet_is_no_column(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"age": [60, 70]}, index=pd.Index(["a", "b"], name="patient"))
+    frame.to_parquet(tmp_path / "all.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "all.parquet"), frame)
+
+
+def test_a_parquet_file_of_lists_alone_has_no_column(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    pd.DataFrame({"site": ["a", "b"] * 9, "ill": [[1], [2]] * 9}).to_parquet(
+        tmp_path / "all.parquet"
+    )
+    with pytest.raises(DataError, match="ill"):
+        Federation.from_csv(tmp_path / "all.parquet", target="ill", client="site")
+
+
+def test_a_large_parquet_file_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of a column is read at once."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "all.parquet"
+    pd.DataFrame({"a": [[0] * 10_000, [1]], "b": [1, 2]}).to_parquet(path, compression=None)
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", path.stat().st_size - 1)
+    with pytest.raises(DataError, match="would take more than"):
+        read_table(path)
+    monkeypatch.setattr("udjfl.data.tables.files.MOST_BYTES", path.stat().st_size)
+    assert len(read_table(path)) == 2
 
 
 @pytest.mark.parametrize("rows", [[102_017_878_808], [-6, 12], [], [3, 4]])
@@ -221,11 +342,13 @@ def test_a_parquet_file_whose_parts_lie_about_their_rows_is_refused(
 def test_a_parquet_file_beyond_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read_parquet(path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    def run_out(path: Path, columns: list[str]) -> None:
         raise MemoryError("malloc of size 274877906944 failed")
 
     path = tmp_path / "north.parquet"
     pd.DataFrame({"age": [1.0]}).to_parquet(path)
-    monkeypatch.setattr(pd, "read_parquet", read_parquet)
+    monkeypatch.setattr(parquet, "read_table", run_out)
     with pytest.raises(DataError, match="needs more memory than there is"):
         read_table(path)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from udjfl.errors import StorageError
 from udjfl.report.html.material import Material, read_material
 from udjfl.report.saved_comparison import find_damage, read_comparison
+from udjfl.training.follow import is_being_written
 from udjfl.training.run_folder import RunFolder
 
 
@@ -132,19 +135,51 @@ def test_a_damaged_file_of_the_comparison_itself_is_refused_by_tables_and_told_b
     )
 
 
-def test_the_files_of_a_comparison_that_goes_on_are_not_held_against_it(
-    comparison_folder: Path, tmp_path: Path
+@pytest.fixture
+def copied(comparison_folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(comparison_folder, tmp_path / "copy"))
+
+
+def test_a_file_that_is_replaced_while_it_is_checked_is_not_damaged(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = Path(shutil.copytree(comparison_folder, tmp_path / "copy"))
-    path = folder / "comparison.json"
-    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
-    assert len(list(find_damage([folder]))) == 1
-    opened = RunFolder.open(folder)
-    opened.lock()
+    stale = [RunFolder.open(copied)]  # has the manifest of before
+    writer = RunFolder.open(copied)
+    writer.lock()
     try:
-        assert list(find_damage([folder])) == []
+        writer.write_json("comparison.json", {"a": 1})
+        open_now = RunFolder.open
+        monkeypatch.setattr(
+            RunFolder, "open", lambda path: stale.pop() if stale else open_now(path)
+        )
+        assert list(find_damage([copied])) == []
+        assert not stale
     finally:
-        opened.unlock()
+        writer.unlock()
+
+
+@pytest.mark.parametrize("host", ["the-cluster", None])
+def test_damage_is_found_where_a_process_seems_to_write(copied: Path, host: str | None) -> None:
+    """A process that was killed on another machine seems to write for ever."""
+    path = copied / "comparison.json"
+    path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))
+    owner = {"pid": os.getpid(), "host": host or socket.gethostname()}
+    (copied / ".writer.json").write_text(json.dumps(owner))
+    assert is_being_written(copied)
+    (damage,) = find_damage([copied])
+    assert "comparison.json" in str(damage)
+    with pytest.raises(StorageError, match=r"comparison\.json is damaged"):
+        read_comparison(copied)
+
+
+def test_damage_of_an_unfinished_run_is_found_where_a_process_seems_to_write(copied: Path) -> None:
+    run = next((copied / "seed-0").glob("fedavg*"))
+    (run / "result.json").unlink()
+    (run / ".writer.json").write_text(json.dumps({"pid": 1, "host": "the-cluster"}))
+    assert "not finished" in read_material([run]).problems[0].text
+    path = run / "uncertainty.json"
+    path.write_bytes(path.read_bytes() + b" ")
+    assert "uncertainty.json is damaged" in read_material([run]).problems[0].text
 
 
 def test_a_method_with_runs_that_contradict_each_other_is_left_out(

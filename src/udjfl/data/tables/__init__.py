@@ -1,7 +1,7 @@
 """Tables of your own: from frames or files of several clients to features and labels.
 
 files          reads CSV and parquet files
-parquet_size   what a parquet file would take in memory
+parquet        parquet files, whose memory is counted before they are read
 labels         the target: a column or an expression such as `delay>15`; labels to classes
 columns        the schema: which columns are numbers, which are categories, which are left out
 preprocessing  fills, scales and encodes columns, with numbers fitted by scikit-learn

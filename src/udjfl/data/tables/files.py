@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from udjfl._files import read_prefix
 from udjfl.data.tables.frames import import_pandas
-from udjfl.data.tables.parquet_size import exceeds
+from udjfl.data.tables.parquet import read_parquet
 from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 Files: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 SUFFIXES = (".csv", ".tsv", ".txt", ".parquet")
 MISSING = ["?", ""]  # beside pandas' own: NA, NaN, null, None, n/a, ...
-MOST_BYTES = 1 << 31  # of a file of text
+MOST_BYTES = 1 << 31  # of a file, and of the columns of parquet in memory
 SNIFFED = 1 << 16  # characters that show how the columns are separated
 BOMS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
 
@@ -104,14 +104,10 @@ def describe_files(files: Files) -> str:
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read one file; errors name it."""
-    pandas = import_pandas()
+    import_pandas()
     try:
         if path.suffix.lower() == ".parquet":
-            if exceeds(path, MOST_BYTES):
-                raise DataError(
-                    f"{path} would take more than {MOST_BYTES} bytes; split it, or make it CSV"
-                )
-            return pandas.read_parquet(path)
+            return read_parquet(path, MOST_BYTES)
         text = decode(read_prefix(path, MOST_BYTES), path)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -15,7 +15,7 @@ from udjfl.errors import DataError, did_you_mean
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger("udjfl")
+logger = logging.getLogger("udjfl.data")
 MAX_SHOWN = 3
 
 

@@ -10,20 +10,21 @@ from pydantic import BaseModel, Field, Strict, StrictBool, StrictStr, model_vali
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 
 
-class CategoryNumbers(BaseModel, extra="forbid"):
-    """The numbers of a category: the code that fills it."""
+class FilledCode(BaseModel, extra="forbid"):
+    """The code that a missing category becomes."""
 
     fill: Number
 
 
-class ColumnNumbers(CategoryNumbers):
-    """The numbers that fill and scale a column of numbers."""
+class FilledNumber(BaseModel, extra="forbid"):
+    """What a missing number becomes, and what scales the column."""
 
+    fill: Number
     mean: Number
     scale: Annotated[Number, Field(gt=0)]
 
 
-Numbers = dict[StrictStr, ColumnNumbers | CategoryNumbers | None]  # by column
+Numbers = dict[StrictStr, FilledNumber | FilledCode | None]  # by column
 
 
 class StoredColumn(BaseModel):
@@ -71,12 +72,12 @@ class StoredPreprocessing(BaseModel):
         for numbers in (self.shared_numbers, *self.numbers.values()):
             if names - set(numbers):
                 raise ValueError("a column has no numbers")
-            if any(_are_of_another_kind(each, numbers[each.column]) for each in self.columns):
+            if not all(_are_of_kind(each, numbers[each.column]) for each in self.columns):
                 raise ValueError("a number lacks its mean and scale, or a category has them")
         if any(column.missing.keys() != self.columns[0].missing.keys() for column in self.columns):
             raise ValueError("a column has no count of missing values")
         return self
 
 
-def _are_of_another_kind(column: StoredColumn, numbers: CategoryNumbers | None) -> bool:
-    return numbers is not None and isinstance(numbers, ColumnNumbers) == bool(column.codes)
+def _are_of_kind(column: StoredColumn, numbers: FilledNumber | FilledCode | None) -> bool:
+    return numbers is None or isinstance(numbers, FilledCode if column.codes else FilledNumber)

@@ -40,8 +40,7 @@ from udjfl.search.frontier import Frontier
 from udjfl.search.tune import HeldOutChoice
 from udjfl.simulation.comparison import Comparison
 from udjfl.simulation.method_summary import MethodSummary, summarise_method
-from udjfl.training.folder_check import refuse_damage
-from udjfl.training.follow import is_being_written
+from udjfl.training.folder_check import open_whole
 from udjfl.training.resuming import advise_to_resume
 from udjfl.training.run_folder import RunFolder
 
@@ -215,9 +214,7 @@ def _read_runs(
     for folder in folders:
         try:
             if not (folder / "result.json").exists():
-                opened = RunFolder.open(folder)
-                if not is_being_written(folder):  # files of a run that goes on are replaced
-                    refuse_damage(opened)
+                open_whole(folder)
                 unfinished.append(folder)
                 if any(each.folder in folder.parents for each in partial):
                     continue

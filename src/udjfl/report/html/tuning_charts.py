@@ -6,6 +6,7 @@ from typing import Any
 
 from udjfl._ids import printable, sort_ids
 from udjfl.methods import Method
+from udjfl.methods.base import format_parameters
 from udjfl.report.html.figure import (
     ROW,
     WIDTH,
@@ -170,12 +171,8 @@ def _short_label(role: str, method: Method, chosen: Method) -> str:
     if role != "neighbour" or method.spec_name != chosen.spec_name:
         return f"{role}: {name_method(method)}"
     here, there = method.params, chosen.params
-    differs = [f"{key}={_plain(here[key])}" for key in here if here[key] != there.get(key)]
-    return printable(f"neighbour: {', '.join(differs)}")
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    differs = {key: value for key, value in here.items() if value != there.get(key)}
+    return printable(f"neighbour: {format_parameters(differs)}")
 
 
 def _mark_label(role: str, method: Method) -> str:
