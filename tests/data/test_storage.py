@@ -136,6 +136,19 @@ def test_a_description_of_other_data_is_refused(tmp_path: Path) -> None:
         Federation.load(tmp_path)
 
 
+@pytest.mark.parametrize(("column", "type"), [("x", torch.uint32), ("y", torch.int32)])
+def test_columns_of_other_types_are_refused(column: str, type: torch.dtype, tmp_path: Path) -> None:
+    """Also where the values, and so the fingerprint, are the same."""
+    from safetensors.torch import load_file, save_file
+
+    make_images().save(tmp_path)
+    tensors = load_file(tmp_path / "data.safetensors")
+    tensors[f"train.{column}"] = tensors[f"train.{column}"].to(type)
+    save_file(tensors, tmp_path / "data.safetensors")
+    with pytest.raises(DataError, match=rf"do not fit: no column 'train.{column}' of {type}"):
+        Federation.load(tmp_path)
+
+
 def test_a_save_that_is_stopped_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -298,12 +298,11 @@ def test_a_stopped_solo_run_resumes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(running, "train_solo", counting)
     messages: list[Progress] = []
-    assert (
-        reproduce_solo(small_settings(rounds=9), tmp_path, messages.append) == whole
-    )  # rounds are of other tables
+    # Rounds are of other tables.
+    assert reproduce_solo(small_settings(rounds=9), tmp_path, messages.append) == whole
     assert trained == [0, 1]
     assert (saved.read_bytes(), saved.stat().st_mtime_ns, saved.stat().st_ino) == before
-    assert [message[:5] for message in messages] == [
+    assert [(m.label, m.seed, m.stage, m.done, m.total) for m in messages] == [
         ("each client alone", 0, "resumed", 1, 1),
         ("each client alone", 1, "alone", 1, 1),
     ]

@@ -25,6 +25,7 @@ from udjfl._files import (
 )
 from udjfl.data.examples import Client, Examples
 from udjfl.data.tables.preprocessing import Preprocessing
+from udjfl.data.validation import FEATURE_TYPES
 from udjfl.errors import DataError, quote_values
 
 if TYPE_CHECKING:
@@ -34,6 +35,13 @@ FORMAT = 1
 MOST_BYTES = 1 << 28  # of the description
 DESCRIPTION, TENSORS = "federation.json", "data.safetensors"
 COLUMNS = tuple(field.name for field in fields(Examples))
+COLUMN_TYPES: dict[str, tuple[torch.dtype, ...]] = {
+    "x": FEATURE_TYPES,
+    "y": (torch.int64, torch.float32),
+    "group": (torch.int64,),
+    "label_probabilities": (torch.float32,),
+    "together": (torch.int64,),
+}
 
 
 def save_federation(federation: Federation, folder: Path) -> None:
@@ -79,6 +87,7 @@ def load_federation(folder: str | os.PathLike[str], verify: bool) -> Federation:
     description = _read_description(path)
     tensors = _open_tensors(path / TENSORS)
     try:
+        _check_types(tensors)
         sizes = description["sizes"]
         train = _unpack("train", sizes["train"], tensors)
         *tests, test = _unpack("test", sizes["test"], tensors)
@@ -147,6 +156,14 @@ def _pack(side: str, parts: Sequence[Examples]) -> dict[str, torch.Tensor]:
             if own is not None:
                 tensors[f"{side}.{column}.{index}"] = own.clone()  # not a view of another's memory
     return tensors
+
+
+def _check_types(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise an error unless all columns have types that training reads."""
+    for name, tensor in tensors.items():
+        _, _, rest = name.partition(".")
+        if tensor.dtype not in COLUMN_TYPES.get(rest.partition(".")[0], ()):
+            raise ValueError(f"no column {name!r} of {tensor.dtype} is saved")
 
 
 def _unpack(side: str, sizes: Sequence[int], tensors: Mapping[str, torch.Tensor]) -> list[Examples]:

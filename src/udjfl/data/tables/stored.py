@@ -17,7 +17,7 @@ class FilledCode(BaseModel, extra="forbid"):
 
 
 class FilledNumber(BaseModel, extra="forbid"):
-    """What a missing number becomes, and what scales the column."""
+    """The number that a missing one becomes, and the mean and scale of the column."""
 
     fill: Number
     mean: Number
