@@ -209,6 +209,23 @@ def test_a_point_that_failed_everywhere_is_on_no_front() -> None:
     assert failed.as_dict()["points"][1]["failed"] == {"0": "diverged"}
 
 
+def test_seeds_on_which_fedavg_failed_do_not_count() -> None:
+    frontier = make_frontier()
+    fedavg, point = frontier.points[0].name, frontier.points[1].name
+    first, *others = frontier.seeds
+    failed = {(fedavg, seed): PointRun(failed="diverged") for seed in others}
+    kept = replace(frontier, runs={**frontier.runs, **failed})
+    alone = replace(frontier, seeds=(first,))
+    assert others
+    assert kept.metrics[point]["psi"].mean == alone.metrics[point]["psi"].mean
+    assert kept.metrics[point]["psi"].values[1:] == (None,) * len(others)
+    everywhere = {(fedavg, first): PointRun(failed="diverged"), **failed}
+    nowhere = replace(frontier, runs={**frontier.runs, **everywhere})
+    assert nowhere.front("clients") == []
+    assert set(nowhere.left_out.values()) == {"FedAvg finished on no seed"}
+    assert nowhere.as_dict()["points"][0]["failed"] == {"0": "diverged", "1": "diverged"}
+
+
 # Files and resumption ---------------------------------------------------------------------------
 
 

@@ -138,19 +138,22 @@ class Frontier:
         return {point.name: self._summarise(point) for point in self.points}
 
     def _summarise(self, point: Point) -> dict[str, Summary]:
-        by_seed = []
+        """Summarise the metrics over the seeds that both the point and FedAvg finished."""
+        by_seed: list[dict[str, float | None]] = []
         for seed in self.seeds:
-            run, reference = self._run(point, seed), self._run(self.points[0], seed)
-            finished = run is not None and reference is not None and run.failed is None
-            by_seed.append(
-                compute_metrics(run.outcome(reference, self.score))[0]
-                if finished and run is not None and reference is not None
-                else {}
-            )
+            run, reference = self._finished(point, seed), self._finished(self.points[0], seed)
+            if run is None or reference is None:
+                by_seed.append({})
+            else:
+                by_seed.append(compute_metrics(run.outcome(reference, self.score))[0])
         return {key: summarise([values.get(key) for values in by_seed]) for key in METRICS}
 
     def _run(self, point: Point, seed: int) -> PointRun | None:
         return self.runs.get((point.name, seed))
+
+    def _finished(self, point: Point, seed: int) -> PointRun | None:
+        run = self._run(point, seed)
+        return None if run is None or run.failed is not None else run
 
     def client_scores(self, point: Point) -> dict[str, Summary]:
         """Return each client's accuracy over seeds."""
@@ -174,7 +177,8 @@ class Frontier:
             budget = self.margin if point.budget is None else point.budget
             reason = left_out_reason(points[point.name], reference, budget, n_classes, score)
             if points[point.name] is None:
-                reason = "it finished on no seed"
+                who = "it" if reference is not None else "FedAvg"
+                reason = f"{who} finished on no seed"
             if reason is not None:
                 reasons[point.name] = reason
         return reasons
