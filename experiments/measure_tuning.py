@@ -116,15 +116,15 @@ def markdown() -> str:
     lines = [f"| {' | '.join([*head, 'advantage', 'mean accuracy', 'cost / grid'])} |"]
     lines += ["|---|---|---|---|--:|--:|--:|--:|--:|"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in within]
-    beyond = sum(float(row["mean_chosen"]) < -BUDGET for row in within)
+    beyond = [row for row in within if float(row["mean_chosen"]) < -BUDGET]
     federations = {row["data"] for row in within}
     sentences = [
-        f"Of {len(within)} choices on {len(federations)} federations {len(_better(within))} were "
-        f"significantly better than the theory with the budget on fresh seeds, "
-        f"{len(_worse(within))} significantly worse; in {beyond} the mean fell by more than "
-        f"{BUDGET:g} points.",
-        f"Against the theory as the paper has it, without a budget, {len(_better(plain))} were "
-        f"significantly better and {len(_worse(plain))} significantly worse"
+        f"Of {len(within)} choices on {len(federations)} federations, on fresh seeds and against "
+        f"the theory with the budget: significantly better {_count(_better(within))}, "
+        f"significantly worse {_count(_worse(within))}. The mean fell by more than {BUDGET:g} "
+        f"points with {_count(beyond)}.",
+        "Against the theory as the paper has it, without a budget: significantly better "
+        f"{_count(_better(plain))}, significantly worse {_count(_worse(plain))}"
         f"{_list_costs(_worse(plain))}.",
     ]
     if missing:
@@ -154,6 +154,10 @@ def _better(rows: Sequence[Row]) -> list[Row]:
 
 def _worse(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if float(row["high"]) < 0]
+
+
+def _count(rows: Sequence[Row]) -> str:
+    return str(len(rows) or "none")
 
 
 def _list_costs(rows: Sequence[Row]) -> str:
