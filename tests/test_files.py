@@ -11,7 +11,7 @@ import pytest
 from fault_injection import make_failing
 from small_runs import read_files
 
-from udjfl._files import write_atomic
+from udjfl._files import as_argument, write_atomic
 from udjfl.errors import StorageError
 
 
@@ -55,3 +55,14 @@ def test_content_is_synced_before_the_file_is_renamed(
         "rename with 3 bytes",
         *(["sync folder"] if os.name == "posix" else []),
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "argument"),
+    [("study", "study"), ("my study", "'my study'"), ("/data/a b", "'/data/a b'")],
+)
+def test_paths_in_commands_are_quoted_and_short(
+    path: str, argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert as_argument(tmp_path / path) == argument

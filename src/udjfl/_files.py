@@ -8,6 +8,7 @@ import errno
 import json
 import os
 import secrets
+import shlex
 import stat
 import tomllib
 from collections.abc import Iterator
@@ -160,6 +161,12 @@ def inner_folder(folder: Path, name: str) -> Path:
     with explain_os_errors(path):
         check_no_link(path)
     return path
+
+
+def as_argument(path: Path) -> str:
+    """Return a path as it is written in a command of a shell in the current folder."""
+    here = Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def sync_folder(path: Path) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from udjfl._files import as_argument
 from udjfl.cli.command import CommandGroup, LightCommand
 from udjfl.cli.main import Interrupted
 from udjfl.cli.options import AsJson
@@ -65,7 +65,7 @@ def init_command(
     for column in schema.columns:
         if column.labels:
             print(f"  {column.name}: {', '.join(column.labels)}")
-    print(f"next: udjfl flower keys {folder} --host NAME-OF-THIS-MACHINE")
+    print(f"next: udjfl flower keys {as_argument(folder)} --host NAME-OF-THIS-MACHINE")
 
 
 def _split(text: str) -> list[str]:
@@ -117,7 +117,8 @@ def keys_command(
     except FileNotFoundError as error:
         raise DeploymentError(_describe_missing(Path(error.filename))) from None
     if renew:
-        print(f"{coordinator.certificate} is new; udjfl flower down {folder} and up use it.")
+        down = f"udjfl flower down {as_argument(folder)}"
+        print(f"{coordinator.certificate} is new; {down} and up use it.")
         return
     _warn_without_app(folder)
     print(f"{coordinator.ca} is for every node; all other files in that folder stay here.")
@@ -326,13 +327,13 @@ def run_command(
     if others:
         print_wrapped(f"{', '.join(others)}: not finished; the nodes work for all runs")
     if detach:
-        print(f"submitted {submitted.name}; udjfl flower status {shlex.quote(str(folder))}")
+        print(f"submitted {submitted.name}; udjfl flower status {as_argument(folder)}")
         return
     try:
         follow_run(coordinator, submitted, prepared.rounds)
     except KeyboardInterrupt:
         raise Interrupted(describe_unfinished(coordinator, submitted.name)) from None
-    print(f"{submitted.name} is finished: udjfl report {shlex.quote(str(submitted.out))}")
+    print(f"{submitted.name} is finished: udjfl report {as_argument(submitted.out)}")
 
 
 @app.command("stop", short_help="Stop the run that goes on; it can be resumed.", cls=LightCommand)

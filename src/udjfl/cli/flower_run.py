@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from udjfl._files import parse_json, parse_toml
+from udjfl._files import as_argument, parse_json, parse_toml
 from udjfl.cli.progress import show_progress
 from udjfl.errors import DeploymentError, SettingsError, did_you_mean
 
@@ -49,7 +49,7 @@ def find_unfinished(coordinator: Coordinator, resume: str | None) -> list[str]:
 
 def describe_unfinished(coordinator: Coordinator, name: str) -> str:
     """Return that a run goes on, and the commands that show and stop it."""
-    folder = folder_argument(coordinator)
+    folder = as_argument(coordinator.folder)
     return (
         f"{name} goes on: `udjfl flower status {folder}` shows it, "
         f"`udjfl flower stop {folder} {name}` stops it"
@@ -240,13 +240,7 @@ def follow_run(coordinator: Coordinator, submitted: Submitted, rounds: int) -> N
 
 def resume_command(coordinator: Coordinator, name: str) -> str:
     """Return the command that continues a run, in backticks."""
-    return f"`udjfl flower run {folder_argument(coordinator)} --resume {name}`"
-
-
-def folder_argument(coordinator: Coordinator) -> str:
-    """Return the coordinator's folder as it is written in a command in the current folder."""
-    folder, here = coordinator.folder, Path.cwd()
-    return shlex.quote(str(folder.relative_to(here) if folder.is_relative_to(here) else folder))
+    return f"`udjfl flower run {as_argument(coordinator.folder)} --resume {name}`"
 
 
 def _ask_for_run(control: Control, run_id: int) -> RunInfo:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from udjfl._files import as_argument
 
 if TYPE_CHECKING:
     from udjfl.deployment.status import CoordinatorStatus, OwnStatus, RunStatus
@@ -21,7 +24,7 @@ def coordinator_view(status: CoordinatorStatus) -> RenderableType:
     if status.running:
         head = f"open for nodes on {status.listen}"
     else:
-        head = f"not running: udjfl flower up {status.folder}"
+        head = f"not running: udjfl flower up {as_argument(Path(status.folder))}"
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("node", "state", "since", "missed rounds"):
         table.add_column(heading, no_wrap=heading != "missed rounds")
@@ -45,14 +48,14 @@ def describe_certificate(status: CoordinatorStatus) -> str | None:
         return None
     what = f"{'ends' if end > now else 'ended'} on {end:%Y-%m-%d}"
     consequence = "" if end > now else ", so no node can connect"
-    command = f"udjfl flower keys {status.folder} --renew"
+    command = f"udjfl flower keys {as_argument(Path(status.folder))} --renew"
     return f"the server's certificate {what}{consequence}: {command}"
 
 
 def node_view(status: OwnStatus) -> RenderableType:
     """Return the state of a node: its connection, and what it has sent."""
     if not status.running:
-        state = f"not running: udjfl flower node {status.folder}"
+        state = f"not running: udjfl flower node {as_argument(Path(status.folder))}"
     elif status.connected:
         state = f"online at {status.server}"
     else:

@@ -24,7 +24,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from udjfl._files import make_private_folder, write_atomic
+from udjfl._files import as_argument, make_private_folder, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.admission import (
     TAKEN_BACK,
@@ -226,7 +226,8 @@ class Coordinator:
         return connect(running["superlink"], self.ca)
 
     def _not_running(self) -> str:
-        return f"{self.folder} is not running; start it with `udjfl flower up {self.folder}`"
+        command = f"udjfl flower up {as_argument(self.folder)}"
+        return f"{self.folder} is not running; start it with `{command}`"
 
     def _sync(self, address: str) -> None:
         """Make the SuperLink admit the nodes whose keys are in nodes/, and no others."""
@@ -263,7 +264,7 @@ class Coordinator:
 
         They have to be there and belong together, and the server's certificate to be valid still.
         """
-        folder = self.folder
+        folder = as_argument(self.folder)
         for name in ("ca.crt", "server.crt", "server.key"):
             if not (self.keys / name).exists():
                 raise DeploymentError(

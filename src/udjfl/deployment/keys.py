@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from udjfl._files import make_private_folder
+from udjfl._files import as_argument, make_private_folder
 from udjfl.errors import DeploymentError
 
 CA_DAYS, SERVER_DAYS = 3650, 397
@@ -131,7 +131,7 @@ def check_authority(folder: Path) -> None:
     except (ValueError, TypeError, InvalidSignature):
         reason = (
             "another authority signed server.crt (if ca.crt is the right one, "
-            f"`udjfl flower keys {folder.parent} --renew` makes another server.crt)"
+            f"`udjfl flower keys {as_argument(folder.parent)} --renew` makes another server.crt)"
         )
         raise _damaged(folder / "ca.crt", reason) from None
 
@@ -151,7 +151,7 @@ def _load_pair(folder: Path, name: str) -> tuple[x509.Certificate, ec.EllipticCu
 
 
 def _damaged(path: Path, reason: str) -> DeploymentError:
-    remedy = REMEDIES.get(path.name, RESTORE).format(folder=path.parent.parent)
+    remedy = REMEDIES.get(path.name, RESTORE).format(folder=as_argument(path.parent.parent))
     return DeploymentError(f"{path} cannot be used: {reason}; {remedy}")
 
 

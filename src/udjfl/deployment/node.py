@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from udjfl._files import PRIVATE, parse_toml, write_atomic
+from udjfl._files import PRIVATE, as_argument, parse_toml, write_atomic
 from udjfl.deployment import keys
 from udjfl.deployment.coordinator import check_name
 from udjfl.deployment.network import HOST, free_port, parse_address
@@ -120,9 +120,8 @@ class Node:
         names = self._names()
         if len(names) != 1:
             found = f"has the keys of {', '.join(names)}" if names else "has no key"
-            raise DeploymentError(
-                f"{self.keys} {found}; make one with `udjfl flower keys {self.folder} --node NAME`"
-            )
+            command = f"udjfl flower keys {as_argument(self.folder)} --node NAME"
+            raise DeploymentError(f"{self.keys} {found}; make one with `{command}`")
         return names[0]
 
     def _names(self) -> list[str]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from udjfl._files import make_private_folder, write_atomic
+from udjfl._files import as_argument, make_private_folder, write_atomic
 from udjfl.deployment.flwr_command import flower_environment, tail
 from udjfl.deployment.processes import ProcessTree, ignore_interrupts, process_table, stop
 from udjfl.errors import DeploymentError
@@ -221,8 +221,8 @@ def _is_alive(description: Mapping[str, Any]) -> bool:
 def already_running(state: Path) -> str:
     """Return the error that a supervisor is running in this folder."""
     pid = (read_running(state) or {}).get("pid", "?")
-    folder = state.parent
-    return f"{folder} is running already (process {pid}); `udjfl flower down {folder}` stops it"
+    stop = f"udjfl flower down {as_argument(state.parent)}"
+    return f"{state.parent} is running already (process {pid}); `{stop}` stops it"
 
 
 def start_in_background(arguments: Sequence[str], state: Path) -> subprocess.Popen[bytes]:
